@@ -1,0 +1,90 @@
+"""What a rule reports and a reader sees: findings, their evidence and their fixes, as values.
+
+Positions are half-open character offsets into the decoded text of a file (no byte order mark,
+line endings as they stand), so that a span is also the place an edit splices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Severity(str, Enum):
+    """SARIF's own levels: error is wrong training, a hang or a crash; warning is memory or speed."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Safety(str, Enum):
+    """Whether a fix may be applied without being read.
+
+    A safe fix keeps the training semantics the author evidently meant and cannot break the
+    program; an unsafe one moves or adds statements that someone should look at.
+    """
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Characters ``start`` up to, but not including, ``end`` of the file at ``path``."""
+
+    path: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One place that makes a finding true, with what happens there in a few words."""
+
+    span: Span
+    note: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Replace the text at ``span`` by ``text``; an empty span inserts."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A set of edits that belong together: all are applied or none is.
+
+    Attributes:
+        title: a verb phrase, e.g. "build the optimizer after the last `fully_shard`".
+    """
+
+    title: str
+    safety: Safety
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken contract at ``span``, true because of ``evidence``.
+
+    Attributes:
+        rule: the kebab-case name, e.g. "direct-forward".
+        code: the short handle, e.g. "FSD302".
+        label: what the code under ``span`` does, for the code frame's caret line.
+        evidence: the other places, in the order the program reaches them, across files.
+        fix: the edit that cures it, or None with the reason in ``fix_declined``.
+    """
+
+    rule: str
+    code: str
+    severity: Severity
+    message: str
+    span: Span
+    label: str = ""
+    evidence: tuple[Evidence, ...] = field(default=())
+    fix: Fix | None = None
+    fix_declined: str = ""
