@@ -1,0 +1,438 @@
+"""The intermediate representation: what of a module the engine executes, and where it stands.
+
+A node keeps its half-open character span in the file, excluding enclosing parentheses, so that
+evidence and edits need nothing else. Nodes compare by identity: two equal calls are two events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Union
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    start: int
+    end: int
+
+
+# Expressions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Name(Node):
+    id: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Node):
+    value: str | bytes | int | float | complex | bool | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attribute(Node):
+    value: Expr
+    attr: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Argument(Node):
+    """``value``, ``keyword=value``, ``*value`` or ``**value``."""
+
+    value: Expr
+    keyword: str | None
+    star: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Node):
+    func: Expr
+    args: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subscript(Node):
+    value: Expr
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collection(Node):
+    """A list, tuple or set display; ``kind`` is the builtin's name."""
+
+    kind: str
+    elements: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DictDisplay(Node):
+    """A key of None stands for ``**value``."""
+
+    items: tuple[tuple[Expr | None, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Starred(Node):
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clause(Node):
+    """One ``for target in iterable if conditions`` of a comprehension."""
+
+    target: Expr
+    iterable: Expr
+    conditions: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comprehension(Node):
+    """``kind`` is list, set, dict or generator; ``key`` is set for a dict only."""
+
+    kind: str
+    key: Expr | None
+    element: Expr
+    clauses: tuple[Clause, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lambda(Node):
+    function: Function
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditional(Node):
+    test: Expr
+    body: Expr
+    orelse: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoolOp(Node):
+    """``op`` is "and" or "or"."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not(Node):
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare(Node):
+    """A chained comparison is a conjunction of these."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinOp(Node):
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedExpr(Node):
+    target: Expr
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormattedString(Node):
+    """An f-string: the literal text around ``values``, one more piece than values."""
+
+    literals: tuple[str, ...]
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Yield(Node):
+    """``yield``, ``yield from`` and ``await``, whose result only their caller knows."""
+
+    kind: str
+    value: Expr | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opaque(Node):
+    """An expression of no consequence here but for the calls inside it."""
+
+    children: tuple[Expr, ...]
+
+
+Expr = Union[
+    Name,
+    Constant,
+    Attribute,
+    Call,
+    Subscript,
+    Collection,
+    DictDisplay,
+    Starred,
+    Comprehension,
+    Lambda,
+    Conditional,
+    BoolOp,
+    Not,
+    Compare,
+    BinOp,
+    NamedExpr,
+    FormattedString,
+    Yield,
+    Opaque,
+]
+
+
+# Statements
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameter(Node):
+    """``kind`` is "positional", "keyword", "*" or "**"."""
+
+    name: str
+    kind: str
+    default: Expr | None
+    annotation: Expr | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function(Node):
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: tuple[Stmt, ...]
+    decorators: tuple[Expr, ...]
+    is_generator: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionDef(Node):
+    function: Function
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassDef(Node):
+    name: str
+    bases: tuple[Expr, ...]
+    body: tuple[Stmt, ...]
+    decorators: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assign(Node):
+    targets: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declare(Node):
+    """``name: annotation`` without a value: a dataclass field."""
+
+    target: Expr
+    annotation: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AugAssign(Node):
+    target: Expr
+    op: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expression(Node):
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Return(Node):
+    value: Expr | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If(Node):
+    test: Expr
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For(Node):
+    target: Expr
+    iterable: Expr
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class While(Node):
+    test: Expr
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithItem(Node):
+    value: Expr
+    target: Expr | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class With(Node):
+    items: tuple[WithItem, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handler(Node):
+    type: Expr | None
+    name: str | None
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Try(Node):
+    body: tuple[Stmt, ...]
+    handlers: tuple[Handler, ...]
+    orelse: tuple[Stmt, ...]
+    final: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case(Node):
+    """``pattern`` is the value of a value pattern, None for any other pattern."""
+
+    pattern: Expr | None
+    names: tuple[str, ...]
+    irrefutable: bool
+    guard: Expr | None
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match(Node):
+    subject: Expr
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Import(Node):
+    """``import a.b as c`` is the pair ("a.b", "c")."""
+
+    names: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImportFrom(Node):
+    """``names`` is empty for a star import."""
+
+    module: str
+    level: int
+    names: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Raise(Node):
+    value: Expr | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assert(Node):
+    test: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delete(Node):
+    targets: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Break(Node):
+    pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Continue(Node):
+    pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope(Node):
+    """``global`` or ``nonlocal``."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass(Node):
+    pass
+
+
+Stmt = Union[
+    FunctionDef,
+    ClassDef,
+    Assign,
+    Declare,
+    AugAssign,
+    Expression,
+    Return,
+    If,
+    For,
+    While,
+    With,
+    Try,
+    Match,
+    Import,
+    ImportFrom,
+    Raise,
+    Assert,
+    Delete,
+    Break,
+    Continue,
+    Scope,
+    Pass,
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Module(Node):
+    """A file.
+
+    Attributes:
+        exact: the syntax tree renders to the file's very text, so that spans can be edited.
+    """
+
+    path: str
+    body: tuple[Stmt, ...]
+    exact: bool
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below ``node``, in source order of its fields."""
+    for field in fields(node):
+        yield from _nodes_in(getattr(node, field.name))
+
+
+def _nodes_in(value: object) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _nodes_in(item)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """``node`` and every node below it, parents first."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(list(children(current))))

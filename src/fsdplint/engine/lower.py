@@ -1,0 +1,457 @@
+"""LibCST tree to IR: one structural pass over the nodes that carry meaning.
+
+Whitespace, punctuation, annotations of no consequence and type parameters are never visited.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+import libcst as cst
+
+from fsdplint.engine import ir
+from fsdplint.source.syntax import Syntax, parse
+
+
+def lower(text: str, path: str) -> ir.Module:
+    """Parses and lowers a module.
+
+    Raises:
+        InvalidSyntax: if the text is not Python.
+    """
+    syntax = parse(text)
+    lowering = _Lowering(syntax)
+    return ir.Module(0, len(text), path, lowering.block(syntax.tree.body), syntax.exact)
+
+
+class _Lowering:
+    def __init__(self, syntax: Syntax) -> None:
+        self.spans = syntax.spans
+        self.yields = False
+
+    def at(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.spans.get(node, (0, 0))
+
+    # Statements
+
+    def block(self, statements: Iterable[cst.CSTNode]) -> tuple[ir.Stmt, ...]:
+        lowered: list[ir.Stmt] = []
+        for statement in statements:
+            if isinstance(statement, cst.SimpleStatementLine):
+                lowered.extend(self.statement(small) for small in statement.body)
+            else:
+                lowered.append(self.statement(statement))
+        return tuple(lowered)
+
+    def suite(self, suite: cst.BaseSuite | None) -> tuple[ir.Stmt, ...]:
+        if isinstance(suite, cst.IndentedBlock):
+            return self.block(suite.body)
+        if isinstance(suite, cst.SimpleStatementSuite):
+            return tuple(self.statement(small) for small in suite.body)
+        return ()
+
+    def statement(self, node: cst.CSTNode) -> ir.Stmt:
+        handler = _STATEMENTS.get(type(node))
+        return ir.Pass(*self.at(node)) if handler is None else handler(self, node)
+
+    def function_def(self, node: cst.FunctionDef) -> ir.Stmt:
+        outer, self.yields = self.yields, False
+        body = self.suite(node.body)
+        function = ir.Function(
+            *self.at(node),
+            node.name.value,
+            self.parameters(node.params),
+            body,
+            self.decorators(node.decorators),
+            self.yields,
+        )
+        self.yields = outer
+        return ir.FunctionDef(*self.at(node), function)
+
+    def decorators(self, nodes: Sequence[cst.Decorator]) -> tuple[ir.Expr, ...]:
+        return tuple(self.expr(node.decorator) for node in nodes)
+
+    def parameters(self, node: cst.Parameters) -> tuple[ir.Parameter, ...]:
+        lowered = [
+            self.parameter(param, "positional") for param in (*node.posonly_params, *node.params)
+        ]
+        if isinstance(node.star_arg, cst.Param):
+            lowered.append(self.parameter(node.star_arg, "*"))
+        lowered.extend(self.parameter(param, "keyword") for param in node.kwonly_params)
+        if node.star_kwarg is not None:
+            lowered.append(self.parameter(node.star_kwarg, "**"))
+        return tuple(lowered)
+
+    def parameter(self, node: cst.Param, kind: str) -> ir.Parameter:
+        annotation = None if node.annotation is None else self.expr(node.annotation.annotation)
+        default = None if node.default is None else self.expr(node.default)
+        return ir.Parameter(*self.at(node.name), node.name.value, kind, default, annotation)
+
+    def class_def(self, node: cst.ClassDef) -> ir.Stmt:
+        return ir.ClassDef(
+            *self.at(node),
+            node.name.value,
+            tuple(self.expr(base.value) for base in node.bases),
+            self.suite(node.body),
+            self.decorators(node.decorators),
+        )
+
+    def assign(self, node: cst.Assign) -> ir.Stmt:
+        targets = tuple(self.expr(target.target) for target in node.targets)
+        return ir.Assign(*self.at(node), targets, self.expr(node.value))
+
+    def ann_assign(self, node: cst.AnnAssign) -> ir.Stmt:
+        target = self.expr(node.target)
+        if node.value is None:
+            return ir.Declare(*self.at(node), target, self.expr(node.annotation.annotation))
+        return ir.Assign(*self.at(node), (target,), self.expr(node.value))
+
+    def aug_assign(self, node: cst.AugAssign) -> ir.Stmt:
+        op = type(node.operator).__name__.removesuffix("Assign")
+        return ir.AugAssign(*self.at(node), self.expr(node.target), op, self.expr(node.value))
+
+    def expression(self, node: cst.Expr) -> ir.Stmt:
+        return ir.Expression(*self.at(node), self.expr(node.value))
+
+    def return_(self, node: cst.Return) -> ir.Stmt:
+        return ir.Return(*self.at(node), self.optional(node.value))
+
+    def if_(self, node: cst.If) -> ir.Stmt:
+        orelse: tuple[ir.Stmt, ...] = ()
+        if isinstance(node.orelse, cst.If):
+            orelse = (self.if_(node.orelse),)
+        elif node.orelse is not None:
+            orelse = self.suite(node.orelse.body)
+        return ir.If(*self.at(node), self.expr(node.test), self.suite(node.body), orelse)
+
+    def for_(self, node: cst.For) -> ir.Stmt:
+        return ir.For(
+            *self.at(node),
+            self.expr(node.target),
+            self.expr(node.iter),
+            self.suite(node.body),
+            self.else_(node.orelse),
+        )
+
+    def while_(self, node: cst.While) -> ir.Stmt:
+        return ir.While(
+            *self.at(node), self.expr(node.test), self.suite(node.body), self.else_(node.orelse)
+        )
+
+    def else_(self, node: cst.Else | cst.Finally | None) -> tuple[ir.Stmt, ...]:
+        return () if node is None else self.suite(node.body)
+
+    def with_(self, node: cst.With) -> ir.Stmt:
+        items = tuple(
+            ir.WithItem(
+                *self.at(item.item),
+                self.expr(item.item),
+                None if item.asname is None else self.expr(item.asname.name),
+            )
+            for item in node.items
+        )
+        return ir.With(*self.at(node), items, self.suite(node.body))
+
+    def try_(self, node: cst.Try | cst.TryStar) -> ir.Stmt:
+        handlers = tuple(
+            ir.Handler(
+                *self.at(handler),
+                self.optional(handler.type),
+                _asname(handler.name),
+                self.suite(handler.body),
+            )
+            for handler in node.handlers
+        )
+        return ir.Try(
+            *self.at(node),
+            self.suite(node.body),
+            handlers,
+            self.else_(node.orelse),
+            self.else_(node.finalbody),
+        )
+
+    def match(self, node: cst.Match) -> ir.Stmt:
+        cases = tuple(self.case(case) for case in node.cases)
+        return ir.Match(*self.at(node), self.expr(node.subject), cases)
+
+    def case(self, node: cst.MatchCase) -> ir.Case:
+        pattern = node.pattern
+        value = self.expr(pattern.value) if isinstance(pattern, cst.MatchValue) else None
+        if isinstance(pattern, cst.MatchSingleton):
+            value = self.expr(pattern.value)
+        names = tuple(
+            capture.name.value
+            for capture in _captures(pattern)
+            if isinstance(capture.name, cst.Name)
+        )
+        irrefutable = isinstance(pattern, cst.MatchAs) and pattern.pattern is None
+        guard = self.optional(node.guard)
+        return ir.Case(*self.at(node), value, names, irrefutable, guard, self.suite(node.body))
+
+    def import_(self, node: cst.Import) -> ir.Stmt:
+        return ir.Import(*self.at(node), tuple(map(_alias, node.names)))
+
+    def import_from(self, node: cst.ImportFrom) -> ir.Stmt:
+        module = "" if node.module is None else _dotted(node.module)
+        names = () if isinstance(node.names, cst.ImportStar) else tuple(map(_alias, node.names))
+        return ir.ImportFrom(*self.at(node), module, len(node.relative), names)
+
+    def raise_(self, node: cst.Raise) -> ir.Stmt:
+        return ir.Raise(*self.at(node), self.optional(node.exc))
+
+    def assert_(self, node: cst.Assert) -> ir.Stmt:
+        return ir.Assert(*self.at(node), self.expr(node.test))
+
+    def delete(self, node: cst.Del) -> ir.Stmt:
+        target = node.target
+        items = target.elements if isinstance(target, cst.Tuple) else None
+        targets = [target] if items is None else [item.value for item in items]
+        return ir.Delete(*self.at(node), tuple(map(self.expr, targets)))
+
+    def scope(self, node: cst.Global | cst.Nonlocal) -> ir.Stmt:
+        kind = "global" if isinstance(node, cst.Global) else "nonlocal"
+        return ir.Scope(*self.at(node), kind, tuple(item.name.value for item in node.names))
+
+    # Expressions
+
+    def optional(self, node: cst.BaseExpression | None) -> ir.Expr | None:
+        return None if node is None else self.expr(node)
+
+    def expr(self, node: cst.CSTNode) -> ir.Expr:
+        handler = _EXPRESSIONS.get(type(node))
+        return self.opaque(node) if handler is None else handler(self, node)
+
+    def opaque(self, node: cst.CSTNode) -> ir.Expr:
+        nested = tuple(
+            self.expr(child) for child in node.children if isinstance(child, cst.BaseExpression)
+        )
+        return ir.Opaque(*self.at(node), nested)
+
+    def name(self, node: cst.Name) -> ir.Expr:
+        if node.value in _SINGLETONS:
+            return ir.Constant(*self.at(node), _SINGLETONS[node.value])
+        return ir.Name(*self.at(node), node.value)
+
+    def attribute(self, node: cst.Attribute) -> ir.Expr:
+        return ir.Attribute(*self.at(node), self.expr(node.value), node.attr.value)
+
+    def call(self, node: cst.Call) -> ir.Expr:
+        return ir.Call(
+            *self.at(node), self.expr(node.func), tuple(self.argument(arg) for arg in node.args)
+        )
+
+    def argument(self, node: cst.Arg) -> ir.Argument:
+        keyword = None if node.keyword is None else node.keyword.value
+        return ir.Argument(*self.at(node), self.expr(node.value), keyword, node.star)
+
+    def subscript(self, node: cst.Subscript) -> ir.Expr:
+        indexes = [self.index(element.slice) for element in node.slice]
+        single = len(indexes) == 1
+        index = indexes[0] if single else ir.Collection(*self.at(node), "tuple", tuple(indexes))
+        return ir.Subscript(*self.at(node), self.expr(node.value), index)
+
+    def index(self, node: cst.BaseSlice) -> ir.Expr:
+        if isinstance(node, cst.Index):
+            return self.expr(node.value)
+        return self.opaque(node)
+
+    def collection(self, node: cst.List | cst.Tuple | cst.Set) -> ir.Expr:
+        elements = tuple(self.element(element) for element in node.elements)
+        return ir.Collection(*self.at(node), type(node).__name__.lower(), elements)
+
+    def element(self, node: cst.BaseElement) -> ir.Expr:
+        value = self.expr(node.value)
+        if isinstance(node, cst.StarredElement):
+            return ir.Starred(value.start, value.end, value)
+        return value
+
+    def dict_(self, node: cst.Dict) -> ir.Expr:
+        items = tuple(
+            (
+                self.expr(item.key) if isinstance(item, cst.DictElement) else None,
+                self.expr(item.value),
+            )
+            for item in node.elements
+        )
+        return ir.DictDisplay(*self.at(node), items)
+
+    def comprehension(
+        self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp
+    ) -> ir.Expr:
+        clauses = tuple(self.clauses(node.for_in))
+        kind = _COMPREHENSIONS[type(node)]
+        if isinstance(node, cst.DictComp):
+            key, element = self.expr(node.key), self.expr(node.value)
+            return ir.Comprehension(*self.at(node), kind, key, element, clauses)
+        return ir.Comprehension(*self.at(node), kind, None, self.expr(node.elt), clauses)
+
+    def clauses(self, node: cst.CompFor | None) -> Iterable[ir.Clause]:
+        while node is not None:
+            conditions = tuple(self.expr(condition.test) for condition in node.ifs)
+            yield ir.Clause(
+                *self.at(node.target), self.expr(node.target), self.expr(node.iter), conditions
+            )
+            node = node.inner_for_in
+
+    def lambda_(self, node: cst.Lambda) -> ir.Expr:
+        value = self.expr(node.body)
+        body = ir.Return(value.start, value.end, value)
+        parameters = self.parameters(node.params)
+        function = ir.Function(*self.at(node), "<lambda>", parameters, (body,), (), False)
+        return ir.Lambda(*self.at(node), function)
+
+    def conditional(self, node: cst.IfExp) -> ir.Expr:
+        return ir.Conditional(
+            *self.at(node), self.expr(node.test), self.expr(node.body), self.expr(node.orelse)
+        )
+
+    def bool_op(self, node: cst.BooleanOperation) -> ir.Expr:
+        op = type(node.operator).__name__.lower()
+        return ir.BoolOp(*self.at(node), op, self.expr(node.left), self.expr(node.right))
+
+    def unary(self, node: cst.UnaryOperation) -> ir.Expr:
+        operand = self.expr(node.expression)
+        if isinstance(node.operator, cst.Not):
+            return ir.Not(*self.at(node), operand)
+        number = operand.value if isinstance(operand, ir.Constant) else None
+        if isinstance(node.operator, cst.Minus) and isinstance(number, (int, float)):
+            return ir.Constant(*self.at(node), -number)
+        return ir.Opaque(*self.at(node), (operand,))
+
+    def comparison(self, node: cst.Comparison) -> ir.Expr:
+        at = self.at(node)
+        left = self.expr(node.left)
+        parts: list[ir.Expr] = []
+        for target in node.comparisons:
+            right = self.expr(target.comparator)
+            parts.append(ir.Compare(*at, type(target.operator).__name__, left, right))
+            left = right
+        return functools.reduce(lambda a, b: ir.BoolOp(*at, "and", a, b), parts)
+
+    def binary(self, node: cst.BinaryOperation) -> ir.Expr:
+        op = type(node.operator).__name__
+        return ir.BinOp(*self.at(node), op, self.expr(node.left), self.expr(node.right))
+
+    def literal(self, node: cst.SimpleString | cst.Integer | cst.Float | cst.Imaginary) -> ir.Expr:
+        return ir.Constant(*self.at(node), ast.literal_eval(node.value))
+
+    def concatenated(self, node: cst.ConcatenatedString) -> ir.Expr:
+        parts = [self.expr(node.left), self.expr(node.right)]
+        values = [part.value for part in parts if isinstance(part, ir.Constant)]
+        if len(values) == 2:
+            joined = values[0] + values[1]  # type: ignore[operator]  # both str or both bytes
+            return ir.Constant(*self.at(node), joined)
+        return ir.FormattedString(*self.at(node), ("",) * 3, tuple(parts))
+
+    def formatted(self, node: cst.FormattedString) -> ir.Expr:
+        literals, values = [""], []
+        for part in node.parts:
+            if isinstance(part, cst.FormattedStringText):
+                literals[-1] += part.value
+            elif isinstance(part, cst.FormattedStringExpression):
+                values.append(self.expr(part.expression))
+                literals.append("")
+        return ir.FormattedString(*self.at(node), tuple(literals), tuple(values))
+
+    def named(self, node: cst.NamedExpr) -> ir.Expr:
+        return ir.NamedExpr(*self.at(node), self.expr(node.target), self.expr(node.value))
+
+    def await_(self, node: cst.Await) -> ir.Expr:
+        return ir.Yield(*self.at(node), "await", self.expr(node.expression))
+
+    def yield_(self, node: cst.Yield) -> ir.Expr:
+        self.yields = True
+        value = node.value
+        if isinstance(value, cst.From):
+            return ir.Yield(*self.at(node), "yield from", self.expr(value.item))
+        return ir.Yield(*self.at(node), "yield", self.optional(value))
+
+
+def _alias(node: cst.ImportAlias) -> tuple[str, str | None]:
+    return _dotted(node.name), _asname(node.asname)
+
+
+def _asname(node: cst.AsName | None) -> str | None:
+    return node.name.value if node is not None and isinstance(node.name, cst.Name) else None
+
+
+def _dotted(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Attribute):
+        return f"{_dotted(node.value)}.{node.attr.value}"
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _captures(pattern: cst.CSTNode) -> Iterable[cst.MatchAs | cst.MatchStar]:
+    if isinstance(pattern, (cst.MatchAs, cst.MatchStar)):
+        yield pattern
+    for child in pattern.children:
+        yield from _captures(child)
+
+
+_SINGLETONS: dict[str, bool | None] = {"None": None, "True": True, "False": False}
+
+_COMPREHENSIONS: dict[type[cst.CSTNode], str] = {
+    cst.ListComp: "list",
+    cst.SetComp: "set",
+    cst.DictComp: "dict",
+    cst.GeneratorExp: "generator",
+}
+
+# LibCST's node type decides the handler's parameter type; a dict cannot say so.
+_STATEMENTS: dict[type[cst.CSTNode], Callable[..., ir.Stmt]] = {
+    cst.FunctionDef: _Lowering.function_def,
+    cst.ClassDef: _Lowering.class_def,
+    cst.Assign: _Lowering.assign,
+    cst.AnnAssign: _Lowering.ann_assign,
+    cst.AugAssign: _Lowering.aug_assign,
+    cst.Expr: _Lowering.expression,
+    cst.Return: _Lowering.return_,
+    cst.If: _Lowering.if_,
+    cst.For: _Lowering.for_,
+    cst.While: _Lowering.while_,
+    cst.With: _Lowering.with_,
+    cst.Try: _Lowering.try_,
+    cst.TryStar: _Lowering.try_,
+    cst.Match: _Lowering.match,
+    cst.Import: _Lowering.import_,
+    cst.ImportFrom: _Lowering.import_from,
+    cst.Raise: _Lowering.raise_,
+    cst.Assert: _Lowering.assert_,
+    cst.Del: _Lowering.delete,
+    cst.Global: _Lowering.scope,
+    cst.Nonlocal: _Lowering.scope,
+    cst.Break: lambda self, node: ir.Break(*self.at(node)),
+    cst.Continue: lambda self, node: ir.Continue(*self.at(node)),
+}
+
+_EXPRESSIONS: dict[type[cst.CSTNode], Callable[..., ir.Expr]] = {
+    cst.Name: _Lowering.name,
+    cst.Attribute: _Lowering.attribute,
+    cst.Call: _Lowering.call,
+    cst.Subscript: _Lowering.subscript,
+    cst.List: _Lowering.collection,
+    cst.Tuple: _Lowering.collection,
+    cst.Set: _Lowering.collection,
+    cst.Dict: _Lowering.dict_,
+    cst.ListComp: _Lowering.comprehension,
+    cst.SetComp: _Lowering.comprehension,
+    cst.DictComp: _Lowering.comprehension,
+    cst.GeneratorExp: _Lowering.comprehension,
+    cst.Lambda: _Lowering.lambda_,
+    cst.IfExp: _Lowering.conditional,
+    cst.BooleanOperation: _Lowering.bool_op,
+    cst.UnaryOperation: _Lowering.unary,
+    cst.Comparison: _Lowering.comparison,
+    cst.BinaryOperation: _Lowering.binary,
+    cst.SimpleString: _Lowering.literal,
+    cst.Integer: _Lowering.literal,
+    cst.Float: _Lowering.literal,
+    cst.Imaginary: _Lowering.literal,
+    cst.ConcatenatedString: _Lowering.concatenated,
+    cst.FormattedString: _Lowering.formatted,
+    cst.NamedExpr: _Lowering.named,
+    cst.Await: _Lowering.await_,
+    cst.Yield: _Lowering.yield_,
+}
