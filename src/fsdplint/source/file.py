@@ -1,0 +1,115 @@
+"""A source file: its decoded text, where its lines are, and how to write it back."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from codecs import BOM_UTF8
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fsdplint.source.decoding import SourceError, decode
+from fsdplint.source.lexing import NEWLINE
+from fsdplint.source.notebook import Notebook, parse_notebook
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """Text as Python reads it, with what is needed to write the same bytes back.
+
+    Attributes:
+        path: absolute, with forward slashes; symbolic links are kept.
+        text: no byte order mark, line endings untouched; for a notebook its code cells one
+            after the other, with IPython magics turned into comments of the same length.
+        notebook: where the cells are in the JSON, or None for a plain file.
+    """
+
+    path: str
+    text: str
+    encoding: str = "utf-8"
+    bom: bool = False
+    notebook: Notebook | None = None
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(newline.end() for newline in NEWLINE.finditer(self.text))]
+
+    @property
+    def line_count(self) -> int:
+        """Lines of the text; what follows the last line end counts when it is not empty."""
+        return len(self._starts) - (self._starts[-1] == len(self.text) > 0)
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """The 1-based line and column, in characters, of ``offset``."""
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def offset(self, line: int, column: int) -> int:
+        """The offset of a 1-based line and column, held inside the line and the text."""
+        if line > len(self._starts):
+            return len(self.text)
+        start = self._starts[max(line, 1) - 1]
+        return min(start + max(column, 1) - 1, start + len(self.line(line)))
+
+    def line(self, number: int) -> str:
+        """The 1-based line ``number`` without its line ending."""
+        start = self._starts[number - 1]
+        end = self._starts[number] if number < len(self._starts) else len(self.text)
+        return self.text[start:end].rstrip("\r\n")
+
+    def cell(self, line: int) -> tuple[int, int] | None:
+        """The 1-based cell and the line in that cell, or None outside notebooks."""
+        return self.notebook.locate(self.offset(line, 1)) if self.notebook else None
+
+    def encode(self, text: str) -> bytes:
+        """The bytes of this file with ``text`` in the place of its own text.
+
+        Raises:
+            SourceError: ``text`` has a character that the file's encoding lacks.
+        """
+        document = self.notebook.replace(self.text, text) if self.notebook else text
+        try:
+            data = document.encode(self.encoding)
+        except UnicodeError as error:
+            raise SourceError(
+                self.path, f"cannot be written as {self.encoding}: {error}"
+            ) from error
+        return BOM_UTF8 + data if self.bom else data
+
+
+def from_text(text: str, path: str) -> SourceFile:
+    """A plain file at ``path`` that holds ``text``."""
+    return SourceFile(absolute(path), text)
+
+
+def from_bytes(data: bytes, path: str) -> SourceFile:
+    """The file at ``path`` with the content ``data``, a notebook if the path ends so.
+
+    Raises:
+        SourceError: the content is not text in its encoding, or not a notebook.
+    """
+    path = absolute(path)
+    text, encoding, bom = decode(data, path)
+    if not path.endswith(".ipynb"):
+        return SourceFile(path, text, encoding, bom)
+    code, notebook = parse_notebook(text, path)
+    return SourceFile(path, code, encoding, bom, notebook)
+
+
+def load(path: Path) -> SourceFile:
+    """Read the file at ``path``.
+
+    Raises:
+        SourceError: it cannot be read, or is no source text.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SourceError(absolute(path), error.strerror or str(error)) from error
+    return from_bytes(data, str(path))
+
+
+def absolute(path: str | Path) -> str:
+    """The absolute path with forward slashes, ``..`` folded and symbolic links kept."""
+    return Path(os.path.abspath(path)).as_posix()  # noqa: PTH100 - resolve() follows links

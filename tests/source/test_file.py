@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from fsdplint.source import from_text
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "position"),
+    [
+        ("ab\ncd", 0, (1, 1)),
+        ("ab\ncd", 2, (1, 3)),
+        ("ab\ncd", 3, (2, 1)),
+        ("ab\ncd", 5, (2, 3)),
+        ("ab\r\ncd", 4, (2, 1)),
+        ("ab\rcd", 3, (2, 1)),
+        ("a\x0cb\x85c\u2028d", 6, (1, 7)),
+        ("\u4e16\u754c = 1", 3, (1, 4)),
+    ],
+)
+def test_positions_count_python_lines_and_characters(
+    text: str, offset: int, position: tuple[int, int]
+) -> None:
+    source = from_text(text, "a.py")
+    assert source.position(offset) == position
+    assert source.offset(*position) == offset
+
+
+def test_lines_come_without_their_ends() -> None:
+    source = from_text("a\r\nb\rc\nd", "a.py")
+    assert [source.line(n) for n in range(1, source.line_count + 1)] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 1), ("a", 1), ("a\n", 1), ("a\nb", 2)])
+def test_a_final_line_end_begins_no_line(text: str, count: int) -> None:
+    assert from_text(text, "a.py").line_count == count
+
+
+def test_positions_outside_the_text_are_held_inside() -> None:
+    source = from_text("ab\ncd\n", "a.py")
+    assert source.offset(1, 99) == 2
+    assert source.offset(99, 1) == 6
+    assert source.offset(0, 0) == 0
+
+
+def test_paths_are_absolute_and_folded() -> None:
+    assert from_text("", "/a/../b/c.py").path == "/b/c.py"
