@@ -1,0 +1,225 @@
+"""Which files a run looks at: the paths given, without what git and the settings leave out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.source import SourceError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+SUFFIXES = (".py", ".pyi", ".ipynb")
+_ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
+_SKIPPED_DIRECTORIES = frozenset(
+    {
+        ".bzr",
+        ".direnv",
+        ".eggs",
+        ".git",
+        ".hg",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".nox",
+        ".pants.d",
+        ".pytest_cache",
+        ".pytype",
+        ".ruff_cache",
+        ".svn",
+        ".tox",
+        ".venv",
+        "__pycache__",
+        "__pypackages__",
+        "build",
+        "dist",
+        "node_modules",
+        "venv",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Gitignore lines that hold for what is below ``base``."""
+
+    base: str
+    spec: GitIgnoreSpec
+
+    @classmethod
+    def of(cls, base: str, lines: Iterable[str]) -> Patterns:
+        """Compile ``lines``; those that git would not understand match nothing."""
+        from pathspec import GitIgnoreSpec
+
+        return cls(base, GitIgnoreSpec.from_lines(_valid(lines)))
+
+    def decide(self, path: str, directory: bool) -> bool | None:
+        """Whether the last matching pattern leaves ``path`` out (True) or takes it in (False)."""
+        relative = os.path.relpath(path, self.base).replace(os.sep, "/")
+        if relative.startswith("../"):
+            return None
+        return self.spec.check_file(relative + "/" if directory else relative).include
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """Files in order of their path, each once, and what could not be looked into."""
+
+    files: tuple[Path, ...]
+    failures: tuple[SourceError, ...]
+
+
+def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discovery:
+    """The Python files and notebooks at and below ``paths``.
+
+    A path that is given itself is taken whatever excludes it. A directory reached through a
+    symbolic link is entered once, and a file that has several names is taken under its own.
+    """
+    walk = _Walk(tuple(exclude))
+    for path in paths:
+        if path.is_dir():
+            walk.enter(os.fspath(path))
+        else:
+            walk.add(os.fspath(path))
+    walk.follow_links()
+    files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
+    return Discovery(tuple(map(Path, files)), tuple(walk.failures))
+
+
+def project_root(path: Path) -> Path:
+    """The nearest directory at or above ``path`` that a project starts in, else its own."""
+    start = path if path.is_dir() else path.parent
+    start = Path(os.path.abspath(start))  # noqa: PTH100 - resolve() would leave a linked project
+    for directory in (start, *start.parents):
+        if any((directory / marker).exists() for marker in _ROOT_MARKERS):
+            return directory
+    return start
+
+
+class _Walk:
+    def __init__(self, exclude: tuple[Patterns, ...]) -> None:
+        self.exclude = exclude
+        self.files: dict[str, str] = {}
+        self.failures: list[SourceError] = []
+        self.links: list[tuple[str, tuple[Patterns, ...]]] = []
+        self.entered: set[str] = set()
+
+    def add(self, path: str) -> None:
+        self.files.setdefault(os.path.realpath(path), path)
+
+    def enter(self, root: str) -> None:
+        self.directory(root, _ignores_above(root))
+
+    def follow_links(self) -> None:
+        # Last, so that what a link leads to is known by its own name where it has one.
+        while self.links:
+            path, ignores = self.links.pop(0)
+            if os.path.isdir(path):  # noqa: PTH112 - strings throughout the walk, for speed
+                self.directory(path, ignores)
+            else:
+                self.add(path)
+
+    def directory(self, path: str, ignores: tuple[Patterns, ...]) -> None:
+        pending = [(path, ignores)]
+        while pending:
+            path, ignores = pending.pop()
+            real = os.path.realpath(path)
+            if real in self.entered:
+                continue
+            self.entered.add(real)
+            ignores = (*ignores, *_ignores_in(path))
+            pending.extend((child, ignores) for child in self.children(path, ignores))
+
+    def children(self, path: str, ignores: tuple[Patterns, ...]) -> Iterator[str]:
+        """Take the files of the directory at ``path`` and give its directories."""
+        for entry in self.entries(path):
+            link, directory = entry.is_symlink(), _is_directory(entry)
+            wanted = entry.name not in _SKIPPED_DIRECTORIES if directory else _is_source(entry)
+            if not wanted or self.left_out(entry.path, directory, ignores):
+                continue
+            if directory and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):  # noqa: PTH118 - as above
+                continue
+            if link:
+                self.links.append((entry.path, ignores))
+            elif directory:
+                yield entry.path
+            else:
+                self.add(entry.path)
+
+    def entries(self, path: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(path) as found:
+                return sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            self.failures.append(SourceError(path, error.strerror or str(error)))
+            return []
+
+    def left_out(self, path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
+        excluded = any(patterns.decide(path, directory) for patterns in self.exclude)
+        return excluded or _ignored(path, directory, ignores)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads to itself
+
+
+def _is_source(entry: os.DirEntry[str]) -> bool:
+    """A file by its name: no pipe, and no lock of an editor; a broken link fails on reading."""
+    if not entry.name.endswith(SUFFIXES) or entry.name.startswith(".#"):
+        return False
+    return entry.is_symlink() or entry.is_file()
+
+
+def _ignored(path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
+    for patterns in reversed(ignores):
+        decision = patterns.decide(path, directory)
+        if decision is not None:
+            return decision
+    return False
+
+
+def _ignores_above(root: str) -> tuple[Patterns, ...]:
+    """The patterns of the repository around ``root``, unless they leave out ``root`` itself."""
+    start = Path(os.path.abspath(root))  # noqa: PTH100 - git does not follow links either
+    if (start / ".git").exists():
+        return _repository_excludes(start)
+    ignores: list[Patterns] = []
+    for directory in start.parents:
+        ignores[:0] = _ignores_in(os.fspath(directory))
+        if (directory / ".git").exists():
+            found = (*_repository_excludes(directory), *ignores)
+            return () if _ignored(os.fspath(start), True, found) else found
+    return ()
+
+
+def _repository_excludes(directory: Path) -> tuple[Patterns, ...]:
+    return tuple(_read_patterns(directory / ".git" / "info" / "exclude", directory))
+
+
+def _ignores_in(directory: str) -> Iterator[Patterns]:
+    return _read_patterns(Path(directory, ".gitignore"), Path(directory))
+
+
+def _read_patterns(file: Path, base: Path) -> Iterator[Patterns]:
+    try:
+        lines = file.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    yield Patterns.of(os.fspath(base), lines)
+
+
+def _valid(lines: Iterable[str]) -> Iterator[str]:
+    from pathspec import GitIgnoreSpec
+
+    for line in lines:
+        try:
+            GitIgnoreSpec.from_lines([line])
+        except ValueError:
+            continue  # git warns of nothing here either
+        yield line
