@@ -51,10 +51,14 @@ class Patterns:
 
     @classmethod
     def of(cls, base: str, lines: Iterable[str]) -> Patterns:
-        """Compile ``lines``; those that git would not understand match nothing."""
+        """Compile ``lines``.
+
+        Raises:
+            ValueError: a line is no pattern.
+        """
         from pathspec import GitIgnoreSpec
 
-        return cls(base, GitIgnoreSpec.from_lines(_valid(lines)))
+        return cls(base, GitIgnoreSpec.from_lines(lines))
 
     def decide(self, path: str, directory: bool) -> bool | None:
         """Whether the last matching pattern leaves ``path`` out (True) or takes it in (False)."""
@@ -211,7 +215,7 @@ def _read_patterns(file: Path, base: Path) -> Iterator[Patterns]:
         lines = file.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return
-    yield Patterns.of(os.fspath(base), lines)
+    yield Patterns.of(os.fspath(base), _valid(lines))
 
 
 def _valid(lines: Iterable[str]) -> Iterator[str]:

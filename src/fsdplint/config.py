@@ -1,0 +1,205 @@
+"""Settings of a project: `[tool.fsdplint]` in pyproject.toml, or a fsdplint.toml."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fsdplint.discover import Patterns
+from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
+from fsdplint.torch_range import TorchRange
+
+OUTPUT_FORMATS = ("full", "concise", "json")
+_KEYS = (
+    "select",
+    "extend-select",
+    "ignore",
+    "per-file-ignores",
+    "exclude",
+    "target-torch",
+    "output-format",
+)
+
+
+class ConfigError(Exception):
+    """Settings that cannot be used; the message is one line that names the file and the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run.
+
+    Attributes:
+        select: names of the rules to run.
+        per_file_ignores: patterns of files, each with the names of rules not to run on them.
+        exclude: patterns of files not to look at unless they are given themselves.
+        target_torch: the PyTorch releases the code is meant for; every one by default.
+    """
+
+    select: frozenset[str]
+    per_file_ignores: tuple[tuple[Patterns, frozenset[str]], ...] = ()
+    exclude: tuple[Patterns, ...] = ()
+    target_torch: TorchRange = field(default=TorchRange())
+    output_format: str = "full"
+
+    def enabled(self, path: str) -> frozenset[str]:
+        """The names of the rules to run on the file at ``path``."""
+        ignored = [
+            names for patterns, names in self.per_file_ignores if patterns.decide(path, False)
+        ]
+        return self.select.difference(*ignored)
+
+
+def default_settings(rules: Sequence[Named]) -> Settings:
+    """All rules, nothing left out."""
+    return Settings(select=resolve(["ALL"], rules))
+
+
+def find_config(start: Path) -> Path | None:
+    """The nearest file with settings in ``start`` or above it.
+
+    A pyproject.toml without a `[tool.fsdplint]` table says nothing about us and is passed over.
+
+    Raises:
+        ConfigError: a pyproject.toml on the way cannot be read.
+    """
+    start = Path(os.path.abspath(start))  # noqa: PTH100 - a linked project keeps its settings
+    for directory in (start, *start.parents):
+        own, shared = directory / "fsdplint.toml", directory / "pyproject.toml"
+        if own.is_file():
+            return own
+        if shared.is_file() and _table(shared) is not None:
+            return shared
+    return None
+
+
+def load_settings(file: Path, rules: Sequence[Named]) -> Settings:
+    """The settings in ``file``.
+
+    Raises:
+        ConfigError: it cannot be read, or a key or a value is not understood.
+    """
+    return _Reader(file, _table(file) or {}, rules).settings()
+
+
+def select_rules(
+    settings: Settings,
+    rules: Sequence[Named],
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    extend_select: Sequence[str] = (),
+) -> Settings:
+    """``settings`` with what the command line selects; ``select`` replaces what the file says.
+
+    Raises:
+        UnknownRuleError: a selector means no rule.
+    """
+    chosen = resolve(select, rules) | ALWAYS_SELECTED if select else settings.select
+    chosen = (chosen | resolve(extend_select, rules)) - resolve(ignore, rules)
+    return replace(settings, select=chosen)
+
+
+def _table(file: Path) -> Mapping[str, object] | None:
+    """Our table in ``file``, or None if it is a pyproject.toml that has none."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        document = tomllib.loads(file.read_bytes().decode())
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file}: is not TOML: {_one_line(error)}") from error
+    if file.name != "pyproject.toml":
+        return document
+    tool = document.get("tool", {})
+    table = tool.get("fsdplint") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise ConfigError(f"{file}: tool.fsdplint: expected a table")
+    return table
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+class _Reader:
+    """Turns a table into settings; errors name the file and the key."""
+
+    def __init__(self, file: Path, table: Mapping[str, object], rules: Sequence[Named]) -> None:
+        self.file = file
+        self.table = table
+        self.rules = rules
+        self.base = os.fspath(Path(os.path.abspath(file)).parent)  # noqa: PTH100 - as above
+
+    def settings(self) -> Settings:
+        for key in self.table:
+            if key not in _KEYS:
+                raise self.error(key, f"unknown key{suggest(key, _KEYS)}")
+        selected = self.names("select", ["ALL"]) | self.names("extend-select", [])
+        selected |= ALWAYS_SELECTED
+        return Settings(
+            select=selected - self.names("ignore", []),
+            per_file_ignores=self.per_file_ignores("per-file-ignores"),
+            exclude=self.exclude("exclude"),
+            target_torch=self.torch_range("target-torch"),
+            output_format=self.output_format("output-format"),
+        )
+
+    def names(self, key: str, default: list[str]) -> frozenset[str]:
+        return self.resolve(key, self.table.get(key, default))
+
+    def resolve(self, key: str, value: object) -> frozenset[str]:
+        try:
+            return resolve(self.strings(key, value), self.rules)
+        except UnknownRuleError as error:
+            raise self.error(key, str(error)) from error
+
+    def strings(self, key: str, value: object) -> list[str]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, "expected a list of strings")
+        return value
+
+    def per_file_ignores(self, key: str) -> tuple[tuple[Patterns, frozenset[str]], ...]:
+        value = self.table.get(key, {})
+        if not isinstance(value, dict):
+            raise self.error(key, "expected a table of patterns, each with a list of rules")
+        return tuple(
+            (self.patterns(key, [pattern]), self.resolve(f"{key}.{pattern!r}", names))
+            for pattern, names in value.items()
+        )
+
+    def exclude(self, key: str) -> tuple[Patterns, ...]:
+        lines = self.strings(key, self.table.get(key, []))
+        return (self.patterns(key, lines),) if lines else ()
+
+    def patterns(self, key: str, lines: list[str]) -> Patterns:
+        try:
+            return Patterns.of(self.base, lines)
+        except ValueError as error:
+            raise self.error(key, _one_line(error)) from error
+
+    def torch_range(self, key: str) -> TorchRange:
+        value = self.table.get(key)
+        if value is None:
+            return TorchRange()
+        if not isinstance(value, str):
+            raise self.error(key, 'expected a string such as ">=2.6,<2.14"')
+        try:
+            return TorchRange.parse(value)
+        except ValueError as error:
+            raise self.error(key, str(error)) from error
+
+    def output_format(self, key: str) -> str:
+        value = self.table.get(key, "full")
+        if not isinstance(value, str) or value not in OUTPUT_FORMATS:
+            hint = suggest(str(value), OUTPUT_FORMATS)
+            raise self.error(key, f"expected one of {', '.join(OUTPUT_FORMATS)}{hint}")
+        return value
+
+    def error(self, key: str, message: str) -> ConfigError:
+        return ConfigError(f"{self.file}: {key}: {message}")

@@ -1,0 +1,77 @@
+"""The range of PyTorch releases that code is meant to run on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+Release = tuple[int, int, int]
+
+EARLIEST: Release = (0, 0, 0)
+UNBOUNDED: Release = (1_000_000, 0, 0)
+_CLAUSE = re.compile(r"(>=|<=|==|~=|>|<)\s*(\d+)(?:\.(\d+))?(?:\.(\d+))?(\.\*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchRange:
+    """Releases from ``lower`` up to, but not including, ``upper``."""
+
+    lower: Release = EARLIEST
+    upper: Release = UNBOUNDED
+
+    @classmethod
+    def parse(cls, text: str) -> TorchRange:
+        """Read version specifiers of PEP 440 such as ">=2.6,<2.14".
+
+        Raises:
+            ValueError: a clause is not understood, or no release satisfies all of them.
+        """
+        lower, upper = EARLIEST, UNBOUNDED
+        for clause in text.split(","):
+            low, high = _bounds(clause.strip())
+            lower, upper = max(lower, low), min(upper, high)
+        if lower >= upper:
+            raise ValueError(f"{text!r} admits no release")
+        return cls(lower, upper)
+
+    def overlaps(self, lower: Release = EARLIEST, upper: Release = UNBOUNDED) -> bool:
+        """Whether a release of this range is at least ``lower`` and before ``upper``."""
+        return max(self.lower, lower) < min(self.upper, upper)
+
+
+def _bounds(clause: str) -> tuple[Release, Release]:
+    match = _CLAUSE.fullmatch(clause)
+    if match is None or (match[5] and (match[1] != "==" or match[4])):
+        raise ValueError(f'{clause!r} is no version specifier such as ">=2.6"')
+    release = (int(match[2]), int(match[3] or 0), int(match[4] or 0))
+    return _INTERVALS[match[1]](release, match)
+
+
+def _after(release: Release) -> Release:
+    return (release[0], release[1], release[2] + 1)
+
+
+def _series_end(release: Release, parts: int) -> Release:
+    return (release[0] + 1, 0, 0) if parts == 1 else (release[0], release[1] + 1, 0)
+
+
+def _equal(release: Release, match: re.Match[str]) -> tuple[Release, Release]:
+    if match[5]:
+        return release, _series_end(release, 2 if match[3] else 1)
+    return release, _after(release)
+
+
+def _compatible(release: Release, match: re.Match[str]) -> tuple[Release, Release]:
+    if match[3] is None:
+        raise ValueError(f"{match[0]!r} needs a minor version")
+    return release, _series_end(release, 2 if match[4] else 1)
+
+
+_INTERVALS = {
+    ">=": lambda release, _: (release, UNBOUNDED),
+    ">": lambda release, _: (_after(release), UNBOUNDED),
+    "<": lambda release, _: (EARLIEST, release),
+    "<=": lambda release, _: (EARLIEST, _after(release)),
+    "==": _equal,
+    "~=": _compatible,
+}

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from test_selection import RULES
+
+from fsdplint.config import (
+    ConfigError,
+    Settings,
+    default_settings,
+    find_config,
+    load_settings,
+    select_rules,
+)
+from fsdplint.torch_range import TorchRange
+
+ALL = frozenset(rule.name for rule in RULES)
+
+
+def load(directory: Path, text: str, name: str = "fsdplint.toml") -> Settings:
+    file = directory / name
+    file.write_text(text)
+    return load_settings(file, RULES)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == default_settings(RULES) == Settings(select=ALL)
+
+
+def test_every_key(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        """
+        [tool.fsdplint]
+        select = ["FSD3"]
+        extend-select = ["unused-suppression"]
+        ignore = ["direct-forward"]
+        exclude = ["/third_party"]
+        target-torch = ">=2.6,<2.14"
+        output-format = "json"
+        [tool.fsdplint.per-file-ignores]
+        "tests/*" = ["FSD301"]
+        """,
+        "pyproject.toml",
+    )
+    assert settings.select == {
+        "invalid-syntax",
+        "optimizer-before-sharding",
+        "unused-suppression",
+    }
+    assert settings.target_torch == TorchRange((2, 6, 0), (2, 14, 0))
+    assert settings.output_format == "json"
+    assert settings.exclude[0].decide(os.fspath(tmp_path / "third_party"), True) is True
+    assert settings.enabled(os.fspath(tmp_path / "tests/a.py")) == {
+        "invalid-syntax",
+        "unused-suppression",
+    }
+    assert settings.enabled(os.fspath(tmp_path / "a.py")) == settings.select
+    assert settings.enabled("/elsewhere/tests/a.py") == settings.select
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("selct = []", "selct: unknown key, did you mean 'select'?"),
+        ("zzz = 1", "zzz: unknown key"),
+        (
+            'ignore = ["direct-foward"]',
+            "ignore: unknown rule 'direct-foward', did you mean 'direct-forward'?",
+        ),
+        ('select = "ALL"', "select: expected a list of strings"),
+        ("exclude = [1]", "exclude: expected a list of strings"),
+        ("target-torch = 2.6", 'target-torch: expected a string such as ">=2.6,<2.14"'),
+        ('target-torch = "2.6"', "target-torch: '2.6' is no version specifier such as \">=2.6\""),
+        (
+            'output-format = "jsn"',
+            "output-format: expected one of full, concise, json, did you mean 'json'?",
+        ),
+        (
+            "per-file-ignores = []",
+            "per-file-ignores: expected a table of patterns, each with a list of rules",
+        ),
+        (
+            '[per-file-ignores]\n"a.py" = ["nope"]',
+            "per-file-ignores.'a.py': unknown rule 'nope'; `fsdplint rules` lists them",
+        ),
+        ("select = [", "is not TOML"),
+    ],
+)
+def test_mistakes_are_one_line_with_file_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'fsdplint.toml'}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_undecodable_settings(tmp_path: Path) -> None:
+    (tmp_path / "fsdplint.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_settings(tmp_path / "fsdplint.toml", RULES)
+
+
+def test_a_table_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tool\.fsdplint: expected a table"):
+        load(tmp_path, "[tool]\nfsdplint = 1", "pyproject.toml")
+
+
+def test_the_nearest_settings_upward(tmp_path: Path) -> None:
+    deep = tmp_path / "a/b/c"
+    deep.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.fsdplint]\n")
+    (tmp_path / "a/pyproject.toml").write_text("[tool.ruff]\n")
+    assert find_config(deep) == tmp_path / "pyproject.toml"
+    (tmp_path / "a/fsdplint.toml").write_text("")
+    (tmp_path / "a/pyproject.toml").write_text("[tool.fsdplint]\n")
+    assert find_config(deep) == tmp_path / "a/fsdplint.toml"
+    assert find_config(tmp_path) == tmp_path / "pyproject.toml"
+
+
+def test_the_command_line_selects_last() -> None:
+    settings = Settings(select=frozenset({"unused-suppression"}))
+    chosen = select_rules(settings, RULES, select=["FSD3"], ignore=["FSD301"])
+    assert chosen.select == {"direct-forward", "invalid-syntax"}
+    extended = select_rules(settings, RULES, extend_select=["direct-forward"])
+    assert extended.select == {"direct-forward", "unused-suppression"}
+
+
+def test_only_ignoring_hides_that_a_file_does_not_parse(tmp_path: Path) -> None:
+    assert load(tmp_path, 'select = ["FSD301"]').select == {
+        "invalid-syntax",
+        "optimizer-before-sharding",
+    }
+    assert load(tmp_path, 'select = ["FSD301"]\nignore = ["FSD001"]').select == {
+        "optimizer-before-sharding"
+    }
