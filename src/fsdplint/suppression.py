@@ -1,0 +1,199 @@
+"""Comments that silence findings: `# fsdplint: ignore[name] -- reason`, `ignore-file`, `# noqa`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fsdplint.finding import Edit, Finding, Fix, Safety, Span
+from fsdplint.selection import UnknownRuleError, find, suggest
+from fsdplint.source.lexing import LogicalLine, logical_lines
+
+if TYPE_CHECKING:
+    from fsdplint.rule import Rule
+    from fsdplint.source import SourceFile
+
+UNUSED = "unused-suppression"
+# Silence about these would make a file that was not looked at seem clean.
+_NEVER_SUPPRESSED = frozenset({"invalid-syntax"})
+
+_MENTION = re.compile(r"fsdplint:|noqa", re.IGNORECASE)
+_OWN = re.compile(
+    r"""\#[ \t]*fsdplint:[ \t]*(?P<verb>[\w-]*)[ \t]*
+        (?:\[(?P<rules>[^\]#]*)\])?
+        (?:[ \t]*--(?P<reason>.*))?""",
+    re.VERBOSE,
+)
+_NOQA = re.compile(
+    r"\#[ \t]*noqa(?::[ \t]?(?P<codes>[A-Z]+[0-9]+(?:[, \t]+[A-Z]+[0-9]+)*))?(?![\w-])",
+    re.IGNORECASE,
+)
+_VERBS = ("ignore", "ignore-file")
+
+
+@dataclass(slots=True)
+class Suppression:
+    """One directive of a comment.
+
+    Attributes:
+        span: the directive with its reason.
+        comment: the whole comment it stands in.
+        scope: the offsets that a finding starts between for it to be silenced.
+        rules: what the directive calls each rule, and the rule's name.
+        own: ours and not another tool's `noqa`, so it must silence something.
+        used: the names of the rules that it silenced.
+        problem: what of it is not understood, if anything.
+    """
+
+    span: tuple[int, int]
+    comment: tuple[int, int]
+    scope: tuple[int, int]
+    rules: dict[str, str]
+    own: bool
+    used: set[str] = field(default_factory=set)
+    problem: str = ""
+
+    def silences(self, finding: Finding) -> bool:
+        """Whether ``finding`` is meant, which then counts as used."""
+        meant = finding.rule in self.rules.values() and finding.rule not in _NEVER_SUPPRESSED
+        if meant and self.scope[0] <= finding.span.start < self.scope[1]:
+            self.used.add(finding.rule)
+            return True
+        return False
+
+
+def suppress(
+    source: SourceFile,
+    findings: Iterable[Finding],
+    rules: Sequence[Rule],
+    enabled: frozenset[str],
+) -> list[Finding]:
+    """The ``findings`` that no comment of ``source`` silences, and the comments that silence none.
+
+    Args:
+        findings: all of this file.
+        enabled: the names of the rules that ran; a comment for another one may be of use.
+    """
+    suppressions = list(_suppressions(source.text, rules))
+    kept = [finding for finding in findings if not _silenced(finding, suppressions)]
+    if UNUSED in enabled:
+        rule = next(rule for rule in rules if rule.name == UNUSED)
+        unused = [
+            found
+            for suppression in suppressions
+            if suppression.own
+            for found in _unused(source, suppression, rule, enabled)
+        ]
+        kept += [finding for finding in unused if not _silenced(finding, suppressions)]
+    return kept
+
+
+def _silenced(finding: Finding, suppressions: Iterable[Suppression]) -> bool:
+    # Every one that means it counts as used, so all are asked.
+    return bool([s for s in suppressions if s.silences(finding)])
+
+
+def _suppressions(text: str, rules: Sequence[Rule]) -> Iterator[Suppression]:
+    if not _MENTION.search(text):
+        return
+    lines = list(logical_lines(text))
+    following: LogicalLine | None = None
+    found: list[Suppression] = []
+    for line in reversed(lines):
+        following = line if line.code else following
+        scope = (following.start, following.end) if following else (0, 0)
+        for comment in reversed(line.comments):
+            trailing = (line.start, line.end)
+            directives = [
+                *_of_comment(text, comment, scope, rules),
+                *_noqa(text, comment, trailing, rules),
+            ]
+            found += reversed(directives)
+    yield from reversed(found)
+
+
+def _of_comment(
+    text: str, comment: tuple[int, int], scope: tuple[int, int], rules: Sequence[Rule]
+) -> Iterator[Suppression]:
+    for match in _OWN.finditer(text, *comment):
+        verb, listed = match["verb"], match["rules"]
+        whole = (0, len(text) + 1) if verb == "ignore-file" else scope
+        suppression = Suppression(match.span(), comment, whole, {}, own=True)
+        if verb not in _VERBS:
+            suppression.problem = f"unknown directive {verb!r}{suggest(verb, _VERBS)}"
+        elif not (listed or "").strip():
+            suppression.problem = f"`{verb}` names no rule, e.g. `{verb}[{rules[-1].name}]`"
+        else:
+            _read_rules(suppression, listed, rules)
+        yield suppression
+
+
+def _read_rules(suppression: Suppression, listed: str, rules: Sequence[Rule]) -> None:
+    for word in filter(None, re.split(r"[,\s]+", listed)):
+        try:
+            suppression.rules[word] = find(word, rules)
+        except UnknownRuleError as error:
+            suppression.problem = str(error)
+
+
+def _noqa(
+    text: str, comment: tuple[int, int], scope: tuple[int, int], rules: Sequence[Rule]
+) -> Iterator[Suppression]:
+    for match in _NOQA.finditer(text, *comment):
+        codes = re.split(r"[, \t]+", match["codes"].upper()) if match["codes"] else [""]
+        meant = {r.code: r.name for r in rules if any(r.code.startswith(c) for c in codes)}
+        yield Suppression(match.span(), comment, scope, meant, own=False)
+
+
+def _unused(
+    source: SourceFile, suppression: Suppression, rule: Rule, enabled: frozenset[str]
+) -> Iterator[Finding]:
+    span = Span(source.path, *suppression.span)
+    if suppression.problem:
+        yield Finding(
+            rule.name,
+            rule.code,
+            rule.severity,
+            f"suppression is not understood: {suppression.problem}",
+            span,
+            fix_declined="what it means to suppress is not known",
+        )
+        return
+    idle = enabled - suppression.used - {UNUSED}
+    words = [word for word, name in suppression.rules.items() if name in idle]
+    if words:
+        names = ", ".join(f"`{word}`" for word in words)
+        message = f"no finding of {names} here to suppress"
+        fix = _removal(source, suppression, words)
+        yield Finding(rule.name, rule.code, rule.severity, message, span, fix=fix)
+
+
+def _removal(source: SourceFile, suppression: Suppression, words: Sequence[str]) -> Fix:
+    kept = [word for word in suppression.rules if word not in words]
+    if kept:
+        start, end = _brackets(source.text, suppression)
+        edit = Edit(Span(source.path, start, end), ", ".join(kept))
+        return Fix("remove what suppresses nothing", Safety.SAFE, (edit,))
+    edit = Edit(Span(source.path, *_with_blanks(source.text, suppression)), "")
+    return Fix("remove the comment", Safety.SAFE, (edit,))
+
+
+def _brackets(text: str, suppression: Suppression) -> tuple[int, int]:
+    start = text.index("[", suppression.span[0]) + 1
+    return start, text.index("]", start)
+
+
+def _with_blanks(text: str, suppression: Suppression) -> tuple[int, int]:
+    """The directive's offsets with the blanks, and the line, that would be left for nothing."""
+    start, end = suppression.span
+    if end < suppression.comment[1] and start == suppression.comment[0]:
+        rest = text[end : suppression.comment[1]]
+        return start, end + len(rest) - len(rest.lstrip())
+    before = text[:start].rstrip(" \t\f")
+    alone = not before or before[-1] in "\r\n"
+    if not alone or end < suppression.comment[1]:
+        return len(before), end
+    newline = re.compile(r"\r\n|\r|\n|").match(text, end)
+    return len(before), newline.end() if newline else end
