@@ -1,0 +1,87 @@
+"""Whole programs and projects: the findings are exactly the markers in their lines.
+
+A line ending in ``# error: <rule>`` carries one finding of that rule; every other line carries
+none. ``tests/fixtures/README.md`` tells how to add a program.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from fsdplint.check import check, check_text
+from fsdplint.config import Settings
+from fsdplint.rules import RULES
+
+FIXTURES = Path(__file__).parent / "fixtures"
+PROJECTS = sorted(path for path in (FIXTURES / "projects").iterdir() if path.is_dir())
+SINGLES = sorted([*FIXTURES.glob("scripts/*/*.py"), *FIXTURES.glob("clean/*.py")])
+SOURCES = sorted(FIXTURES.rglob("*.py"))
+
+MARKER = re.compile(r"# error: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
+
+Found = list[tuple[str, int, str]]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(FIXTURES).as_posix()
+
+
+def markers(path: Path, root: Path) -> Found:
+    """Where ``path`` says that findings are, as (path under ``root``, line, rule)."""
+    relative = path.relative_to(root).as_posix()
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    comments = [token for token in tokens if token.type == tokenize.COMMENT]
+    return [
+        (relative, comment.start[0], rule)
+        for comment in comments
+        if (match := MARKER.fullmatch(comment.string))
+        for rule in match[1].split(", ")
+    ]
+
+
+def line_of(path: Path, offset: int) -> int:
+    return path.read_text(encoding="utf-8").count("\n", 0, offset) + 1
+
+
+@pytest.mark.parametrize("path", SINGLES, ids=name)
+def test_single_file(path: Path) -> None:
+    findings = check_text(path.read_text(encoding="utf-8"), path.name)
+    found = [(path.name, line_of(path, f.span.start), f.rule) for f in findings]
+    assert sorted(found) == sorted(markers(path, path.parent))
+
+
+@pytest.mark.parametrize("root", PROJECTS, ids=name)
+def test_project(root: Path) -> None:
+    outcome = check([root], Settings())
+    assert not outcome.failures
+    found: Found = []
+    for finding in outcome.findings:
+        path = Path(finding.span.path)
+        relative = path.relative_to(root.resolve()).as_posix()
+        found.append((relative, line_of(path, finding.span.start), finding.rule))
+    expected = [marker for path in root.rglob("*.py") for marker in markers(path, root)]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_fixture_is_well_formed(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    tree = compile(text, str(path), "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    compile(tree, str(path), "exec", dont_inherit=True)
+    assert isinstance(tree, ast.Module)
+    if path.name != "__init__.py":
+        docstring = ast.get_docstring(tree)
+        assert docstring and "\n" not in docstring
+    marked = {rule for _, _, rule in markers(path, FIXTURES)}
+    assert text.count("# error") == len(MARKER.findall(text))
+    assert marked <= {rule.name for rule in RULES}
+    if path.is_relative_to(FIXTURES / "clean"):
+        assert not marked
+    if path.is_relative_to(FIXTURES / "scripts"):
+        assert marked == {path.parent.name}
