@@ -1,0 +1,28 @@
+"""What a run found, as a value that reports turn into text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fsdplint.finding import Finding
+from fsdplint.source import SourceError, SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run.
+
+    Attributes:
+        findings: ordered by path, place and code.
+        sources: every file that a span may lie in, by its path.
+        checked: how many of the files asked for were looked at.
+        failures: files that were not looked at, or not wholly, each with the reason.
+        base: the directory that paths are shown relative to.
+    """
+
+    findings: tuple[Finding, ...]
+    sources: Mapping[str, SourceFile]
+    checked: int
+    failures: tuple[SourceError, ...] = ()
+    base: str = "/"

@@ -1,0 +1,31 @@
+"""Findings to text: each report is a pure function of an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fsdplint.outcome import Outcome
+from fsdplint.report.concise import concise
+from fsdplint.report.full import full
+from fsdplint.report.json import as_json, statistics_as_json
+from fsdplint.report.statistics import statistics
+from fsdplint.report.style import Style, coloured, plain
+
+Report = Callable[[Outcome, Style], str]
+
+REPORTS: Mapping[str, Report] = {"full": full, "concise": concise, "json": as_json}
+STATISTICS: Mapping[str, Report] = {
+    "full": statistics,
+    "concise": statistics,
+    "json": statistics_as_json,
+}
+
+
+def render(outcome: Outcome, format_: str, *, color: bool = False, counts: bool = False) -> str:
+    """``outcome`` in the format called ``format_``, ending with a line end.
+
+    Args:
+        counts: how many findings of each rule there are, in the place of the findings.
+    """
+    reports = STATISTICS if counts else REPORTS
+    return reports[format_](outcome, coloured if color else plain)

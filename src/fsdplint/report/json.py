@@ -1,0 +1,82 @@
+"""Findings as JSON, for other programs.
+
+The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
+when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what could not be checked)
+and ``checked`` (how many files were).
+
+A finding has ``rule``, ``code``, ``severity`` (error, warning or note), ``message``, ``label``,
+``path``, ``start``, ``end``, ``evidence`` (a list of ``note``, ``path``, ``start``, ``end``),
+``fix`` (null, or ``title``, ``safety`` and ``edits``: a list of ``path``, ``start``, ``end`` and
+the ``text`` to put there) and ``fix_declined`` (why there is no fix, or null).
+
+Paths are relative to the working directory if they lie in it. Lines and columns count from 1,
+columns in characters, ``end`` is exclusive; in a notebook ``cell`` counts from 1 and lines are the
+cell's, elsewhere ``cell`` is absent.
+"""
+
+from __future__ import annotations
+
+import json
+
+from fsdplint.finding import Finding, Fix, Span
+from fsdplint.outcome import Outcome
+from fsdplint.report.places import place, relative
+from fsdplint.report.statistics import count_by_rule
+from fsdplint.report.style import Style
+
+
+def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
+    """The document that the module describes."""
+    document = {
+        "version": 1,
+        "checked": outcome.checked,
+        "findings": [_finding(outcome, finding) for finding in outcome.findings],
+        "failures": [
+            {"path": relative(outcome, failure.path), "reason": failure.reason}
+            for failure in outcome.failures
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def statistics_as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
+    """A list of ``code``, ``rule``, ``count`` and ``fixable``, the most frequent rule first."""
+    members = ("code", "rule", "count", "fixable")
+    rows = [dict(zip(members, row, strict=True)) for row in count_by_rule(outcome)]
+    return json.dumps(rows, indent=2) + "\n"
+
+
+def _finding(outcome: Outcome, finding: Finding) -> dict[str, object]:
+    return {
+        "rule": finding.rule,
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "label": finding.label,
+        **_span(outcome, finding.span),
+        "evidence": [
+            {"note": evidence.note, **_span(outcome, evidence.span)}
+            for evidence in finding.evidence
+        ],
+        "fix": _fix(outcome, finding.fix) if finding.fix else None,
+        "fix_declined": finding.fix_declined or None,
+    }
+
+
+def _fix(outcome: Outcome, fix: Fix) -> dict[str, object]:
+    edits = [{"text": edit.text, **_span(outcome, edit.span)} for edit in fix.edits]
+    return {"title": fix.title, "safety": fix.safety.value, "edits": edits}
+
+
+def _span(outcome: Outcome, span: Span) -> dict[str, object]:
+    return {
+        "path": relative(outcome, span.path),
+        "start": _place(outcome, span.path, span.start),
+        "end": _place(outcome, span.path, span.end),
+    }
+
+
+def _place(outcome: Outcome, path: str, offset: int) -> dict[str, int]:
+    where = place(outcome, path, offset)
+    cell = {} if where.cell is None else {"cell": where.cell}
+    return {**cell, "line": where.line, "column": where.column}

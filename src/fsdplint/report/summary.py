@@ -1,0 +1,34 @@
+"""The last line of a report."""
+
+from __future__ import annotations
+
+from fsdplint.finding import Safety
+from fsdplint.outcome import Outcome
+
+
+def summary(outcome: Outcome) -> str:
+    """How much was found, how much of it can be fixed and how, and what was not looked at."""
+    found = _found(outcome) if outcome.findings else f"No findings in {_count(outcome.checked)}"
+    unread = len({failure.path for failure in outcome.failures})
+    missed = f"; {_count(unread)} could not be checked" if unread else ""
+    return f"{found}{missed}."
+
+
+def _found(outcome: Outcome) -> str:
+    files = len({finding.span.path for finding in outcome.findings})
+    count = len(outcome.findings)
+    return f"Found {_count(count, 'finding')} in {_count(files)}{_fixable(outcome)}"
+
+
+def _fixable(outcome: Outcome) -> str:
+    fixes = [finding.fix.safety for finding in outcome.findings if finding.fix]
+    safe, unsafe = fixes.count(Safety.SAFE), fixes.count(Safety.UNSAFE)
+    if safe and unsafe:
+        return f" ({safe} fixable with --fix, {unsafe} more with --fix --unsafe-fixes)"
+    if unsafe:
+        return f" ({unsafe} fixable with --fix --unsafe-fixes)"
+    return f" ({safe} fixable with --fix)" if safe else ""
+
+
+def _count(number: int, noun: str = "file") -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
