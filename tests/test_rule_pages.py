@@ -1,0 +1,103 @@
+"""Every rule's page is true: its examples are found and fixed as shown, its proofs hold."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from pages import Example, Page, Proof, read_pages
+from ranks import Ranks, report
+
+from fsdplint.check import check_text
+from fsdplint.fixes.edits import apply, select
+from fsdplint.rule import Rule
+from fsdplint.rules import RULES
+
+PAGES = read_pages()
+EXAMPLES = [
+    pytest.param(page, example, id=f"{page.name}:{example.line}")
+    for page in PAGES
+    for example in page.examples
+]
+FIXES = [
+    pytest.param(example, id=f"{page.name}:{example.line}")
+    for page in PAGES
+    for example in page.examples
+    if example.fixed is not None
+]
+PROOFS = [
+    pytest.param(page, proof, id=f"{page.name}:{proof.line}")
+    for page in PAGES
+    for proof in page.proofs
+]
+
+
+def findings(text: str) -> list[tuple[int, str]]:
+    """Returns line and rule of each finding in `text`."""
+    found = check_text(text, "snippet.py")
+    return sorted((text.count("\n", 0, f.span.start) + 1, f.rule) for f in found)
+
+
+def fixed(text: str) -> str:
+    """Returns `text` with every fix applied, pass by pass."""
+    for _ in range(10):
+        chosen = select([f for f in check_text(text, "snippet.py") if f.fix])
+        if not chosen:
+            return text
+        text = apply(text, [edit for f in chosen if f.fix for edit in f.fix.edits])
+    raise AssertionError(f"fixes do not come to an end:\n{text}")
+
+
+def test_every_rule_has_a_page_and_every_page_a_rule() -> None:
+    assert sorted((rule.name, rule.code) for rule in RULES) == [(p.name, p.code) for p in PAGES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_shows_a_finding_and_a_clean_program(page: Page) -> None:
+    assert any(example.errors for example in page.examples)
+    assert any(
+        not example.errors and not example.missed and example.text not in _fixes(page)
+        for example in page.examples
+    )
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_fix_is_shown_where_the_rule_has_one(rule: Rule) -> None:
+    (page,) = (page for page in PAGES if page.name == rule.name)
+    assert bool(_fixes(page)) == (rule.fix is not None)
+
+
+@pytest.mark.parametrize(("page", "example"), EXAMPLES)
+def test_findings_are_exactly_the_markers(page: Page, example: Example) -> None:
+    assert findings(example.text) == [(line, page.name) for line in example.errors]
+
+
+@pytest.mark.parametrize("example", FIXES)
+def test_the_fix_makes_what_is_shown(example: Example) -> None:
+    assert fixed(example.text) == example.fixed
+
+
+@pytest.mark.parametrize(("page", "proof"), PROOFS)
+def test_proof_holds(page: Page, proof: Proof, ranks: Ranks) -> None:
+    code = "\n" * (proof.line - 1) + proof.text
+    outcomes = ranks.run(code, path=str(page.path), world_size=proof.ranks)
+    assert report(outcomes) == ""
+
+
+def test_no_proof_is_lost() -> None:
+    """Counts the proofs in the raw text, which no mistake of the reader's can make fewer."""
+    fences = {p.name: p.path.read_text(encoding="utf-8").count("\n```python ranks=") for p in PAGES}
+    assert Counter(fences) == Counter(param.values[0].name for param in PROOFS)
+    assert {name for name, count in fences.items() if count} == {
+        rule.name for rule in RULES if not rule.code.startswith("FSD0")
+    }
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.proofs], ids=lambda p: p.name)
+def test_a_page_says_which_torch_its_proofs_ran_on(page: Page) -> None:
+    assert re.search(r"torch \d+\.\d+\.\d+", page.sections["Proof"])
+
+
+def _fixes(page: Page) -> set[str]:
+    return {example.fixed for example in page.examples if example.fixed is not None}
