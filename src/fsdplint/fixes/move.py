@@ -1,0 +1,198 @@
+"""Moving a statement, with what depends on it, below a later statement of the same function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.finding import Fix, Safety
+from fsdplint.fixes.code import Block, Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.names import LISTING, Names, clash, dotted, effects, names_in
+
+
+@builder
+def move_below(
+    code: Code,
+    first: ir.Node,
+    last: ir.Node,
+    title: str,
+    safety: Safety,
+    with_: Sequence[ir.Node] = (),
+) -> Fix:
+    """Moves the statement of ``first``, and those of ``with_``, below the statement of ``last``.
+
+    Statements between the two that use what is moved move along, in their order. ``with_`` are
+    nodes that must come after ``last`` too, such as the expressions that captured parameters.
+    """
+    require_exact(code)
+    plan = _plan(code, first, last, with_)
+    extents = [code.extent(statement) for statement in plan.moved]
+    if not code.ends_line(plan.last):
+        raise NoFixError(f"`{code.short(plan.last)}` shares its line with other code")
+    lines = "".join(code.text[start:end] for start, end in extents)
+    at = code.after(plan.last)
+    deletions = [code.delete_lines(start, end) for start, end in _merged(extents)]
+    return Fix(title, safety, (*deletions, code.insert_lines(at, lines)))
+
+
+def _merged(extents: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in extents:
+        if merged and merged[-1][1] == start:
+            start = merged.pop()[0]
+        merged.append((start, end))
+    return merged
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    moved: tuple[ir.Stmt, ...]
+    last: ir.Stmt
+
+
+def _plan(code: Code, first: ir.Node, last: ir.Node, with_: Sequence[ir.Node]) -> _Plan:
+    block, lifted = _common_block(code, first, last)
+    chosen = {_in_block(code, node, block) for node in (first, *with_)}
+    order = block.statements
+    end = order.index(lifted)
+    begin = min(order.index(statement) for statement in chosen)
+    if max(order.index(statement) for statement in chosen) >= end:
+        raise NoFixError(f"`{code.short(last)}` does not come after what has to move")
+    moved, names = _dependants(code, order[begin:end], chosen)
+    staying = [s for s in order[begin : end + 1] if s not in moved]
+    models = {path for node in (first, *with_) for path in _models(node)}
+    for statement in staying:
+        _check_staying(code, statement, names, models, last)
+    for statement in moved:
+        _check_moving(code, statement)
+    return _Plan(tuple(s for s in order if s in moved), lifted)
+
+
+def _common_block(code: Code, first: ir.Node, last: ir.Node) -> tuple[Block, ir.Stmt]:
+    if code.in_lambda(first):
+        raise NoFixError(f"`{code.short(first)}` is in a lambda")
+    if code.scope(first) is not code.scope(last):
+        raise NoFixError(f"`{code.short(last)}` is in another function")
+    below = {code.block(s): s for s in _statements_around(code, last)}
+    for statement in _statements_around(code, first):
+        lifted = below.get(code.block(statement))
+        if lifted is statement:
+            raise NoFixError(f"`{code.short(first)}` and `{code.short(last)}` are alternatives")
+        if lifted is not None:
+            _check_lift(code, last, lifted)
+            return code.block(statement), lifted
+    raise NoFixError(f"`{code.short(last)}` is in no block that `{code.short(first)}` can move to")
+
+
+def _statements_around(code: Code, node: ir.Node) -> Iterator[ir.Stmt]:
+    """The statement of ``node`` and those around it, up to the function it is in."""
+    scope = code.scope(node)
+    statement = code.statement(node)
+    yield statement
+    while code.parent(statement) is not scope:
+        statement = code.statement(code.parent(statement))
+        yield statement
+
+
+def _check_lift(code: Code, last: ir.Node, lifted: ir.Stmt) -> None:
+    around = [s for s in _statements_around(code, last) if s.start >= lifted.start]
+    if any(isinstance(s, ir.Try) for s in around):
+        raise NoFixError(f"`{code.short(last)}` is in a try statement that may not run it")
+
+
+def _in_block(code: Code, node: ir.Node, block: Block) -> ir.Stmt:
+    """The statement of ``block`` that holds ``node``, reached through if statements only."""
+    for statement in _statements_around(code, node):
+        if statement in block.statements:
+            return statement
+        owner = code.parent(statement)
+        if not isinstance(owner, ir.If):
+            break
+    raise NoFixError(f"`{code.short(node)}` is nested in code that cannot move as a whole")
+
+
+def _dependants(
+    code: Code, between: Sequence[ir.Stmt], chosen: set[ir.Stmt]
+) -> tuple[set[ir.Stmt], Names]:
+    """``chosen`` with the statements that use what it defines, and all their names."""
+    moved: set[ir.Stmt] = set()
+    names = Names()
+    for statement in between:
+        own = effects(code, statement)
+        if statement in chosen or clash(names_in(statement).reads, names.writes):
+            moved.add(statement)
+            names.add(own)
+    return moved, names
+
+
+def _models(node: ir.Node) -> Iterator[str]:
+    """The modules a capture takes parameters of, by the names that sharding may rebind."""
+    path = dotted(node)
+    if path is not None:
+        yield path
+    for inner in ir.walk(node):
+        if isinstance(inner, ir.Attribute) and inner.attr in LISTING:
+            receiver = dotted(inner.value)
+            if receiver is not None:
+                yield receiver
+
+
+def _check_staying(
+    code: Code, statement: ir.Stmt, moved: Names, models: set[str], last: ir.Node
+) -> None:
+    own = effects(code, statement)
+    used = clash(own.all, moved.writes)
+    if used is not None:
+        raise NoFixError(f"`{code.short(statement)}` may use `{used}` and has to stay")
+    if isinstance(statement, (ir.Import, ir.ImportFrom)):
+        return
+    rewrapped = _rewrapped(statement, models, last)
+    rebound = clash(own.writes - rewrapped, moved.reads)
+    if rebound is not None:
+        raise NoFixError(f"`{code.short(statement)}` changes `{rebound}` in between")
+    if _leaves(statement):
+        raise NoFixError(f"`{code.short(statement)}` may leave before the new place")
+
+
+def _rewrapped(statement: ir.Stmt, models: set[str], last: ir.Node) -> set[str]:
+    """The names of models that ``statement`` binds to the same model: ``m = wrap(m)``."""
+    found: set[str] = set()
+    for node in ir.walk(statement):
+        if not isinstance(node, ir.Assign):
+            continue
+        read = names_in(node.value).reads
+        sharding = any(inner is last for inner in ir.walk(node.value))
+        for path in map(dotted, _leaves_of(node.targets)):
+            if path is not None and (sharding or path in models) and clash([path], read):
+                found.add(path)
+    return found
+
+
+def _leaves_of(targets: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
+    for target in targets:
+        if isinstance(target, ir.Collection):
+            yield from _leaves_of(target.elements)
+        else:
+            yield target
+
+
+def _check_moving(code: Code, statement: ir.Stmt) -> None:
+    kinds = (ir.Delete, ir.Scope, ir.Try)
+    if isinstance(statement, kinds) or _leaves(statement):
+        raise NoFixError(f"`{code.short(statement)}` cannot move")
+    if any(isinstance(node, ir.Yield) for node in ir.walk(statement)):
+        raise NoFixError(f"`{code.short(statement)}` suspends its function and cannot move")
+
+
+def _leaves(node: ir.Node, in_loop: bool = False) -> bool:
+    """Whether ``node`` may leave its block by return, break or continue."""
+    if isinstance(node, ir.Return):
+        return True
+    if isinstance(node, (ir.Break, ir.Continue)):
+        return not in_loop
+    if isinstance(node, (ir.Function, ir.ClassDef)):
+        return False
+    in_loop = in_loop or isinstance(node, (ir.For, ir.While))
+    return any(_leaves(child, in_loop) for child in ir.children(node))

@@ -1,0 +1,254 @@
+"""Which names a piece of code reads and writes, as dotted paths: ``x``, ``self.optimizer``.
+
+A path is related to those it begins and those that begin it: to read ``self`` is to read
+``self.optimizer``, and to write ``config`` is to write ``config.lr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fsdplint.engine import ir
+from fsdplint.fixes.code import Code
+
+_MUTATORS = frozenset(
+    {
+        "add",
+        "append",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "reverse",
+        "setdefault",
+        "sort",
+        "update",
+        "__setitem__",
+    }
+)
+
+# Methods of torch.nn.Module that only list what it holds.
+LISTING = frozenset(
+    {
+        "parameters",
+        "named_parameters",
+        "modules",
+        "named_modules",
+        "children",
+        "named_children",
+        "buffers",
+        "named_buffers",
+        "state_dict",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+
+    def add(self, other: Names) -> None:
+        self.reads.update(other.reads)
+        self.writes.update(other.writes)
+
+    @property
+    def all(self) -> set[str]:
+        return self.reads | self.writes
+
+
+def dotted(node: ir.Node) -> str | None:
+    """The text of a name or of attributes of one, None for anything else."""
+    if isinstance(node, ir.Name):
+        return node.id
+    if isinstance(node, ir.Attribute):
+        base = dotted(node.value)
+        return None if base is None else f"{base}.{node.attr}"
+    return None
+
+
+def related(one: str, other: str) -> bool:
+    return one == other or one.startswith(other + ".") or other.startswith(one + ".")
+
+
+def clash(names: Iterable[str], others: Iterable[str]) -> str | None:
+    """The first of ``names`` that is related to one of ``others``."""
+    others = set(others)
+    return next((n for n in sorted(names) if any(related(n, o) for o in others)), None)
+
+
+def names_in(node: ir.Node) -> Names:
+    """What ``node`` itself reads and writes where it stands; not what its calls do."""
+    names = Names()
+    _collect(node, names)
+    return names
+
+
+def _collect(node: ir.Node, names: Names) -> None:
+    path = dotted(node)
+    if path is not None:
+        names.reads.add(path)
+        return
+    for target in _targets(node):
+        _write(target, names)
+    names.writes.update(_bound(node))
+    if isinstance(node, ir.Function):
+        names.add(_free(node))
+        return
+    if isinstance(node, (ir.Comprehension, ir.ClassDef)):
+        names.add(_inner(node))
+        return
+    if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
+        receiver = dotted(node.func.value)
+        if receiver is not None and node.func.attr in _MUTATORS:
+            names.writes.add(receiver)
+    written = set() if isinstance(node, ir.AugAssign) else set(_targets(node))
+    for child in ir.children(node):
+        if child not in written:
+            _collect(child, names)
+
+
+def _targets(node: ir.Node) -> tuple[ir.Expr, ...]:
+    if isinstance(node, (ir.Assign, ir.Delete)):
+        return node.targets
+    if isinstance(node, (ir.AugAssign, ir.For, ir.NamedExpr, ir.Clause)):
+        return (node.target,)
+    if isinstance(node, ir.WithItem) and node.target is not None:
+        return (node.target,)
+    return ()
+
+
+def _write(target: ir.Expr, names: Names) -> None:
+    path = dotted(target)
+    if path is not None:
+        names.writes.add(path)
+    elif isinstance(target, ir.Subscript):
+        # An element: the container is changed, and read to find it.
+        _write(target.value, names)
+        _collect(target.value, names)
+        _collect(target.index, names)
+    elif isinstance(target, ir.Attribute):
+        _collect(target.value, names)
+    else:
+        for child in ir.children(target):
+            _write(child, names)  # type: ignore[arg-type]  # targets hold expressions only
+
+
+def _bound(node: ir.Node) -> Iterator[str]:
+    if isinstance(node, ir.FunctionDef):
+        yield node.function.name
+    elif isinstance(node, (ir.ClassDef, ir.Handler)):
+        yield from filter(None, [node.name])
+    elif isinstance(node, ir.Case):
+        yield from node.names
+    elif isinstance(node, (ir.Import, ir.ImportFrom)):
+        for name, alias in node.names:
+            yield alias or name.split(".")[0]
+
+
+def _free(function: ir.Function) -> Names:
+    """What a function reads and writes of its surroundings: defaults at once, the rest if run."""
+    names, outer = Names(), Names()
+    for statement in function.body:
+        _collect(statement, names)
+    for parameter in function.parameters:
+        for expression in filter(None, (parameter.default, parameter.annotation)):
+            _collect(expression, outer)
+    for decorator in function.decorators:
+        _collect(decorator, outer)
+    declared = {n for s in ir.walk(function) if isinstance(s, ir.Scope) for n in s.names}
+    local = {parameter.name for parameter in function.parameters}
+    local |= {name for name in names.writes if "." not in name} - declared
+    outer.add(_without(names, local))
+    return outer
+
+
+def _inner(node: ir.Comprehension | ir.ClassDef) -> Names:
+    """A comprehension's variables and a class body's assignments are its own."""
+    names = Names()
+    for child in ir.children(node):
+        _collect(child, names)
+    own = {name for name in names.writes if "." not in name}
+    names = _without(names, own)
+    names.writes.update(_bound(node))
+    return names
+
+
+def _without(names: Names, local: set[str]) -> Names:
+    def kept(paths: set[str]) -> set[str]:
+        return {path for path in paths if path.split(".")[0] not in local}
+
+    return Names(kept(names.reads), kept(names.writes))
+
+
+def effects(code: Code, node: ir.Node) -> Names:
+    """What ``node`` reads and writes where it stands, its calls of this file's code included.
+
+    A method that is not found in the file may read anything of its receiver.
+    """
+    names = names_in(node)
+    _add_calls(code, node, names, set())
+    return names
+
+
+def _add_calls(code: Code, node: ir.Node, names: Names, seen: set[ir.Function]) -> None:
+    for call in ir.walk(node):
+        if not isinstance(call, ir.Call):
+            continue
+        receiver = dotted(call.func.value) if isinstance(call.func, ir.Attribute) else None
+        callees = _callees(code, call, receiver)
+        if isinstance(call.func, ir.Attribute) and not callees:
+            unknown = call.func.attr not in LISTING
+            names.reads.update([receiver] if receiver is not None and unknown else ())
+            names.reads.update(_super_receiver(code, call.func))
+        for function in callees:
+            if function not in seen:
+                seen.add(function)
+                inner = _called(function, receiver)
+                _add_calls(code, function, inner, seen)
+                names.add(inner)
+
+
+def _callees(code: Code, call: ir.Call, receiver: str | None) -> list[ir.Function]:
+    if isinstance(call.func, ir.Name):
+        name = call.func.id
+        found = (f for f in code.functions if not isinstance(code.scope(f), ir.ClassDef))
+        return [f for f in found if f.name == name]
+    method = code.function(call)
+    if receiver is None or method is None or receiver != _self(method):
+        return []
+    assert isinstance(call.func, ir.Attribute)
+    owner = code.scope(method)
+    found = (f for f in code.functions if code.scope(f) is owner)
+    return [f for f in found if f.name == call.func.attr]
+
+
+def _self(method: ir.Function) -> str | None:
+    first = method.parameters[0] if method.parameters else None
+    return first.name if first is not None and first.kind == "positional" else None
+
+
+def _called(function: ir.Function, receiver: str | None) -> Names:
+    """A callee's use of its surroundings, and of its receiver as the caller names it."""
+    own = _self(function)
+    names = _free(function)
+    if receiver is None or own is None:
+        return names
+    inside = Names()
+    for statement in function.body:
+        _collect(statement, inside)
+    for paths, found in ((names.reads, inside.reads), (names.writes, inside.writes)):
+        tails = (path.removeprefix(own) for path in found if related(path, own))
+        paths.update(receiver + tail for tail in tails)
+    return names
+
+
+def _super_receiver(code: Code, func: ir.Attribute) -> Iterator[str]:
+    method = code.function(func)
+    inner = func.value.func if isinstance(func.value, ir.Call) else None
+    if isinstance(inner, ir.Name) and inner.id == "super" and method is not None:
+        yield _self(method) or "self"
