@@ -1,0 +1,2 @@
+from .gpt import GPT as GPT
+from .gpt import Layer as Layer
