@@ -24,6 +24,12 @@ _KEYS = (
 )
 
 
+def _every_rule() -> frozenset[str]:
+    from fsdplint.rules import RULES
+
+    return frozenset(rule.name for rule in RULES)
+
+
 class ConfigError(Exception):
     """Settings that cannot be used; the message is one line that names the file and the key."""
 
@@ -33,13 +39,13 @@ class Settings:
     """How to run.
 
     Attributes:
-        select: names of the rules to run.
+        select: names of the rules to run; every one by default.
         per_file_ignores: patterns of files, each with the names of rules not to run on them.
         exclude: patterns of files not to look at unless they are given themselves.
         target_torch: the PyTorch releases the code is meant for; every one by default.
     """
 
-    select: frozenset[str]
+    select: frozenset[str] = field(default_factory=_every_rule)
     per_file_ignores: tuple[tuple[Patterns, frozenset[str]], ...] = ()
     exclude: tuple[Patterns, ...] = ()
     target_torch: TorchRange = field(default=TorchRange())
@@ -51,11 +57,6 @@ class Settings:
             names for patterns, names in self.per_file_ignores if patterns.decide(path, False)
         ]
         return self.select.difference(*ignored)
-
-
-def default_settings(rules: Sequence[Named]) -> Settings:
-    """All rules, nothing left out."""
-    return Settings(select=resolve(["ALL"], rules))
 
 
 def find_config(start: Path) -> Path | None:

@@ -14,6 +14,8 @@ from types import TracebackType
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
+from fsdplint.source.limits import beyond_limits
+
 
 class InvalidSyntax(Exception):
     """A file that is not Python, with the character offset where the parser gave up."""
@@ -42,8 +44,11 @@ def parse(text: str) -> Syntax:
     """Parses a module.
 
     Raises:
-        InvalidSyntax: if LibCST rejects the text.
+        InvalidSyntax: if LibCST rejects the text, or would take minutes over it.
     """
+    reason = beyond_limits(text)
+    if reason is not None:
+        raise InvalidSyntax(reason, 0)
     try:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
