@@ -143,12 +143,12 @@ def _check_staying(
     code: Code, statement: ir.Stmt, moved: Names, models: set[str], last: ir.Node
 ) -> None:
     own = effects(code, statement)
-    used = clash(own.all, moved.writes)
+    used = clash(moved.writes, own.all)
     if used is not None:
         raise NoFixError(f"`{code.short(statement)}` may use `{used}` and has to stay")
     if isinstance(statement, (ir.Import, ir.ImportFrom)):
         return
-    rewrapped = _rewrapped(statement, models, last)
+    rewrapped = _rewrapped(code, statement, models, last)
     rebound = clash(own.writes - rewrapped, moved.reads)
     if rebound is not None:
         raise NoFixError(f"`{code.short(statement)}` changes `{rebound}` in between")
@@ -156,10 +156,12 @@ def _check_staying(
         raise NoFixError(f"`{code.short(statement)}` may leave before the new place")
 
 
-def _rewrapped(statement: ir.Stmt, models: set[str], last: ir.Node) -> set[str]:
+def _rewrapped(code: Code, statement: ir.Stmt, models: set[str], last: ir.Node) -> set[str]:
     """The names of models that ``statement`` binds to the same model: ``m = wrap(m)``."""
     found: set[str] = set()
     for node in ir.walk(statement):
+        if node is last:
+            found |= effects(code, last).writes & models
         if not isinstance(node, ir.Assign):
             continue
         read = names_in(node.value).reads

@@ -143,11 +143,35 @@ def _bound(node: ir.Node) -> Iterator[str]:
         yield node.function.name
     elif isinstance(node, (ir.ClassDef, ir.Handler)):
         yield from filter(None, [node.name])
+    elif isinstance(node, ir.Parameter):
+        yield node.name
     elif isinstance(node, ir.Case):
         yield from node.names
     elif isinstance(node, (ir.Import, ir.ImportFrom)):
         for name, alias in node.names:
             yield alias or name.split(".")[0]
+
+
+def bound_by(node: ir.Node) -> Iterator[str]:
+    """The variables that ``node`` itself binds in its scope."""
+    yield from _bound(node)
+    targets: list[ir.Node] = list(_targets(node))
+    while targets:
+        target = targets.pop()
+        if isinstance(target, ir.Name):
+            yield target.id
+        elif isinstance(target, (ir.Collection, ir.Starred)):
+            targets.extend(ir.children(target))
+
+
+def fresh(code: Code, use: ir.Node, name: str) -> str:
+    """``name``, with underscores until the function or module around ``use`` has none such."""
+    scope = code.function(use) or code.module
+    taken = {node.id for node in ir.walk(scope) if isinstance(node, ir.Name)}
+    taken.update(bound for node in ir.walk(scope) for bound in bound_by(node))
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _free(function: ir.Function) -> Names:

@@ -1,0 +1,254 @@
+"""Imports that a fix needs and imports that it leaves without use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import NoFixError
+from fsdplint.fixes.edits import apply, touch
+from fsdplint.fixes.names import bound_by
+
+# Black's line length: an import that would grow longer gets a line of its own.
+_WIDTH = 88
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """``name`` stands for ``target``, by one import statement."""
+
+    name: str
+    target: str
+    statement: ir.Import | ir.ImportFrom
+
+    @property
+    def root(self) -> tuple[str, str]:
+        """The variable that is bound and what it stands for: for ``import a.b`` it is ``a``."""
+        plain = isinstance(self.statement, ir.Import) and self.name == self.target
+        return (self.name.split(".")[0],) * 2 if plain else (self.name, self.target)
+
+
+def bindings(code: Code) -> Iterator[Binding]:
+    """Every name that an import anywhere in the file binds; relative and star imports left out."""
+    for node in ir.walk(code.module):
+        if isinstance(node, ir.ImportFrom) and node.level == 0:
+            for name, alias in node.names:
+                yield Binding(alias or name, f"{node.module}.{name}", node)
+        elif isinstance(node, ir.Import):
+            for name, alias in node.names:
+                yield Binding(alias or name, name, node)
+
+
+def qualified(code: Code, node: ir.Node) -> str | None:
+    """The full name that ``node``, such as ``nullcontext``, has by the file's imports."""
+    text = code.slice(node)
+    for binding in bindings(code):
+        if text == binding.name or text.startswith(binding.name + "."):
+            return binding.target + text.removeprefix(binding.name)
+    return None
+
+
+class Imports:
+    """Collects what a fix uses at ``use``, then answers with the edits that make it available."""
+
+    def __init__(self, code: Code, use: ir.Node) -> None:
+        self.code = code
+        self.use = use
+        self.wanted: dict[str, list[str]] = {}
+        self.modules: dict[str, str] = {}
+
+    def name(self, module: str, name: str) -> str:
+        """The text that means ``module.name``, imported by its own name if nothing binds it yet.
+
+        Raises:
+            NoFixError: the file uses the name for something else.
+        """
+        existing = self._visible(f"{module}.{name}")
+        base = self._visible(module)
+        if existing is not None or base is not None:
+            return existing or f"{base}.{name}"
+        self._check_free(name, f"{module}.{name}")
+        names = self.wanted.setdefault(module, [])
+        if name not in names:
+            names.append(name)
+        return name
+
+    def module(self, module: str, alias: str) -> str:
+        """The text that means ``module``, imported as ``alias`` if nothing binds it yet.
+
+        Raises:
+            NoFixError: the file uses the alias for something else.
+        """
+        existing = self._visible(module)
+        if existing is None:
+            self._check_free(alias, module)
+            self.modules[module] = alias
+        return existing or alias
+
+    def _check_free(self, name: str, target: str) -> None:
+        if _meanings(self.code, self.use, name) - {target}:
+            raise NoFixError(f"`{name}` has another meaning in this file")
+
+    def _visible(self, target: str) -> str | None:
+        for binding in bindings(self.code):
+            variable, meaning = binding.root
+            if (
+                binding.target == target
+                and self._reaches(binding.statement)
+                and _meanings(self.code, self.use, variable) == {meaning}
+            ):
+                return binding.name
+        return None
+
+    def _reaches(self, statement: ir.Stmt) -> bool:
+        """Whether ``statement`` has run, whatever happened, when the code at ``use`` does."""
+        owner = self.code.parent(statement)
+        if isinstance(owner, ir.Module) and self.code.function(self.use) is not None:
+            return True
+        plain = isinstance(owner, (ir.Module, ir.Function))
+        before = statement.start < self.use.start
+        return plain and before and owner in self.code.ancestors(self.use)
+
+    def edits(self) -> list[Edit]:
+        """The imports to be added, each beside its like."""
+        lines: dict[int, list[str]] = {}
+        edits = []
+        for module, alias in self.modules.items():
+            line = f"import {module} as {alias}"
+            lines.setdefault(_place(self.code, self.use, module), []).append(line)
+        for module, names in self.wanted.items():
+            extended = self._extended(module, names)
+            if extended is not None:
+                edits.append(extended)
+                continue
+            line = f"from {module} import {', '.join(sorted(names))}"
+            lines.setdefault(_place(self.code, self.use, module), []).append(line)
+        return edits + [self._inserted(at, added) for at, added in lines.items()]
+
+    def _inserted(self, at: int, lines: Sequence[str]) -> Edit:
+        newline = self.code.newline
+        text = "".join(line + newline for line in lines)
+        if not any(_top_imports(self.code, self.use)):
+            above = at > 0 and self.code.line(at - 1).strip()
+            text = (newline if above else "") + text
+            text += newline if self.code.line(at).strip() else ""
+        return self.code.insert_lines(at, text)
+
+    def _extended(self, module: str, names: Sequence[str]) -> Edit | None:
+        for statement in _top_imports(self.code, self.use):
+            if (
+                isinstance(statement, ir.ImportFrom)
+                and statement.names
+                and (statement.module, statement.level) == (module, 0)
+            ):
+                return _extension(self.code, statement, names)
+        return None
+
+
+def _top_imports(code: Code, use: ir.Node) -> Iterator[ir.Import | ir.ImportFrom]:
+    """The imports that stand by themselves at the top level above the statement of ``use``."""
+    for statement in code.module.body:
+        if statement.end > use.start:
+            return
+        if isinstance(statement, (ir.Import, ir.ImportFrom)):
+            yield statement
+
+
+def _place(code: Code, use: ir.Node, module: str) -> int:
+    """Below the last import of the same package, or else below the last import."""
+    imports = [statement for statement in _top_imports(code, use) if code.ends_line(statement)]
+    root = module.split(".")[0]
+    like = [statement for statement in imports if root in _roots(statement)]
+    for statement in (like or imports)[-1:]:
+        return code.line_end(statement.end)
+    first = code.module.body[0]
+    if isinstance(first, ir.Expression) and isinstance(first.value, ir.Constant):
+        end = code.line_end(first.end)
+        return end if code.line(end).strip() else code.line_end(end)
+    return code.extent(first)[0]
+
+
+def _roots(statement: ir.Import | ir.ImportFrom) -> set[str]:
+    if isinstance(statement, ir.ImportFrom):
+        return set() if statement.level else {statement.module.split(".")[0]}
+    return {name.split(".")[0] for name, _ in statement.names}
+
+
+def _extension(code: Code, statement: ir.ImportFrom, names: Sequence[str]) -> Edit | None:
+    """Adds ``names`` to an import, where it has one line to spare or one line for each name."""
+    if code.comments(statement.start, statement.end):
+        return None
+    text = code.slice(statement)
+    added = sorted(names)
+    if not text.endswith(")"):
+        tail = "".join(f", {name}" for name in added)
+        fits = len(code.line(statement.start) + tail) <= _WIDTH and "\\" not in text
+        return code.edit(statement.end, statement.end, tail) if fits else None
+    inner = text[:-1].rstrip().rstrip(",").rstrip()
+    last = inner[inner.rfind("\n") + 1 :]
+    if last == inner:
+        return None
+    separator = "," + code.newline + last[: len(last) - len(last.lstrip())]
+    at = statement.start + len(inner)
+    return code.edit(at, at, "".join(separator + name for name in added))
+
+
+def _meanings(code: Code, use: ir.Node, name: str) -> set[str]:
+    """What ``name`` is bound to in the scopes that the code at ``use`` looks it up in.
+
+    A binding that is no import stands for "?".
+    """
+    imported: dict[ir.Node, str] = {}
+    for binding in bindings(code):
+        variable, meaning = binding.root
+        if variable == name:
+            imported[binding.statement] = meaning
+    scopes = [a for a in code.ancestors(use) if isinstance(a, (ir.Module, ir.Function))]
+    nodes = (node for scope in scopes for node in _nodes_of(code, scope))
+    return {imported.get(node, "?") for node in nodes if name in bound_by(node)}
+
+
+def _nodes_of(code: Code, scope: ir.Function | ir.Module) -> Iterator[ir.Node]:
+    return (node for node in ir.walk(scope) if node is not scope and code.scope(node) is scope)
+
+
+def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits that drop the import of ``name`` (e.g. ``contextlib``) once ``edits`` are made.
+
+    Empty where the name is still written anywhere, be it in a string, or may be imported from
+    this file.
+    """
+    found = [binding for binding in bindings(code) if binding.name == name]
+    if len(found) != 1 or code.path.endswith("__init__.py"):
+        return []
+    statement = found[0].statement
+    if not isinstance(code.parent(statement), ir.Module) or not code.alone(statement):
+        return []
+    dropped = _dropped(code, found[0])
+    if dropped is None or any(touch(dropped, edit) for edit in edits):
+        return []
+    rest = apply(code.text, [*edits, dropped])
+    return [] if re.search(rf"\b{re.escape(name)}\b", rest) else [dropped]
+
+
+def _dropped(code: Code, binding: Binding) -> Edit | None:
+    statement = binding.statement
+    if len(statement.names) == 1:
+        start, end = code.line_start(statement.start), code.line_end(statement.end)
+        return code.delete_lines(start, end)
+    imported = binding.target
+    if isinstance(statement, ir.ImportFrom):
+        imported = imported.rpartition(".")[2]
+    alias = "" if imported == binding.name else rf"\s+as\s+{re.escape(binding.name)}"
+    item = rf"\b{re.escape(imported)}{alias}\b"
+    keyword = re.search(r"\bimport\b", code.slice(statement))
+    offset = statement.start + (keyword.end() if keyword else 0)
+    names = code.text[offset : statement.end]
+    match = re.search(rf",\s*{item}", names) or re.search(rf"{item}\s*,\s*", names)
+    if match is None or code.comments(statement.start, statement.end):
+        return None
+    return code.edit(offset + match.start(), offset + match.end(), "")

@@ -1,0 +1,120 @@
+"""One FSDP unit per block instead of one for the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.code import COMPOUND, Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
+
+_POLICY = "auto_wrap_policy"
+
+
+@builder
+def shard_blocks(
+    code: Code,
+    root: ir.Call,
+    model: str,
+    containers: Sequence[str],
+    generation: Literal["fsdp1", "fsdp2"],
+) -> Fix:
+    """Shards each block of ``containers`` before ``root`` shards the rest of ``model``.
+
+    Args:
+        root: the only call that shards the model, ``fully_shard(model, …)`` or ``FSDP(model, …)``.
+        model: how the file names the model where ``root`` stands.
+        containers: attribute paths below the model that hold its repeated blocks.
+        generation: "fsdp2" puts a loop before ``root``; "fsdp1" gives it a wrap policy.
+    """
+    require_exact(code)
+    paths = [f"{model}.{container}" for container in containers]
+    if generation == "fsdp1":
+        edits = _wrap_policy(code, root, paths)
+    else:
+        edits = _loops(code, root, paths)
+    blocks = " and ".join(f"`{path}`" for path in paths)
+    return Fix(f"shard each block of {blocks}, then the root", Safety.UNSAFE, tuple(edits))
+
+
+def _loops(code: Code, root: ir.Call, paths: Sequence[str]) -> list[Edit]:
+    statement = _simple_statement(code, root)
+    indent, newline = code.indentation(statement), code.newline
+    shared, edits, arguments = _hoisted(code, root)
+    block = fresh(code, root, "block")
+    call = f"{code.slice(root.func)}({', '.join([block, *arguments])})"
+    lines = [*shared]
+    for path in paths:
+        lines += f"for {block} in {path}:", f"{code.unit}{call}"
+    start, _ = code.extent(statement)
+    return [*edits, code.insert_lines(start, "".join(indent + line + newline for line in lines))]
+
+
+def _simple_statement(code: Code, root: ir.Call) -> ir.Stmt:
+    statement = code.statement(root)
+    if isinstance(statement, COMPOUND):
+        raise NoFixError(f"`{code.short(root)}` is in the head of a compound statement")
+    sometimes = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
+    for ancestor in code.ancestors(root):
+        if isinstance(ancestor, sometimes):
+            raise NoFixError(f"`{code.short(root)}` is in an expression that may not run it once")
+        if ancestor is statement:
+            break
+    return statement
+
+
+def _hoisted(code: Code, root: ir.Call) -> tuple[list[str], list[Edit], list[str]]:
+    """Assignments to put first, edits that use them in ``root``, and the arguments for a block.
+
+    An argument that makes something, as ``mesh=init_device_mesh(…)`` does, is made once for all.
+    """
+    lines, edits, arguments = [], [], []
+    for argument in _arguments(code, root):
+        text = code.slice(argument)
+        if any(isinstance(node, (ir.NamedExpr, ir.Yield)) for node in ir.walk(argument)):
+            raise NoFixError(f"`{text}` cannot be evaluated more than once")
+        if argument.keyword is not None and _makes(code, argument.value):
+            start, end = argument.value.start, argument.end
+            name = fresh(code, root, argument.keyword)
+            lines.append(f"{name} = {code.text[start:end]}")
+            edits.append(code.edit(start, end, name))
+            text = f"{argument.keyword}={name}"
+        arguments.append(text)
+    return lines, edits, arguments
+
+
+def _makes(code: Code, value: ir.Expr) -> bool:
+    """Whether ``value`` calls a function; a class, by its capital, makes a plain setting."""
+    calls = (node for node in ir.walk(value) if isinstance(node, ir.Call))
+    return any(code.slice(call.func).rpartition(".")[2][:1].islower() for call in calls)
+
+
+def _arguments(code: Code, root: ir.Call) -> Iterator[ir.Argument]:
+    """What ``root`` passes besides the module."""
+    module = next((a for a in root.args if a.keyword == "module"), None)
+    if module is None and root.args and not root.args[0].star and not root.args[0].keyword:
+        module = root.args[0]
+    if module is None:
+        raise NoFixError(f"`{code.short(root)}` does not show which argument is the module")
+    return (argument for argument in root.args if argument is not module)
+
+
+def _wrap_policy(code: Code, root: ir.Call, paths: Sequence[str]) -> list[Edit]:
+    arguments = list(_arguments(code, root))
+    if any(argument.star == "**" for argument in arguments):
+        raise NoFixError(f"`{code.short(root)}` may get a wrap policy by its `**`")
+    imports = Imports(code, root)
+    wrap = imports.name("torch.distributed.fsdp.wrap", "ModuleWrapPolicy")
+    types = ", ".join(f"type({path}[0])" for path in paths)
+    policy = f"{_POLICY}={wrap}({{{types}}})"
+    given = next((argument for argument in arguments if argument.keyword == _POLICY), None)
+    if given is not None:
+        return [code.edit(given.start, given.end, policy), *imports.edits()]
+    last = root.args[-1]
+    first = len(root.args) > 1 and code.starts_line(last)
+    separator = f",{code.newline}{code.indentation(last)}" if first else ", "
+    return [code.edit(last.end, last.end, separator + policy), *imports.edits()]

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import pytest
+from snippets import PATH, Snippet
+
+from fsdplint.engine.lower import lower
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import NoFixError
+from fsdplint.fixes.edits import apply
+from fsdplint.fixes.imports import Imports, orphans, qualified
+
+
+def use(marked: str, *names: str) -> tuple[list[str], str]:
+    """The texts that mean ``names`` of m.n at ``<use:…:use>``, and the file with the imports."""
+    at = Snippet(marked)
+    imports = Imports(at.code, at["use"])
+    texts = [imports.name("m.n", name) for name in names]
+    result = apply(at.code.text, imports.edits())
+    compile(result, PATH, "exec", dont_inherit=True)
+    return texts, result
+
+
+@pytest.mark.parametrize(
+    ("marked", "text"),
+    [
+        ("from m.n import A\n<use:x:use>\n", "A"),
+        ("from m.n import B, A as C\n<use:x:use>\n", "C"),
+        ("import m.n as k\n<use:x:use>\n", "k.A"),
+        ("import m.n\n<use:x:use>\n", "m.n.A"),
+        ("import m\nimport m.n\n<use:x:use>\n", "m.n.A"),
+        ("from m import n\n<use:x:use>\n", "n.A"),
+        ("def f():\n    <use:x:use>\nfrom m.n import A\n", "A"),
+        ("def f():\n    from m.n import A\n    <use:x:use>\n", "A"),
+        ("from m.n import A\nfrom m.n import A\n<use:x:use>\n", "A"),
+        ("from m.n import A\ndef g(A): pass\n<use:x:use>\n", "A"),
+        ("from m.n import A\nclass C:\n    A = 1\n    def f(self):\n        <use:x:use>\n", "A"),
+    ],
+)
+def test_an_existing_binding_is_used(marked: str, text: str) -> None:
+    texts, result = use(marked, "A")
+    assert texts == [text]
+    assert result == Snippet(marked).code.text
+
+
+@pytest.mark.parametrize(
+    ("marked", "result"),
+    [
+        ("import a\nimport z\nx = 1\n<use:x:use>\n", "import a\nimport z\nFROM\nx = 1\nx\n"),
+        ("import m\nimport z\n<use:x:use>\n", "import m\nFROM\nimport z\nx\n"),
+        ("from m.o import q\nimport z\n<use:x:use>\n", "from m.o import q\nFROM\nimport z\nx\n"),
+        ("from m.n import *\n<use:x:use>\n", "from m.n import *\nFROM\nx\n"),
+        ("from .n import A as Q\n<use:x:use>\n", "from .n import A as Q\nFROM\nx\n"),
+        ("from __future__ import annotations\n<use:x:use>\n", None),
+        (
+            "import os\nos.environ['A'] = '1'\nimport m.k\nimport z\n<use:x:use>\n",
+            "import os\nos.environ['A'] = '1'\nimport m.k\nFROM\nimport z\nx\n",
+        ),
+        ('"""doc"""\n<use:x:use>\n', '"""doc"""\n\nFROM\n\nx\n'),
+        ('"""doc"""\n\n\n<use:x:use>\n', '"""doc"""\n\nFROM\n\nx\n'),
+        ("#!/bin/python\n# coding: utf-8\n\n<use:x:use>\n", None),
+        ("<use:x:use>", "FROM\n\nx"),
+        ("try:\n    import m\nexcept E: pass\n<use:x:use>\n", None),
+        ("import z  # why\nif x:\n    import m.n\n<use:x:use>\n", None),
+        ("import z\r\n<use:x:use>\r\n", "import z\r\nFROM\r\nx\r\n"),
+        ("import z\n<use:x:use>\nimport m.o\n", "import z\nFROM\nx\nimport m.o\n"),
+        ("def f():\n    from m.n import A\ndef g():\n    <use:x:use>\n", None),
+        ("import z; import y\n<use:x:use>\n", "import z; import y\nFROM\nx\n"),
+    ],
+)
+def test_a_new_import_stands_beside_its_like(marked: str, result: str | None) -> None:
+    line = "from m.n import A, B"
+    text = Snippet(marked).code.text
+    expected = {
+        "from __future__": "from __future__ import annotations\nFROM\nx\n",
+        "#!/bin/python": "#!/bin/python\n# coding: utf-8\n\nFROM\n\nx\n",
+        "try:": "FROM\n\ntry:\n    import m\nexcept E: pass\nx\n",
+        "import z  # why": "import z  # why\nFROM\nif x:\n    import m.n\nx\n",
+        "def f():": "FROM\n\ndef f():\n    from m.n import A\ndef g():\n    x\n",
+    }
+    if result is None:
+        result = next(value for key, value in expected.items() if text.startswith(key))
+    assert use(marked, "B", "A") == (["B", "A"], result.replace("FROM", line))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from m.n import C", "from m.n import C, A, B"),
+        ("from m.n import C  # why", "from m.n import C, A, B  # why"),
+        ("from m.n import (\n    C,\n)", "from m.n import (\n    C,\n    A,\n    B,\n)"),
+        ("from m.n import (\n    C\n)", "from m.n import (\n    C,\n    A,\n    B\n)"),
+        ("from m.n import (C)", "from m.n import (C)\nfrom m.n import A, B"),
+        (
+            "from m.n import (\n    C,  # c\n)",
+            "from m.n import (\n    C,  # c\n)\nfrom m.n import A, B",
+        ),
+        (
+            f"from m.n import {'C' * 70}",
+            f"from m.n import {'C' * 70}\nfrom m.n import A, B",
+        ),
+        ("from m.n import \\\n    C", "from m.n import \\\n    C\nfrom m.n import A, B"),
+    ],
+)
+def test_an_import_of_the_module_is_extended(before: str, after: str) -> None:
+    assert use(f"{before}\n<use:x:use>\n", "A", "B") == (["A", "B"], f"{after}\nx\n")
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "A = 1\n<use:x:use>\n",
+        "def f(A):\n    <use:x:use>\n",
+        "from other import A\n<use:x:use>\n",
+        "try:\n    from m.n import A\nexcept E:\n    A = None\n<use:x:use>\n",
+        "def f():\n    for A in y: pass\n    <use:x:use>\n",
+        "class A: pass\n<use:x:use>\n",
+        "from .o import A\n<use:x:use>\n",
+    ],
+)
+def test_a_name_with_another_meaning_is_not_taken(marked: str) -> None:
+    with pytest.raises(NoFixError, match="`A` has another meaning in this file"):
+        use(marked, "A")
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "after"),
+    [
+        ("import m.n as k\n", "k", "import m.n as k\n"),
+        ("import m.n\n", "m.n", "import m.n\n"),
+        ("from m import n\n", "n", "from m import n\n"),
+        ("import m\n", "q", "import m\nimport m.n as q\n"),
+    ],
+)
+def test_a_module_is_imported_by_its_alias(before: str, text: str, after: str) -> None:
+    at = Snippet(before + "<use:x:use>\n")
+    imports = Imports(at.code, at["use"])
+    assert imports.module("m.n", "q") == text
+    assert apply(at.code.text, imports.edits()) == after + "x\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from c import A\nx\n", "x\n"),
+        ("from c import A, B\n", "from c import B\n"),
+        ("from c import B, A\n", "from c import B\n"),
+        ("from c import A as A, B\n", None),
+        ("from c import Q as A, B\n", "from c import B\n"),
+        ("from c import (\n    A,\n    B,\n)\n", "from c import (\n    B,\n)\n"),
+        ("from c import (\n    B,\n    A,\n)\n", "from c import (\n    B,\n)\n"),
+        ("import A\n", ""),
+        ("import A, B\n", "import B\n"),
+        ("from c import A\n__all__ = ['A']\n", None),
+        ("from c import A\nA()\n", None),
+        ("from c import A; B\n", None),
+        ("try:\n    from c import A\nexcept E: pass\n", None),
+        ("from c import A\nfrom d import A\n", None),
+    ],
+)
+def test_an_import_is_dropped_with_its_last_use(before: str, after: str | None) -> None:
+    code = Code(PATH, before, lower(before, PATH))
+    assert apply(before, orphans(code, "A", [])) == (before if after is None else after)
+
+
+def test_nothing_is_dropped_from_a_package() -> None:
+    path = "/p/__init__.py"
+    assert orphans(Code(path, "import A\n", lower("import A\n", path)), "A", []) == []
+
+
+def test_full_names_follow_the_imports() -> None:
+    at = Snippet("import contextlib as c\nfrom d import e\n<a:c.nullcontext:a>\n<b:e:b>\n<z:f:z>\n")
+    names = [qualified(at.code, at[name]) for name in ("a", "b", "z")]
+    assert names == ["contextlib.nullcontext", "d.e", None]
