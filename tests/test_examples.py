@@ -1,0 +1,135 @@
+"""The examples are what they say: broken ones are found, fixed and harmful, correct ones train."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from ranks import Outcome, Ranks, report
+
+from fsdplint.check import check
+from fsdplint.cli import main
+from fsdplint.config import default_settings
+from fsdplint.rules import RULES
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"
+SCRIPTS = {
+    "direct-forward": "direct_forward.py",
+    "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
+    "only-root-sharded": "only_root_sharded.py",
+    "optimizer-before-sharding": "optimizer_before_sharding/train.py",
+    "sharded-state-saved": "sharded_state_saved.py",
+}
+FINDINGS = [
+    ("direct_forward.py", "direct-forward", "block.forward"),
+    ("direct_forward.py", "direct-forward", "model.forward"),
+    ("no_sync_under_fsdp2.py", "no-sync-under-fsdp2", "self.model.no_sync()"),
+    ("only_root_sharded.py", "only-root-sharded", "fully_shard(model, mesh=mesh)"),
+    (
+        "optimizer_before_sharding/trainer.py",
+        "optimizer-before-sharding",
+        "torch.optim.AdamW(self.model.parameters(), lr=1e-3)",
+    ),
+    ("sharded_state_saved.py", "sharded-state-saved", "torch.save(model.state_dict(), path)"),
+]
+UNITS = """
+from torch.distributed.fsdp import FSDPModule
+print("units", sum(isinstance(module, FSDPModule) for module in model.modules()))
+"""
+SAVED = """
+saved = torch.load("gpt.pt")
+local = [getattr(tensor, "_local_tensor", tensor) for tensor in saved.values()]
+whole = GPT().state_dict()
+print("share", sum(map(torch.numel, local)) / sum(map(torch.numel, whole.values())))
+"""
+
+
+def run(ranks: Ranks, script: Path, probe: str = "") -> tuple[Outcome, ...]:
+    """Trains for six steps on two ranks, which takes every example far enough to learn."""
+    code = script.read_text(encoding="utf-8") + probe
+    return ranks.run(code, path=str(script), arguments=["--steps", "6"], process_group=False)
+
+
+def losses(outcomes: tuple[Outcome, ...]) -> list[float]:
+    return [float(loss) for loss in re.findall(r"step \d+ loss (\S+)", outcomes[0].output)]
+
+
+def test_each_rule_has_an_example() -> None:
+    assert set(SCRIPTS) == {rule.name for rule in RULES if not rule.code.startswith("FSD0")}
+    for folder in BROKEN, CORRECT:
+        scripts = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
+        assert scripts == {Path(script).parts[0] for script in SCRIPTS.values()}
+
+
+def test_broken_examples_have_exactly_these_findings() -> None:
+    outcome = check([BROKEN], default_settings(RULES))
+    assert not outcome.failures
+    found = [(Path(f.span.path), f.rule, f.span) for f in outcome.findings]
+    assert [
+        (
+            path.relative_to(BROKEN).as_posix(),
+            rule,
+            path.read_text(encoding="utf-8")[span.start : span.end],
+        )
+        for path, rule, span in found
+    ] == FINDINGS
+
+
+def test_correct_examples_are_clean() -> None:
+    outcome = check([CORRECT], default_settings(RULES))
+    assert not outcome.failures
+    assert not outcome.findings
+
+
+def test_fixes_make_the_broken_examples_correct(tmp_path: Path) -> None:
+    copy = shutil.copytree(BROKEN, tmp_path / "examples")
+    result = CliRunner().invoke(main, ["check", "--fix", "--unsafe-fixes", str(copy)])
+    assert result.exit_code == 0, result.output
+    names = sorted(path.relative_to(CORRECT) for path in CORRECT.rglob("*.py"))
+    assert [path.relative_to(copy) for path in sorted(copy.rglob("*.py"))] == names
+    for name in names:
+        fixed = (copy / name).read_text(encoding="utf-8")
+        assert fixed == (CORRECT / name).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values())
+def test_correct_examples_learn(script: str, ranks: Ranks) -> None:
+    outcomes = run(ranks, CORRECT / script)
+    assert report(outcomes) == ""
+    first, *_, last = losses(outcomes)
+    assert last < first - 0.5
+
+
+def test_a_direct_forward_stops(ranks: Ranks) -> None:
+    outcomes = run(ranks, BROKEN / SCRIPTS["direct-forward"])
+    assert all("got mixed torch.Tensor and DTensor" in outcome.error for outcome in outcomes)
+
+
+def test_no_sync_stops(ranks: Ranks) -> None:
+    outcomes = run(ranks, BROKEN / SCRIPTS["no-sync-under-fsdp2"])
+    assert all("has no attribute 'no_sync'" in outcome.error for outcome in outcomes)
+
+
+def test_an_early_optimizer_learns_nothing(ranks: Ranks) -> None:
+    outcomes = run(ranks, BROKEN / SCRIPTS["optimizer-before-sharding"])
+    assert report(outcomes) == ""
+    first, *_, last = losses(outcomes)
+    assert abs(last - first) < 0.2
+
+
+@pytest.mark.parametrize(("folder", "units"), [(BROKEN, 1), (CORRECT, 5)])
+def test_units(folder: Path, units: int, ranks: Ranks) -> None:
+    outcomes = run(ranks, folder / SCRIPTS["only-root-sharded"], UNITS)
+    assert report(outcomes) == ""
+    assert all(f"units {units}\n" in outcome.output for outcome in outcomes)
+
+
+@pytest.mark.parametrize(("folder", "share"), [(BROKEN, 0.5), (CORRECT, 1.0)])
+def test_share_of_the_model_in_the_file(folder: Path, share: float, ranks: Ranks) -> None:
+    outcomes = run(ranks, folder / SCRIPTS["sharded-state-saved"], SAVED)
+    assert report(outcomes) == ""
+    assert all(f"share {share}\n" in outcome.output for outcome in outcomes)
