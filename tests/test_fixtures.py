@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from fsdplint.check import check, check_text
-from fsdplint.config import default_settings
+from fsdplint.config import Settings
 from fsdplint.rules import RULES
+from fsdplint.source import from_text
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PROJECTS = sorted(path for path in (FIXTURES / "projects").iterdir() if path.is_dir())
@@ -45,26 +46,26 @@ def markers(path: Path, root: Path) -> Found:
     ]
 
 
-def line_of(path: Path, offset: int) -> int:
-    return path.read_text(encoding="utf-8").count("\n", 0, offset) + 1
-
-
 @pytest.mark.parametrize("path", SINGLES, ids=name)
 def test_single_file(path: Path) -> None:
-    findings = check_text(path.read_text(encoding="utf-8"), path.name)
-    found = [(path.name, line_of(path, f.span.start), f.rule) for f in findings]
+    text = path.read_text(encoding="utf-8")
+    source = from_text(text, path.name)
+    found = [
+        (path.name, source.position(finding.span.start)[0], finding.rule)
+        for finding in check_text(text, path.name)
+    ]
     assert sorted(found) == sorted(markers(path, path.parent))
 
 
 @pytest.mark.parametrize("root", PROJECTS, ids=name)
 def test_project(root: Path) -> None:
-    outcome = check([root], default_settings(RULES))
+    outcome = check([root], Settings())
     assert not outcome.failures
     found: Found = []
     for finding in outcome.findings:
-        path = Path(finding.span.path)
-        relative = path.relative_to(root.resolve()).as_posix()
-        found.append((relative, line_of(path, finding.span.start), finding.rule))
+        relative = Path(finding.span.path).relative_to(root.resolve()).as_posix()
+        line, _ = outcome.sources[finding.span.path].position(finding.span.start)
+        found.append((relative, line, finding.rule))
     expected = [marker for path in root.rglob("*.py") for marker in markers(path, root)]
     assert sorted(found) == sorted(expected)
 
@@ -72,11 +73,9 @@ def test_project(root: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_fixture_is_well_formed(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    tree = compile(text, str(path), "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    compile(tree, str(path), "exec", dont_inherit=True)
-    assert isinstance(tree, ast.Module)
+    compile(text, str(path), "exec", dont_inherit=True)
     if path.name != "__init__.py":
-        docstring = ast.get_docstring(tree)
+        docstring = ast.get_docstring(ast.parse(text))
         assert docstring and "\n" not in docstring
     marked = {rule for _, _, rule in markers(path, FIXTURES)}
     assert text.count("# error") == len(MARKER.findall(text))
