@@ -1,0 +1,162 @@
+"""What happens on one path through a program, in order: the trace that facts are read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from fsdplint.engine import ir
+from fsdplint.engine.values import Choice, Mapping, Object, Parameters, Sequence, StateDict, Value
+from fsdplint.knowledge.calls import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A branch that had to be taken.
+
+    Attributes:
+        key: what the condition is remembered by; equal keys decide alike on one path.
+        taken: the truth of the condition on this path.
+        divergent: the condition differs between ranks.
+        progress: the condition depends on the element of a loop (a step count, a batch).
+    """
+
+    key: object
+    path: str
+    test: ir.Node
+    taken: bool
+    divergent: bool = False
+    progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node as it is reached: through which calls, under which branches.
+
+    Attributes:
+        calls: the call nodes that lead here from the entry, outermost first, each with its file.
+    """
+
+    path: str
+    node: ir.Node
+    calls: tuple[tuple[str, ir.Node], ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+    def frames(self) -> tuple[tuple[str, ir.Node], ...]:
+        """The calls that lead here and the node itself: one node per active function."""
+        return (*self.calls, (self.path, self.node))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """A sharding call on ``module``.
+
+    Attributes:
+        keeps_parameters: the original Parameters stay the ones to train (FSDP1 with
+            ``use_orig_params=True``), None where an argument leaves it open.
+        wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
+    """
+
+    time: int
+    site: Site
+    generation: Generation
+    module: Object
+    keeps_parameters: bool | None
+    wraps_children: bool | None
+    call: ir.Call
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuildOptimizer:
+    time: int
+    site: Site
+    optimizer: Object
+    captures: tuple[Parameters, ...]
+    label: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repoint:
+    """The optimizer's parameter groups are written, or it is prepared jointly with its model."""
+
+    time: int
+    site: Site
+    optimizer: Object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """A method of no further consequence for the state: step, backward, clip, load, forward."""
+
+    time: int
+    site: Site
+    name: str
+    target: Object | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectForward:
+    """``.forward`` of ``module`` called without its hooks; ``source`` is the attribute."""
+
+    time: int
+    site: Site
+    source: Site
+    module: Object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoSync:
+    time: int
+    site: Site
+    module: Object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainWrite:
+    """A file written with whatever is in ``value``, by the call ``function``."""
+
+    time: int
+    site: Site
+    function: str
+    value: Value
+    target: Value | None
+    states: tuple[StateDict, ...]
+
+
+Event = Union[Shard, BuildOptimizer, Repoint, Use, DirectForward, NoSync, PlainWrite]
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """One path through one entry.
+
+    Attributes:
+        decisions: the conditions that were decided, with the outcome, in order.
+        complete: False when a budget ended the path early.
+    """
+
+    entry: str
+    path: str
+    events: list[Event] = field(default_factory=list)
+    decisions: list[tuple[object, bool]] = field(default_factory=list)
+    objects: list[Object] = field(default_factory=list)
+    complete: bool = True
+
+
+def states_in(value: Value, depth: int = 0) -> tuple[StateDict, ...]:
+    """The sharded state that is surely in ``value``: a choice holds it only if every option does."""
+    if isinstance(value, StateDict):
+        return () if value.escaped else (value,)
+    if depth > 6:
+        return ()
+    if isinstance(value, Choice):
+        found = [states_in(option, depth + 1) for option in value.options]
+        return found[0] if all(found) else ()
+    if isinstance(value, (Mapping, Sequence)):
+        items = value.items.values() if isinstance(value, Mapping) else value.items
+        known = [state for item in items for state in states_in(item, depth + 1)]
+        loose = [states_in(item, depth + 1) for item in value.rest]
+        if loose and all(loose):
+            known.extend(loose[0])
+        return tuple(known)
+    return ()

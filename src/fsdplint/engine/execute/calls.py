@@ -1,0 +1,349 @@
+"""Calls: project functions are entered, classes instantiated, libraries looked up in `effects`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.execute.expressions import Expressions, decorators, merge
+from fsdplint.engine.execute.state import MAX_DEPTH, Flow, Frame
+from fsdplint.engine.values import (
+    NONE,
+    Choice,
+    ClassValue,
+    Const,
+    FunctionValue,
+    Mapping,
+    Method,
+    Object,
+    Origin,
+    Partial,
+    Scope,
+    Sequence,
+    Super,
+    Symbol,
+    Taint,
+    Value,
+    choice,
+    class_names,
+    key_of,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.names import MODULE, is_optimizer
+
+
+@dataclass(slots=True)
+class Arguments:
+    """Evaluated arguments; ``open`` when a starred one may add more."""
+
+    args: list[Value]
+    keywords: dict[str, Value]
+    open: bool = False
+
+    def get(self, position: int, keyword: str) -> Value | None:
+        if keyword in self.keywords:
+            return self.keywords[keyword]
+        return self.args[position] if 0 <= position < len(self.args) else None
+
+    def values(self) -> list[Value]:
+        return [*self.args, *self.keywords.values()]
+
+
+class Calls(Expressions):
+    @abstractmethod
+    def run(self, body: Items[ir.Stmt], frame: Frame) -> Flow: ...
+
+    @abstractmethod
+    def library_call(
+        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value: ...
+
+    @abstractmethod
+    def library_method(
+        self, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value: ...
+
+    @abstractmethod
+    def forward(
+        self, module: Object, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value: ...
+
+    @abstractmethod
+    def direct_forward(self, method: Method, node: ir.Node, frame: Frame) -> None: ...
+
+    @abstractmethod
+    def built(
+        self, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame
+    ) -> None: ...
+
+    def call(self, node: ir.Call, frame: Frame) -> Value:
+        if (
+            isinstance(node.func, ir.Name)
+            and node.func.id == "super"
+            and isinstance(frame.receiver, Object)
+        ):
+            return self.super_of(node, frame, frame.receiver)
+        function = self.evaluate_callee(node.func, frame)
+        arguments = self.arguments(node.args, frame)
+        return self.apply(function, arguments, node, frame)
+
+    def evaluate_callee(self, node: ir.Expr, frame: Frame) -> Value:
+        """Like `evaluate`, but an attribute that is not known stays a method to be called."""
+        if not isinstance(node, ir.Attribute):
+            return self.evaluate(node, frame)
+        receiver = resolved(self.evaluate(node.value, frame))
+        if isinstance(receiver, Object) and node.attr not in receiver.attrs:
+            cls = receiver.cls
+            if not (isinstance(cls, ClassValue) and cls.lookup(node.attr) is not None):
+                return Method(receiver, node.attr, None, self.site(node, frame))
+        if isinstance(receiver, (Object, Symbol, Super)) or hasattr(receiver, "unit"):
+            return self.read(receiver, node.attr, node, frame)
+        if isinstance(receiver, ClassValue) and receiver.lookup(node.attr) is not None:
+            return self.read(receiver, node.attr, node, frame)
+        return Method(receiver, node.attr, None, self.site(node, frame))
+
+    def super_of(self, node: ir.Call, frame: Frame, receiver: Object) -> Value:
+        owner = None if frame.function is None else frame.function.owner
+        return self.unknown() if owner is None else Super(receiver, owner)
+
+    def arguments(self, nodes: Items[ir.Argument], frame: Frame) -> Arguments:
+        made = Arguments([], {})
+        for node in nodes:
+            value = self.evaluate(node.value, frame)
+            if node.star == "*":
+                inner = resolved(value)
+                known = isinstance(inner, Sequence) and not inner.rest
+                made.args.extend(inner.items if known and isinstance(inner, Sequence) else [value])
+                made.open |= not known
+            elif node.star == "**":
+                self.spread(made, resolved(value))
+            elif node.keyword is not None:
+                made.keywords[node.keyword] = value
+            else:
+                made.args.append(value)
+        return made
+
+    def spread(self, made: Arguments, value: Value) -> None:
+        if isinstance(value, Mapping):
+            made.keywords.update({k: v for k, v in value.items.items() if isinstance(k, str)})
+            made.open |= bool(value.rest)
+        else:
+            made.open = True
+
+    def apply(self, function: Value, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if isinstance(function, Choice):
+            function = self.pick(function)
+        function = resolved(function)
+        if isinstance(function, Symbol):
+            return self.library_call(function, arguments, node, frame)
+        if isinstance(function, FunctionValue):
+            return self.invoke(function, arguments.args, arguments.keywords, frame, node)
+        if isinstance(function, Method):
+            return self.call_method(function, arguments, node, frame)
+        if isinstance(function, ClassValue):
+            return self.instantiate(function, arguments, node, frame)
+        if isinstance(function, Partial):
+            keywords = {**function.keywords, **arguments.keywords}
+            joined = Arguments([*function.args, *arguments.args], keywords, arguments.open)
+            return self.apply(function.function, joined, node, frame)
+        if isinstance(function, Object):
+            return self.call_object(function, arguments, node, frame)
+        return self.call_unknown(function, arguments, frame)
+
+    def pick(self, function: Choice) -> Value:
+        """One of several callables: an optimizer class stands for all optimizer classes."""
+        options = [resolved(o) for o in function.options if not isinstance(o, Const)]
+        symbols = [option for option in options if isinstance(option, Symbol)]
+        if len(symbols) == len(options) and len(symbols) > 1:
+            optimizers = all(is_optimizer(symbol.name) for symbol in symbols)
+            return symbols[0] if optimizers else self.unknown()
+        return options[0] if options else function.options[0]
+
+    def call_unknown(self, function: Value, arguments: Arguments, frame: Frame) -> Value:
+        self.escape(*arguments.values())
+        return self.result_of(("call", key_of(function)), function, arguments)
+
+    def result_of(self, about: object, function: Value, arguments: Arguments) -> Object:
+        """An unknown result: equal calls share a key, so that conditions on them agree."""
+        taint = taint_of(function, *arguments.values())
+        key = (
+            about,
+            *map(key_of, arguments.args),
+            *sorted((k, str(key_of(v))) for k, v in arguments.keywords.items()),
+        )
+        return self.unknown(taint, key=key)
+
+    # Methods and objects
+
+    def call_method(
+        self, method: Method, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        receiver = resolved(method.receiver)
+        if method.name == "forward" and method.source is not None and isinstance(receiver, Object):
+            self.direct_forward(method, node, frame)
+            if is_module(receiver):
+                return self.forward(receiver, arguments, node, frame)
+        if method.function is None:
+            return self.library_method(receiver, method.name, arguments, node, frame)
+        with_receiver = [receiver, *arguments.args]
+        hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
+        if hooked and isinstance(receiver, Object):
+            self.in_forward.append(receiver)
+        result = self.invoke(method.function, with_receiver, arguments.keywords, frame, node)
+        if hooked:
+            self.in_forward.pop()
+        return result
+
+    def call_object(
+        self, function: Object, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        found = function.cls.lookup("__call__") if isinstance(function.cls, ClassValue) else None
+        if isinstance(found, FunctionValue) and not is_module(function):
+            return self.invoke(found, [function, *arguments.args], arguments.keywords, frame, node)
+        if is_module(function) or function.sharded:
+            return self.forward(function, arguments, node, frame)
+        return self.call_unknown(function, arguments, frame)
+
+    def instantiate(
+        self, cls: ClassValue, arguments: Arguments, node: ir.Node, frame: Frame
+    ) -> Value:
+        self.reached.add(cls.node)
+        made = self.new(Origin.ALLOCATED, cls, self.site(node, frame))
+        made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+        init = cls.lookup("__init__")
+        if any(is_optimizer(name) or name == "torch.optim.Optimizer" for name in class_names(cls)):
+            self.built(made, arguments, node, frame)
+        elif isinstance(init, FunctionValue):
+            self.invoke(init, [made, *arguments.args], arguments.keywords, frame, node)
+        else:
+            self.fill_fields(made, cls, arguments)
+        return made
+
+    def fill_fields(self, made: Object, cls: ClassValue, arguments: Arguments) -> None:
+        """A dataclass or named tuple: arguments become attributes in the order of declaration."""
+        names = [
+            name
+            for base in reversed([base for base in cls.lineage() if isinstance(base, ClassValue)])
+            for name in field_names(base)
+        ]
+        made.attrs.update(zip(names, arguments.args))
+        made.attrs.update(arguments.keywords)
+        post = cls.lookup("__post_init__")
+        if isinstance(post, FunctionValue):
+            self.invoke(post, [made], {}, Frame(cls.scope, cls.scope.unit), cls.node)
+
+    # Functions
+
+    def invoke(
+        self,
+        function: FunctionValue,
+        args: list[Value],
+        keywords: dict[str, Value],
+        frame: Frame,
+        node: ir.Node,
+    ) -> Value:
+        """Runs a project function on these arguments; beyond the depth limit its result is unknown."""
+        self.reached.add(function.function)
+        too_deep = len(self.calls) >= MAX_DEPTH or self.active.count(function.function) > 1
+        if too_deep:
+            return self.unknown(taint_of(*args))
+        scope = Scope({}, function.scope, function.scope.unit)
+        receiver = (
+            args[0] if function.owner is not None and args else frame_receiver(function, frame)
+        )
+        inner = Frame(scope, function.scope.unit, function, receiver)
+        inner.loops = frame.loops
+        self.bind_parameters(function, args, keywords, inner)
+        mark = len(self.guards)
+        self.calls.append((frame.unit.path, node))
+        self.active.append(function.function)
+        try:
+            self.run(function.function.body, inner)
+        finally:
+            self.calls.pop()
+            self.active.pop()
+            del self.guards[mark:]
+        if function.function.is_generator:
+            return Sequence([], inner.yielded or [NONE], "generator")
+        return choice(inner.returned) if inner.returned else NONE
+
+    def bind_parameters(
+        self, function: FunctionValue, args: list[Value], keywords: dict[str, Value], inner: Frame
+    ) -> None:
+        names, left, extra = inner.scope.names, list(args), dict(keywords)
+        for parameter in function.function.parameters:
+            name = parameter.name
+            if parameter.kind == "*":
+                names[name] = Sequence(left, kind="tuple")
+                left = []
+            elif parameter.kind == "**":
+                names[name] = Mapping(dict(extra))
+                extra = {}
+            elif parameter.kind == "positional" and left:
+                names[name] = left.pop(0)
+                extra.pop(name, None)
+            elif name in extra:
+                names[name] = extra.pop(name)
+            elif parameter.default is not None:
+                names[name] = self.default(parameter.default, function)
+            else:
+                names[name] = self.unknown(key=("parameter", id(function.function), name))
+
+    def default(self, node: ir.Expr, function: FunctionValue) -> Value:
+        return self.evaluate(node, Frame(function.scope, function.scope.unit))
+
+    def open_parameters(self, function: FunctionValue, receiver: Value | None) -> list[Value]:
+        """Arguments for an entry: nothing is known of them but their names."""
+        made: list[Value] = []
+        for parameter in function.function.parameters:
+            if parameter.kind in ("*", "**"):
+                break
+            if receiver is not None and not made:
+                made.append(receiver)
+                continue
+            taint = Taint.RANK if parameter.name in RANK_PARAMETERS else Taint.NONE
+            value = self.new(Origin.PARAMETER, taint=taint)
+            value.step = parameter.name
+            made.append(value)
+        return made
+
+
+RANK_PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})
+
+
+def frame_receiver(function: FunctionValue, frame: Frame) -> Value | None:
+    """A nested function sees the ``self`` of the method it is defined in."""
+    return frame.receiver if function.owner is None else None
+
+
+def is_module(value: Object) -> bool:
+    """Whether an object is known to be a module: by class, or because it was sharded."""
+    if value.sharded or MODULE in class_names(value.cls):
+        return True
+    return any(
+        isinstance(cls, str) and (cls.startswith("torch.nn.") or "PreTrainedModel" in cls)
+        for cls in class_names(value.cls)
+    )
+
+
+def is_unit(value: Object) -> bool:
+    return value.generation() is Generation.FSDP2
+
+
+def field_names(cls: ClassValue) -> list[str]:
+    """Annotated names of a class body, in order."""
+    names = []
+    for node in cls.node.body:
+        target = node.target if isinstance(node, ir.Declare) else None
+        if isinstance(node, ir.Assign):
+            target = node.targets[0]
+        if isinstance(target, ir.Name):
+            names.append(target.id)
+    return names
+
+
+__all__ = ["Arguments", "Calls", "decorators", "field_names", "is_module", "is_unit", "merge"]

@@ -1,0 +1,153 @@
+"""Branches on unknown conditions: decided once per path, remembered, and flipped by the explorer.
+
+A condition is remembered by what it is about, so that `if args.fsdp` decides alike wherever it is
+asked on one path, `mode == "ddp"` is false once `mode == "fsdp"` is true, and `n > 1` excludes
+`n == 1`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fsdplint.engine.values import (
+    Choice,
+    Condition,
+    Const,
+    Mapping,
+    Object,
+    Sequence,
+    Value,
+    key_of,
+    resolved,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A condition decided on a path.
+
+    Attributes:
+        flippable: the other outcome leads to code worth following.
+        place: which branch in the text, to tell covered outcomes from new ones.
+    """
+
+    key: object
+    outcome: bool
+    flippable: bool
+    place: object
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Outcomes to follow first (``prefix``), then those preferred by the branch that asks."""
+
+    prefix: tuple[bool, ...] = ()
+    made: list[Decision] = field(default_factory=list)
+    memory: dict[object, bool] = field(default_factory=dict)
+
+    def known(self, value: Value) -> bool | None:
+        """The truth of a value, if it follows from its kind or from earlier decisions."""
+        if isinstance(value, Condition):
+            return self._known_condition(value)
+        if isinstance(value, Const):
+            return bool(value.value)
+        if isinstance(value, Choice):
+            truths = {self.known(option) for option in value.options}
+            return truths.pop() if len(truths) == 1 else None
+        if isinstance(value, Object):
+            return self._recall(key_of(value)) if _is_open(value) else True
+        return _size(value)
+
+    def _known_condition(self, value: Condition) -> bool | None:
+        if value.op == "not":
+            inner = self.known(value.operands[0])
+            return None if inner is None else not inner
+        if value.op in ("and", "or"):
+            absorbing = value.op == "or"
+            truths = [self.known(operand) for operand in value.operands]
+            if absorbing in truths:
+                return absorbing
+            return None if None in truths else not absorbing
+        return self._recall(value.key)
+
+    def _recall(self, key: object) -> bool | None:
+        known = self.memory.get(key)
+        if known is None and isinstance(key, tuple) and len(key) == 3 and key[0] in ("==", ">"):
+            return self._implied(*key)
+        return known
+
+    def _implied(self, op: str, subject: object, constant: object) -> bool | None:
+        for key, outcome in self.memory.items():
+            if not (isinstance(key, tuple) and len(key) == 3 and key[1] == subject):
+                continue
+            implied = _implication(key[0], key[2], outcome, op, constant)
+            if implied is not None:
+                return implied
+        return None
+
+    def decide(self, value: Value, prefer: bool, flippable: bool, place: object) -> bool:
+        """The outcome of a condition on this path, deciding what is not known yet."""
+        known = self.known(value)
+        if known is not None:
+            return known
+        if isinstance(value, Condition) and value.op == "not":
+            return not self.decide(value.operands[0], not prefer, flippable, (place, "not"))
+        if isinstance(value, Condition) and value.op in ("and", "or"):
+            return self._decide_parts(value, prefer, flippable, place)
+        if isinstance(value, Choice):
+            return self._choose(("choice", id(value)), prefer, flippable, place)
+        return self._choose(key_of(value), prefer, flippable, place)
+
+    def _decide_parts(self, value: Condition, prefer: bool, flippable: bool, place: object) -> bool:
+        absorbing = value.op == "or"
+        for index, operand in enumerate(value.operands):
+            if self.decide(operand, prefer, flippable, (place, index)) == absorbing:
+                return absorbing
+        return not absorbing
+
+    def _choose(self, key: object, prefer: bool, flippable: bool, place: object) -> bool:
+        index = len(self.made)
+        outcome = self.prefix[index] if index < len(self.prefix) else prefer
+        self.made.append(Decision(key, outcome, flippable, place))
+        self.memory[key] = outcome
+        return outcome
+
+
+def _is_open(value: Object) -> bool:
+    """Whether an object may be None or false: one that nobody saw being made."""
+    return value.origin.value in ("parameter", "unknown", "part") and not value.sharded
+
+
+def _size(value: Value) -> bool | None:
+    value = resolved(value)
+    if isinstance(value, (Sequence, Mapping)):
+        return True if value.items else None
+    return True
+
+
+def _implication(
+    op: object, constant: object, outcome: bool, asked: str, asked_constant: object
+) -> bool | None:
+    """What ``subject op constant is outcome`` says of ``subject asked asked_constant``."""
+    if op == "==" and outcome and asked == "==":
+        return False if _is_const(constant) and _is_const(asked_constant) else None
+    a, b = _number(constant), _number(asked_constant)
+    if a is None or b is None:
+        return None
+    if op == "==" and outcome:
+        return a > b
+    if op == ">" and asked == "==":
+        return False if (outcome and b <= a) or (not outcome and b > a) else None
+    if op == ">" and asked == ">":
+        return True if outcome and a >= b else False if not outcome and a <= b else None
+    return None
+
+
+def _is_const(constant: object) -> bool:
+    return isinstance(constant, tuple) and constant[:1] == ("const",)
+
+
+def _number(constant: object) -> float | None:
+    if isinstance(constant, tuple) and len(constant) == 3 and constant[1] in ("int", "float"):
+        return float(constant[2])
+    return None

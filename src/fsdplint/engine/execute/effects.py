@@ -1,0 +1,690 @@
+"""What library calls do to abstract values: `knowledge` says which, this module says how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import (
+    BuildOptimizer,
+    DirectForward,
+    NoSync,
+    PlainWrite,
+    Repoint,
+    Shard,
+    Use,
+    states_in,
+)
+from fsdplint.engine.execute.calls import Arguments, is_module, is_unit
+from fsdplint.engine.execute.elements import element_of
+from fsdplint.engine.execute.expressions import merge, store_key
+from fsdplint.engine.execute.state import Frame, is_const
+from fsdplint.engine.execute.statements import EXIT, Statements
+from fsdplint.engine.values import (
+    NONE,
+    Choice,
+    ClassValue,
+    Condition,
+    Const,
+    FunctionValue,
+    Mapping,
+    Method,
+    Object,
+    Origin,
+    Parameters,
+    Partial,
+    Sequence,
+    Sharded,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    choice,
+    class_names,
+    contained,
+    key_of,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS
+from fsdplint.knowledge.names import (
+    FSDP1,
+    FSDP2_MODULE,
+    MODULE,
+    REGISTER_FORWARD,
+    is_optimizer,
+)
+
+
+class Effects(Statements):
+    # Library functions and classes
+
+    def library_call(
+        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        name = symbol.name
+        handler = _FUNCTIONS.get(name)
+        if handler is not None:
+            return handler(self, arguments, node, frame)
+        if name in known.SHARDING_CALLS:
+            return self.shard(known.SHARDING_CALLS[name], arguments, node, frame)
+        if is_optimizer(name):
+            made = self.new(Origin.ALLOCATED, symbol, self.site(node, frame))
+            self.built(made, arguments, node, frame)
+            return made
+        if name in known.PLAIN_WRITES:
+            return self.plain_write(name, arguments, node, frame)
+        if name in known.STATE_HELPERS:
+            return self.state_helper(name, arguments, node, frame)
+        if name in known.RETURNS_ARGUMENT:
+            position = known.RETURNS_ARGUMENT[name]
+            values = arguments.values()
+            return values[position] if len(values) > position else self.unknown()
+        if name in known.CALLS_FIRST_ARGUMENT:
+            return self.call_argument(arguments, node, frame)
+        if name in known.COPIES_CONTAINER and arguments.args:
+            return self.copied(arguments.args[0])
+        if name in known.REPOINTING_CALLS:
+            self.repoint(arguments, node, frame)
+        return self.other_library_call(symbol, arguments, node, frame)
+
+    def other_library_call(
+        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        name = symbol.name
+        package, _, last = name.rpartition(".")
+        if name.split(".")[0] not in known.HARMLESS_PACKAGES:
+            self.escape(*arguments.values())
+        if name in known.RANK_CALLS:
+            return self.unknown(Taint.RANK, key=("call", name))
+        if last in HUGGING_FACE_CONSTRUCTORS:
+            return self.constructed(Symbol(package), arguments, node, frame)
+        if last[:1].isupper():
+            return self.constructed(symbol, arguments, node, frame)
+        return self.result_of(("call", name), symbol, arguments)
+
+    def constructed(
+        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        made = self.new(
+            Origin.ALLOCATED, symbol, self.site(node, frame), taint_of(*arguments.values())
+        )
+        made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+        if symbol.name.startswith("torch.nn."):
+            made.taint = Taint.NONE
+            for item in contained(Sequence(list(arguments.args))):
+                if isinstance(item, Object) and item.parent is None and item is not made:
+                    item.parent, item.step = made, "[]"
+        return made
+
+    # Sharding
+
+    def shard(
+        self, generation: known.Generation, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        target = arguments.get(0, "module")
+        if target is None:
+            return self.unknown()
+        inner = resolved(target)
+        items = [*inner.items, *inner.rest] if isinstance(inner, Sequence) else [inner]
+        for item in map(resolved, items):
+            if isinstance(item, Object):
+                self.shard_one(generation, item, arguments, node, frame)
+        return target
+
+    def shard_one(
+        self,
+        generation: known.Generation,
+        module: Object,
+        arguments: Arguments,
+        node: ir.Call,
+        frame: Frame,
+    ) -> None:
+        time, site = self.tick(), self.site(node, frame)
+        keeps: bool | None = False
+        wraps: bool | None = False
+        if generation is known.Generation.FSDP1:
+            keeps = self.flag(arguments, -1, "use_orig_params")
+            wraps = self.wraps_children(arguments)
+        module.sharded.append(Sharded(generation, time, site))
+        self.emit(Shard(time, site, generation, module, keeps, wraps, node))
+
+    def flag(self, arguments: Arguments, position: int, keyword: str) -> bool | None:
+        """A boolean argument that defaults to False; None where it is not known."""
+        value = arguments.get(position, keyword)
+        if value is None:
+            return None if arguments.open else False
+        return bool(value.value) if isinstance(value, Const) else None
+
+    def wraps_children(self, arguments: Arguments) -> bool | None:
+        policy = arguments.get(4, "auto_wrap_policy")
+        strategy = arguments.get(2, "sharding_strategy")
+        if policy is None and arguments.open:
+            return None
+        if policy is not None and not is_const(policy, None):
+            return True if not isinstance(policy, (Choice, Condition)) else None
+        plain = strategy is None or isinstance(strategy, Symbol)
+        if not plain or (isinstance(strategy, Symbol) and strategy.name.endswith("NO_SHARD")):
+            return None
+        return False
+
+    def register_forward(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        module, method = arguments.get(0, "module"), arguments.get(1, "method_name")
+        target = None if module is None else resolved(module)
+        if isinstance(target, Object) and is_unit(target):
+            name = method.value if isinstance(method, Const) else "forward"
+            target.hooked_methods.add(str(name))
+        return NONE
+
+    # Optimizers
+
+    def built(self, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
+        captures = [
+            item
+            for v in arguments.values()
+            for item in contained(v)
+            if isinstance(item, Parameters)
+        ]
+        optimizer.captures = captures
+        optimizer.args = tuple(arguments.args)
+        cls = optimizer.cls
+        label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else ""
+        label = (
+            cls.node.name if isinstance(cls, ClassValue) else label.replace("?", "the optimizer")
+        )
+        self.emit(
+            BuildOptimizer(self.tick(), self.site(node, frame), optimizer, tuple(captures), label)
+        )
+
+    def repoint(self, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
+        for value in arguments.values():
+            for item in contained(value):
+                if isinstance(item, Object) and item.captures:
+                    self.emit(Repoint(self.tick(), self.site(node, frame), item))
+
+    # State and files
+
+    def state_of(self, owner: Object, node: ir.Node, frame: Frame) -> Value:
+        """``owner.state_dict()``: sharded if the owner, or the model an optimizer holds, is FSDP2's."""
+        if owner.captures:
+            modules = [capture.module for capture in owner.captures]
+            if any(holds_fsdp2(module, self) for module in modules):
+                return StateDict(modules[0], self.site(node, frame), optimizer=owner)
+        elif holds_fsdp2(owner, self):
+            return StateDict(owner, self.site(node, frame))
+        return self.unknown(owner.taint)
+
+    def state_helper(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        module = resolved(arguments.get(0, "model") or NONE)
+        options = resolved(arguments.get(99, "options") or NONE)
+        if arguments.open or not isinstance(module, Object) or not holds_fsdp2(module, self):
+            return self.unknown()
+        full: Value | None = None
+        if isinstance(options, Object) and isinstance(options.cls, Symbol):
+            full = options.keywords.get("full_state_dict", Const(False))
+        sharded = is_const(options, None) or is_const(full or NONE, False)
+        if not sharded:
+            return self.unknown()
+        site = self.site(node, frame)
+        position = known.STATE_HELPERS[name]
+        optimizer = (
+            None if position is None else resolved(arguments.get(position, "optimizers") or NONE)
+        )
+        state = StateDict(module, site, optimizer if isinstance(optimizer, Object) else None)
+        return (
+            Sequence([StateDict(module, site), state], kind="tuple")
+            if name.endswith("get_state_dict")
+            else state
+        )
+
+    def plain_write(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        value_at, target_at = known.PLAIN_WRITES[name]
+        value = arguments.get(value_at.position, value_at.keyword)
+        target = arguments.get(target_at.position, target_at.keyword)
+        if value is not None:
+            event = PlainWrite(
+                self.tick(), self.site(node, frame), name, value, target, states_in(value)
+            )
+            self.emit(event)
+        return NONE
+
+    # Calls of modules
+
+    def forward(self, module: Object, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        self.emit(Use(self.tick(), self.site(node, frame), "forward", module))
+        found = module.cls.lookup("forward") if isinstance(module.cls, ClassValue) else None
+        again = module in self.entered_forwards or self.importing
+        if not again and isinstance(found, FunctionValue) and found.scope.unit.calls_forward:
+            self.entered_forwards.add(module)
+            self.in_forward.append(module)
+            self.invoke(found, [module, *arguments.args], arguments.keywords, frame, node)
+            self.in_forward.pop()
+        return self.unknown()
+
+    def direct_forward(self, method: Method, node: ir.Node, frame: Frame) -> None:
+        module = resolved(method.receiver)
+        if method.source is None or not isinstance(module, Object) or not is_unit(module):
+            return
+        hooked = module in self.in_forward or "forward" in module.hooked_methods
+        if hooked or module.unsharded:
+            return
+        self.emit(DirectForward(self.tick(), self.site(node, frame), method.source, module))
+
+    def call_argument(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``checkpoint(function, *args)``."""
+        if not arguments.args:
+            return self.unknown()
+        function, *rest = arguments.args
+        inner = resolved(function)
+        if isinstance(inner, (Method, FunctionValue, Partial)):
+            return self.apply(inner, Arguments(rest, {}), node, frame)
+        return self.unknown()
+
+    # Methods
+
+    def library_method(
+        self, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        if isinstance(receiver, Object):
+            return self.object_method(receiver, name, arguments, node, frame)
+        if isinstance(receiver, (Sequence, Mapping)):
+            return self.container_method(receiver, name, arguments)
+        if isinstance(receiver, StateDict):
+            return self.state_method(receiver, name, arguments)
+        if isinstance(receiver, Parameters):
+            return receiver
+        self.escape(*arguments.values())
+        return self.result_of(("method", key_of(receiver), name), receiver, arguments)
+
+    def object_method(
+        self, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        if name in known.PARAMETER_VIEWS:
+            site = self.site(node, frame)
+            return Parameters(receiver, self.tick(), site, named=name == "named_parameters")
+        if name in known.SUBMODULE_VIEWS or name in ("items", "values", "keys", "get_submodule"):
+            return self.view(receiver, name, arguments)
+        if name == "state_dict":
+            return self.state_of(receiver, node, frame)
+        if name in known.RETURNS_SELF and (
+            is_module(receiver) or receiver.origin is not Origin.ALLOCATED or name in ("to", "cuda")
+        ):
+            return receiver
+        if name == "no_sync":
+            return self.no_sync(receiver, node, frame)
+        if name in ("unshard", "reshard"):
+            receiver.unsharded = name == "unshard"
+            return self.unknown()
+        if name in ("append", "extend", "insert", "add_module", "register_module"):
+            return self.appended(receiver, arguments, frame)
+        if name in known.REPOINTING_METHODS:
+            self.repoint(arguments, node, frame)
+            return self.prepared(arguments)
+        if name in ("add_param_group", "clear") and self.repoint_self(receiver, node, frame):
+            return NONE
+        return self.other_method(receiver, name, arguments, node, frame)
+
+    def other_method(
+        self, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        if name in _USES:
+            self.emit(Use(self.tick(), self.site(node, frame), name, receiver))
+        inert = name in known.INERT_METHODS or name in _USES or receiver.captures
+        cls = next(iter(class_names(receiver.cls)), "")
+        if cls.split(".")[0] not in known.HARMLESS_PACKAGES and not inert:
+            self.escape(*arguments.values())
+        unread = not isinstance(receiver.cls, (ClassValue, Symbol))
+        if unread and not inert and receiver.escaped is None:
+            receiver.escaped = self.tick()  # its own method may shard it
+        taint = Taint.RANK if name in known.RANK_ATTRIBUTES else Taint.NONE
+        result = self.result_of(("method", key_of(receiver), name), receiver, arguments)
+        result.taint |= taint
+        return result
+
+    def view(self, receiver: Object, name: str, arguments: Arguments) -> Value:
+        if name == "get_submodule":
+            return self.part(receiver, ".get_submodule()")
+        if name == "values":
+            return receiver
+        step = f".{name}()"
+        made = receiver.attrs.get(step)
+        if made is None:
+            made = receiver.attrs[step] = self.part(receiver, step)
+            if isinstance(made, Object) and name == "items":
+                inner = element_of(self, receiver)
+                made.elements["*"] = Sequence([self.unknown(Taint.ELEMENT), inner], kind="tuple")
+        return made
+
+    def no_sync(self, receiver: Object, node: ir.Call, frame: Frame) -> Value:
+        if is_unit(receiver) and not (
+            isinstance(receiver.cls, ClassValue) and receiver.cls.opaque()
+        ):
+            self.emit(NoSync(self.tick(), self.site(node, frame), receiver))
+        return self.unknown()
+
+    def appended(self, receiver: Object, arguments: Arguments, frame: Frame) -> Value:
+        held = receiver.attrs.get("*appended*")
+        filled = held if isinstance(held, Sequence) else Sequence([])
+        receiver.attrs["*appended*"] = filled
+        filled.items.extend(arguments.args)
+        receiver.repeated |= frame.loops > 0 or len(filled.items) > 2
+        for value in arguments.args:
+            item = resolved(value)
+            if isinstance(item, Object) and item.parent is None and item is not receiver:
+                item.parent, item.step = receiver, "[]"
+        receiver.elements.pop("*", None)
+        return NONE
+
+    def prepared(self, arguments: Arguments) -> Value:
+        """``accelerator.prepare(a, b)`` gives its arguments back, in order."""
+        values = arguments.args
+        return values[0] if len(values) == 1 else Sequence(list(values), kind="tuple")
+
+    def repoint_self(self, receiver: Object, node: ir.Call, frame: Frame) -> bool:
+        for whole in (receiver, *receiver.ancestors()):
+            if whole.captures:
+                self.emit(Repoint(self.tick(), self.site(node, frame), whole))
+                return True
+        return False
+
+    # Containers and state dicts
+
+    def container_method(
+        self, receiver: Sequence | Mapping, name: str, arguments: Arguments
+    ) -> Value:
+        if isinstance(receiver, Sequence):
+            return self.sequence_method(receiver, name, arguments)
+        return self.mapping_method(receiver, name, arguments)
+
+    def sequence_method(self, receiver: Sequence, name: str, arguments: Arguments) -> Value:
+        values = arguments.args
+        if name in ("append", "add", "insert", "appendleft"):
+            receiver.rest.extend(values[-1:])
+        elif name in ("extend", "update") and values:
+            inner = resolved(values[0])
+            receiver.rest.append(element_of(self, inner))
+        elif name in ("pop", "popleft"):
+            return element_of(self, receiver)
+        elif name == "copy":
+            return self.copied(receiver)
+        elif name == "enter_context" and values:
+            return values[0]
+        return NONE
+
+    def mapping_method(self, receiver: Mapping, name: str, arguments: Arguments) -> Value:
+        values = arguments.args
+        if name in ("get", "pop", "setdefault") and values:
+            return self.mapping_item(receiver, values[0])
+        if name == "update":
+            for value in values:
+                merge(receiver, resolved(value))
+            for key, value in arguments.keywords.items():
+                store_key(receiver, Const(key), value)
+        if name == "copy":
+            return self.copied(receiver)
+        held = [*receiver.items.values(), *receiver.rest]
+        if name == "values":
+            return Sequence(list(receiver.items.values()), list(receiver.rest))
+        if name == "keys":
+            return Sequence(
+                [Const(key) for key in receiver.items], [self.unknown()] if receiver.rest else []
+            )
+        if name == "items":
+            known_pairs: list[Value] = [
+                Sequence([Const(k), v], kind="tuple") for k, v in receiver.items.items()
+            ]
+            pairs: list[Value] = [
+                Sequence([self.unknown(Taint.ELEMENT), v], kind="tuple") for v in receiver.rest
+            ]
+            return Sequence(known_pairs, pairs)
+        return choice(held) if name == "popitem" and held else NONE
+
+    def state_method(self, receiver: StateDict, name: str, arguments: Arguments) -> Value:
+        element = StateDict(
+            receiver.owner, receiver.source, receiver.optimizer, True, receiver.escaped
+        )
+        if receiver.element:
+            return receiver if name in known.KEEPS_SHARDED else self.unknown()
+        if name == "items":
+            return Sequence([], [Sequence([self.unknown(Taint.ELEMENT), element], kind="tuple")])
+        if name == "values":
+            return Sequence([], [element])
+        if name in ("get", "pop"):
+            return element
+        if name == "copy":
+            return receiver
+        if name == "update":
+            receiver.escaped = True
+        return self.unknown(Taint.ELEMENT)
+
+    def copied(self, value: Value) -> Value:
+        value = resolved(value)
+        if isinstance(value, Sequence):
+            return Sequence(
+                list(value.items), list(value.rest), value.kind, value.taint, value.repeated
+            )
+        if isinstance(value, Mapping):
+            return Mapping(dict(value.items), list(value.rest), value.taint)
+        return value
+
+    # Builtins
+
+    def deepcopy(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        value = resolved(arguments.args[0]) if arguments.args else NONE
+        if not isinstance(value, Object):
+            return self.copied(value)
+        made = self.new(Origin.ALLOCATED, value.cls, self.site(node, frame))
+        made.args, made.keywords = value.args, dict(value.keywords)
+        return made
+
+    def is_instance(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) != 2:
+            return self.unknown()
+        value, classes = resolved(arguments.args[0]), resolved(arguments.args[1])
+        options = classes.items if isinstance(classes, Sequence) else [classes]
+        verdicts = [_instance_of(value, resolved(option)) for option in options]
+        if True in verdicts:
+            return Const(True)
+        if None not in verdicts:
+            return Const(False)
+        key = ("isinstance", key_of(value), *map(key_of, options))
+        return Condition("isinstance", tuple(arguments.args), key, value.taint)
+
+    def has_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) != 2:
+            return self.unknown()
+        value, name = resolved(arguments.args[0]), arguments.args[1]
+        if isinstance(value, Object) and isinstance(name, Const):
+            if name.value in value.attrs and value.attrs[str(name.value)].__class__ is not Object:
+                return Const(True)
+            if is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
+                defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
+                return Const(bool(defined))
+        key = ("hasattr", key_of(value), key_of(name))
+        return Condition("hasattr", tuple(arguments.args), key, value.taint)
+
+    def get_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) < 2:
+            return self.unknown()
+        value, name = resolved(arguments.args[0]), arguments.args[1]
+        if not isinstance(name, Const):
+            if isinstance(value, Symbol):
+                return Symbol(f"{value.name}.?")
+            if isinstance(value, Object):
+                return self.part(value, ".?", taint=name.taint & Taint.RANK)
+            return self.unknown(taint_of(value, name))
+        if isinstance(value, Object) and is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
+            return arguments.args[2] if len(arguments.args) > 2 else self.unknown()
+        return self.read(value, str(name.value), node, frame)
+
+    def set_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) == 3:
+            owner, name, value = resolved(arguments.args[0]), arguments.args[1], arguments.args[2]
+            if isinstance(owner, Object):
+                if isinstance(name, Const):
+                    owner.attrs[str(name.value)] = value
+                self.compose(owner, value, f".{name.value}" if isinstance(name, Const) else ".?")
+        return NONE
+
+    def same_iterable(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``list``, ``reversed``, ``tqdm`` …: the same elements."""
+        if not arguments.args:
+            return Sequence([])
+        return self.copied(arguments.args[0])
+
+    def filtered(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) < 2:
+            return self.unknown()
+        return resolved(arguments.args[1])
+
+    def mapped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) < 2:
+            return self.unknown()
+        element = element_of(self, resolved(arguments.args[1]))
+        result = self.apply(arguments.args[0], Arguments([element], {}), node, frame)
+        return Sequence([], [result], "generator", repeated=True)
+
+    def chained(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return Sequence([], [element_of(self, resolved(value)) for value in arguments.args])
+
+    def enumerated(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if not arguments.args:
+            return Sequence([])
+        iterable = resolved(arguments.args[0])
+        if isinstance(iterable, Sequence) and not iterable.rest:
+            pairs: list[Value] = [
+                Sequence([Const(i), item], kind="tuple") for i, item in enumerate(iterable.items)
+            ]
+            return Sequence(pairs)
+        pair = Sequence([self.unknown(Taint.ELEMENT), element_of(self, iterable)], kind="tuple")
+        return Sequence([], [pair])
+
+    def zipped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        columns = [element_of(self, resolved(value)) for value in arguments.args]
+        return Sequence([], [Sequence(columns, kind="tuple")])
+
+    def partial(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if not arguments.args:
+            return self.unknown()
+        function, *args = arguments.args
+        return Partial(function, tuple(args), dict(arguments.keywords))
+
+    def new_dict(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
+            return self.copied(arguments.args[0])
+        made = Mapping(dict(arguments.keywords))
+        for value in arguments.args:
+            merge(made, resolved(value))
+        return made
+
+    def environment_call(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return self.environment(arguments.args[0] if arguments.args else NONE)
+
+    def spawn(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``mp.spawn(fn, args=(…))`` calls ``fn(rank, *args)`` in every process."""
+        function = arguments.get(0, "fn")
+        args = resolved(arguments.get(1, "args") or Sequence([]))
+        given = list(args.items) if isinstance(args, Sequence) else []
+        if function is not None:
+            self.apply(function, Arguments([self.unknown(Taint.RANK), *given], {}), node, frame)
+        return NONE
+
+    def exit(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return Const(EXIT)
+
+    def apply_to_modules(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return NONE
+
+    def clip(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        held = [item for value in arguments.values() for item in contained(value)]
+        target = next((item.module for item in held if isinstance(item, Parameters)), None)
+        self.emit(Use(self.tick(), self.site(node, frame), "clip", target))
+        return self.unknown()
+
+
+def _instance_of(value: Value, cls: Value) -> bool | None:
+    """Whether ``value`` is an instance of ``cls``; None where it is not known."""
+    if not isinstance(value, Object):
+        return None
+    if isinstance(cls, Symbol) and value.sharded:
+        generation = value.generation()
+        if cls.name == FSDP1:
+            return generation is known.Generation.FSDP1
+        if cls.name == FSDP2_MODULE:
+            return generation is known.Generation.FSDP2
+    if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
+        return True
+    if (
+        isinstance(value.cls, ClassValue)
+        and isinstance(cls, ClassValue)
+        and value.origin is Origin.ALLOCATED
+    ):
+        if cls in value.cls.lineage():
+            return True
+        return None if value.cls.opaque() else False
+    return None
+
+
+def holds_fsdp2(module: Object, machine: Effects) -> bool:
+    """Whether some parameter of a module is surely a DTensor shard of FSDP2's."""
+    if is_unit(module):
+        return True
+    if module.sharded:
+        return False
+    if any(is_unit(above) for above in module.ancestors()):
+        return True
+    events = machine.trace.events
+    return any(
+        isinstance(event, Shard)
+        and event.generation is known.Generation.FSDP2
+        and module in event.module.ancestors()
+        and is_module(module)
+        for event in events
+    )
+
+
+_USES = frozenset({"step", "backward", "zero_grad", "load_state_dict", "clip_grad_norm_"})
+
+_Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
+
+_SAME_ITERABLE = (
+    "builtins.list",
+    "builtins.tuple",
+    "builtins.set",
+    "builtins.frozenset",
+    "builtins.iter",
+    "builtins.sorted",
+    "builtins.reversed",
+    "tqdm.tqdm",
+    "tqdm.auto.tqdm",
+    "rich.progress.track",
+)
+
+_FUNCTIONS: dict[str, _Handler] = {
+    **dict.fromkeys(_SAME_ITERABLE, Effects.same_iterable),
+    "builtins.isinstance": Effects.is_instance,
+    "builtins.hasattr": Effects.has_attribute,
+    "builtins.getattr": Effects.get_attribute,
+    "builtins.setattr": Effects.set_attribute,
+    "builtins.filter": Effects.filtered,
+    "builtins.map": Effects.mapped,
+    "builtins.enumerate": Effects.enumerated,
+    "builtins.zip": Effects.zipped,
+    "builtins.dict": Effects.new_dict,
+    "collections.OrderedDict": Effects.new_dict,
+    "builtins.exit": Effects.exit,
+    "builtins.quit": Effects.exit,
+    "sys.exit": Effects.exit,
+    "os._exit": Effects.exit,
+    "itertools.chain": Effects.chained,
+    "copy.deepcopy": Effects.deepcopy,
+    "functools.partial": Effects.partial,
+    "os.getenv": Effects.environment_call,
+    "os.environ.get": Effects.environment_call,
+    "torch.multiprocessing.spawn": Effects.spawn,
+    "torch.multiprocessing.spawn.spawn": Effects.spawn,
+    "torch.nn.utils.clip_grad_norm_": Effects.clip,
+    "torch.nn.utils.clip_grad.clip_grad_norm_": Effects.clip,
+    REGISTER_FORWARD: Effects.register_forward,
+}

@@ -1,0 +1,106 @@
+"""Iteration: what a loop variable is, and how a value unpacks."""
+
+from __future__ import annotations
+
+from fsdplint.engine.execute.state import State
+from fsdplint.engine.values import (
+    ClassValue,
+    Mapping,
+    Object,
+    Parameters,
+    Sequence,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    choice,
+    key_of,
+    resolved,
+)
+
+# The element that stands for all elements of an object.
+EVERY = "*"
+
+
+def element_of(state: State, value: Value) -> Value:
+    """The value that stands for every element of an iterable."""
+    value = resolved(value)
+    if isinstance(value, Sequence):
+        options = [*value.items, *value.rest]
+        return choice(options) if options else state.unknown(Taint.ELEMENT)
+    if isinstance(value, Mapping):
+        return state.unknown(Taint.ELEMENT)
+    if isinstance(value, Parameters):
+        tensor = Parameters(value.module, value.time, value.source, value.filtered)
+        pair = Sequence([state.unknown(Taint.ELEMENT), tensor], kind="tuple")
+        return pair if value.named else tensor
+    if isinstance(value, Object):
+        return _element_of_object(state, value)
+    return state.unknown(Taint.ELEMENT, key=("element", key_of(value)))
+
+
+def _element_of_object(state: State, value: Object) -> Value:
+    if EVERY not in value.elements:
+        constituents = container_items(value)
+        if len(constituents) == 1:
+            constituents[0].taint |= Taint.ELEMENT
+            value.elements[EVERY] = constituents[0]
+        else:
+            cls = constituents[0].cls if constituents else None
+            made = state.part(value, "[]", cls, Taint.ELEMENT)
+            value.elements[EVERY] = _named(state, value, made)
+    return value.elements[EVERY]
+
+
+def _named(state: State, whole: Object, element: Object) -> Value:
+    if whole.step in (".named_modules()", ".named_children()", ".items()"):
+        return Sequence([state.unknown(Taint.ELEMENT), element], kind="tuple")
+    return element
+
+
+def container_items(value: Object) -> list[Object]:
+    """The modules a container was filled with, as far as they were seen."""
+    found: list[Object] = []
+    for arg in (*value.args, value.attrs.get("*appended*")):
+        arg = None if arg is None else resolved(arg)
+        items: list[Value] = []
+        if isinstance(arg, Sequence):
+            items = [*arg.items, *arg.rest]
+        elif isinstance(arg, Mapping):
+            items = [*arg.items.values(), *arg.rest]
+        elif isinstance(arg, Object):
+            items = [arg]
+        found.extend(item for item in map(resolved, items) if isinstance(item, Object))
+    return found
+
+
+def is_repeated(value: Object) -> bool:
+    """Whether a container holds more than one block, by a loop or by number."""
+    args = [resolved(arg) for arg in value.args]
+    if value.repeated or any(isinstance(arg, Sequence) and arg.repeated for arg in args):
+        return True
+    items = container_items(value)
+    classes = {id(item.cls) for item in items if isinstance(item.cls, (ClassValue, Symbol))}
+    return (
+        len(items) > 1
+        and len(classes) == 1
+        and len(items) == sum(i.cls is items[0].cls for i in items)
+    )
+
+
+def unpacked(state: State, value: Value, count: int) -> list[Value]:
+    """The values that ``count`` targets get from one value."""
+    if isinstance(value, Sequence) and not value.rest and len(value.items) == count:
+        return value.items
+    if isinstance(value, (Sequence, Parameters, StateDict)):
+        return [element_of(state, value)] * count
+    if isinstance(value, Object):
+        return [_position(state, value, index) for index in range(count)]
+    return [state.unknown(value.taint) for _ in range(count)]
+
+
+def _position(state: State, value: Object, index: int) -> Value:
+    if index not in value.elements:
+        made = state.unknown(value.taint, key=("position", key_of(value), index))
+        value.elements[index] = made
+    return value.elements[index]

@@ -1,0 +1,205 @@
+"""Which paths to follow: each entry once along the branches that reach sharding, then the others.
+
+A path is replayed from the start with the outcomes of its first decisions given, so there is no
+state to save and join, and every finding has a path as its witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Trace
+from fsdplint.engine.execute.decisions import Decisions
+from fsdplint.engine.execute.effects import Effects
+from fsdplint.engine.execute.state import Frame, OutOfBudget
+from fsdplint.engine.link import Definition, Project, Unit, identifiers, refers_to_sharding
+from fsdplint.engine.values import ClassValue, Const, FunctionValue, Scope
+
+MAX_PATHS = 20
+MAX_ENTRY_STEPS = 150_000
+
+# Names whose code can cause an event: such branches are worth following apart.
+_EVENT_NAMES = frozenset(
+    {
+        "fully_shard",
+        "FullyShardedDataParallel",
+        "no_sync",
+        "state_dict",
+        "parameters",
+        "named_parameters",
+        "save",
+        "save_file",
+        "dump",
+        "param_groups",
+        "forward",
+        "prepare",
+        "unshard",
+        "register_fsdp_forward_method",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a program can start: a file's top level, a function, or a method of a new object."""
+
+    unit: Unit
+    definition: Definition | None = None
+    method: Definition | None = None
+
+    @property
+    def name(self) -> str:
+        parts = [part.name for part in (self.definition, self.method) if part is not None]
+        return ".".join(parts) or "<module>"
+
+
+class Machine(Effects):
+    """One path through one entry."""
+
+    def start(self, entry: Entry) -> None:
+        if entry.definition is None:
+            scope = Scope({"__name__": Const("__main__")}, None, entry.unit)
+            self.run(entry.unit.module.body, Frame(scope, entry.unit))
+        else:
+            self.start_definition(entry, entry.definition)
+
+    def start_definition(self, entry: Entry, definition: Definition) -> None:
+        frame = Frame(self.imported_scope(entry.unit), entry.unit)
+        value = frame.scope.names.get(definition.name)
+        if isinstance(value, FunctionValue):
+            self.invoke(value, self.open_parameters(value, None), {}, frame, definition.node)
+        elif isinstance(value, ClassValue):
+            self.start_method(entry, value, frame)
+
+    def start_method(self, entry: Entry, cls: ClassValue, frame: Frame) -> None:
+        from fsdplint.engine.execute.calls import Arguments
+
+        init = cls.lookup("__init__")
+        given = (
+            self.open_parameters(init, self.unknown())[1:]
+            if isinstance(init, FunctionValue)
+            else []
+        )
+        made = self.instantiate(cls, Arguments(given, {}), cls.node, frame)
+        method = cls.lookup(entry.method.name) if entry.method is not None else None
+        if (
+            isinstance(method, FunctionValue)
+            and entry.method is not None
+            and entry.method.name != "__init__"
+        ):
+            self.invoke(method, self.open_parameters(method, made), {}, frame, entry.method.node)
+
+
+def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
+    """The traces of every entry of ``units`` that can reach a sharding call."""
+    units = list(units)
+    hot = _EVENT_NAMES | _hot_names(units)
+    traces: list[Trace] = []
+    reached: set[ir.Node] = set()
+    for unit in units:
+        if _starts(project, unit):
+            traces.extend(_paths(project, Entry(unit), hot, reached))
+    for entry in _entries(units, reached):
+        traces.extend(_paths(project, entry, hot, reached))
+    return traces
+
+
+def _hot_names(units: list[Unit]) -> frozenset[str]:
+    """Names by which the program refers to code that shards, import aliases included."""
+    names: set[str] = set()
+    for unit in units:
+        names.update(name for name in unit.bindings if refers_to_sharding(unit, name))
+        for definition in unit.definitions.values():
+            every = (definition, *definition.methods.values())
+            names.update(each.name for each in every if each.hot and each.name != "__init__")
+    return frozenset(names)
+
+
+def _starts(project: Project, unit: Unit) -> bool:
+    """Whether a file's top level itself can reach a sharding call."""
+    body = [
+        node
+        for node in unit.module.body
+        if not isinstance(node, (ir.FunctionDef, ir.ClassDef, ir.Import, ir.ImportFrom))
+    ]
+    names, attributes = identifiers(*body)
+    if attributes & {"fully_shard", "FullyShardedDataParallel"}:
+        return True
+    hot_methods = {
+        method.name
+        for definition in unit.definitions.values()
+        for method in definition.methods.values()
+        if method.hot
+    }
+    if attributes & hot_methods:
+        return True
+    for name in names:
+        target = project.definition(unit, name)
+        if refers_to_sharding(unit, name) or (target is not None and target.hot):
+            return True
+    return False
+
+
+def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
+    """Hot functions and methods that no entry before has reached, callers before callees."""
+    for unit in units:
+        for definition in sorted(unit.definitions.values(), key=_is_called_by_others(units)):
+            if not definition.hot:
+                continue
+            node = definition.node
+            if isinstance(node, ir.FunctionDef):
+                if node.function not in reached:
+                    yield Entry(unit, definition)
+                continue
+            for method in definition.methods.values():
+                function = method.node
+                if isinstance(function, ir.FunctionDef) and function.function not in reached:
+                    yield Entry(unit, definition, method)
+
+
+def _is_called_by_others(units: list[Unit]):  # type: ignore[no-untyped-def]
+    mentioned = [
+        (other, other.names | other.attributes)
+        for unit in units
+        for other in unit.definitions.values()
+    ]
+
+    def rank(definition: Definition) -> int:
+        return sum(
+            definition.name in names for other, names in mentioned if other is not definition
+        )
+
+    return rank
+
+
+def _paths(
+    project: Project, entry: Entry, hot: frozenset[str], reached: set[ir.Node]
+) -> list[Trace]:
+    """Replays an entry: first as preferred, then flipping decisions, new outcomes first."""
+    traces: list[Trace] = []
+    covered: set[tuple[object, bool]] = set()
+    fresh: list[tuple[bool, ...]] = [()]
+    stale: list[tuple[bool, ...]] = []
+    steps = 0
+    while (fresh or stale) and len(traces) < MAX_PATHS and steps < MAX_ENTRY_STEPS:
+        prefix = fresh.pop(0) if fresh else stale.pop(0)
+        trace = Trace(entry.name, entry.unit.path)
+        machine = Machine(project, trace, Decisions(prefix), hot)
+        try:
+            machine.start(entry)
+        except OutOfBudget:
+            trace.complete = False
+        steps += machine.steps
+        reached |= machine.reached
+        made = machine.decisions.made
+        trace.decisions = [(decision.key, decision.outcome) for decision in made]
+        traces.append(trace)
+        covered.update((decision.place, decision.outcome) for decision in made)
+        for index in range(len(prefix), len(made)):
+            if made[index].flippable:
+                flipped = (*(d.outcome for d in made[:index]), not made[index].outcome)
+                new = (made[index].place, not made[index].outcome) not in covered
+                (fresh if new else stale).append(flipped)
+    return traces

@@ -1,0 +1,463 @@
+"""Expressions: from IR to abstract values, with the events that calls inside them cause."""
+
+from __future__ import annotations
+
+import builtins
+from abc import abstractmethod
+from collections.abc import Callable
+from itertools import zip_longest
+
+from fsdplint.engine import ir
+from fsdplint.engine.execute.elements import element_of, unpacked
+from fsdplint.engine.execute.state import Frame, State
+from fsdplint.engine.execute.tests import compare
+from fsdplint.engine.link import Unit
+from fsdplint.engine.values import (
+    NONE,
+    ClassValue,
+    Condition,
+    Const,
+    FunctionValue,
+    Imported,
+    Mapping,
+    Method,
+    Object,
+    Parameters,
+    Scope,
+    Sequence,
+    StateDict,
+    Super,
+    Symbol,
+    Taint,
+    UnitValue,
+    Value,
+    choice,
+    key_of,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge.calls import RANK_ATTRIBUTES, RANK_VARIABLES
+from fsdplint.knowledge.names import canonical
+
+_MAX_UNROLLED = 8
+
+# Attributes that read as a bound method even where no class is known to define them.
+_BOUND_METHODS = frozenset(
+    {"forward", "no_sync", "parameters", "named_parameters", "state_dict", "step"}
+)
+
+
+class Expressions(State):
+    @abstractmethod
+    def call(self, node: ir.Call, frame: Frame) -> Value: ...
+
+    @abstractmethod
+    def invoke(
+        self,
+        function: FunctionValue,
+        args: list[Value],
+        keywords: dict[str, Value],
+        frame: Frame,
+        node: ir.Node,
+    ) -> Value: ...
+
+    @abstractmethod
+    def imported_scope(self, unit: Unit) -> Scope: ...
+
+    def evaluate(self, node: ir.Expr, frame: Frame) -> Value:
+        self.spend()
+        return _HANDLERS[type(node)](self, node, frame)
+
+    # Names
+
+    def name(self, node: ir.Name, frame: Frame) -> Value:
+        return self.lookup(node.id, frame.scope)
+
+    def lookup(self, name: str, scope: Scope) -> Value:
+        current: Scope | None = scope
+        while current is not None:
+            value = current.names.get(name)
+            if isinstance(value, Imported):
+                value = current.names[name] = self.import_value(value)
+            if value is not None:
+                return value
+            outermost, current = current, current.parent
+        if hasattr(builtins, name):
+            return Symbol(f"builtins.{name}")
+        value = outermost.names[name] = self.unknown(key=("name", outermost.unit.path, name))
+        return value
+
+    def import_value(self, imported: Imported) -> Value:
+        found = self.project.find(imported.module, imported.level, imported.unit)
+        unit = None if found is None else self.project.unit(found)
+        if imported.name is None:
+            return Symbol(canonical(imported.module)) if unit is None else UnitValue(unit)
+        if unit is not None:
+            member = self.member(unit, imported.name)
+            if member is not None:
+                return member
+        if found is None and not imported.level:
+            submodule = f"{imported.module}.{imported.name}"
+            inner = self.project.find(submodule, 0, imported.unit)
+            inner_unit = None if inner is None else self.project.unit(inner)
+            return Symbol(canonical(submodule)) if inner_unit is None else UnitValue(inner_unit)
+        return self.unknown(key=("import", imported.module, imported.name))
+
+    def member(self, unit: Unit, name: str) -> Value | None:
+        """A variable of an imported module, or a submodule of an imported package."""
+        scope = self.imported_scope(unit)
+        if name in scope.names:
+            return self.lookup(name, scope)
+        found = self.project.find(name, 1, unit)
+        inner = None if found is None else self.project.unit(found)
+        return None if inner is None else UnitValue(inner)
+
+    # Attributes and subscripts
+
+    def attribute(self, node: ir.Attribute, frame: Frame) -> Value:
+        return self.read(self.evaluate(node.value, frame), node.attr, node, frame)
+
+    def read(self, value: Value, name: str, node: ir.Node, frame: Frame) -> Value:
+        value = resolved(value)
+        if isinstance(value, Symbol):
+            return Symbol(canonical(f"{value.name}.{name}"))
+        if isinstance(value, UnitValue):
+            return self.member(value.unit, name) or self.unknown(
+                key=("member", value.unit.path, name)
+            )
+        if isinstance(value, Object):
+            return self.object_attribute(value, name, node, frame)
+        if isinstance(value, Super):
+            return self.super_attribute(value, name)
+        if isinstance(value, ClassValue):
+            found = value.lookup(name)
+            return (
+                self.unknown(key=("class", id(value), name))
+                if found is None
+                else self.bound_to_class(found, value)
+            )
+        return self.unknown(value.taint, key=("attr", key_of(value), name))
+
+    def bound_to_class(self, found: Value, cls: ClassValue) -> Value:
+        if isinstance(found, FunctionValue) and "classmethod" in decorators(found.function):
+            return Method(cls, found.function.name, found, None)
+        return found
+
+    def object_attribute(self, value: Object, name: str, node: ir.Node, frame: Frame) -> Value:
+        if name in value.attrs:
+            return value.attrs[name]
+        found = value.cls.lookup(name) if isinstance(value.cls, ClassValue) else None
+        if isinstance(found, FunctionValue):
+            return self.bind(value, found, node, frame)
+        if found is not None:
+            return found
+        if name in _BOUND_METHODS:
+            return Method(value, name, None, self.site(node, frame))
+        taint = Taint.RANK if name in RANK_ATTRIBUTES else Taint.NONE
+        if name == "module" and value.sharded:
+            return value
+        made = value.attrs[name] = self.part(value, f".{name}", taint=taint)
+        return made
+
+    def bind(self, value: Object, found: FunctionValue, node: ir.Node, frame: Frame) -> Value:
+        marks = decorators(found.function)
+        if marks & {"property", "cached_property"}:
+            return self.invoke(found, [value], {}, frame, node)
+        if "staticmethod" in marks:
+            return found
+        receiver = value.cls if "classmethod" in marks and value.cls is not None else value
+        return Method(receiver, found.function.name, found, self.site(node, frame))
+
+    def super_attribute(self, value: Super, name: str) -> Value:
+        lineage = (
+            list(value.receiver.cls.lineage()) if isinstance(value.receiver.cls, ClassValue) else []
+        )
+        behind = lineage[lineage.index(value.owner) + 1 :] if value.owner in lineage else []
+        for cls in behind:
+            if isinstance(cls, ClassValue) and isinstance(cls.attrs.get(name), FunctionValue):
+                found = cls.attrs[name]
+                assert isinstance(found, FunctionValue)
+                return Method(value.receiver, name, found, None)
+        return Method(value.receiver, name, None, None)
+
+    def subscript(self, node: ir.Subscript, frame: Frame) -> Value:
+        value = resolved(self.evaluate(node.value, frame))
+        index = self.evaluate(node.index, frame)
+        return self.item(value, index)
+
+    def item(self, value: Value, index: Value) -> Value:
+        key = index.value if isinstance(index, Const) else None
+        if isinstance(value, Sequence) and isinstance(key, int) and not value.rest:
+            return (
+                value.items[key] if -len(value.items) <= key < len(value.items) else self.unknown()
+            )
+        if isinstance(value, Sequence):
+            return element_of(self, value)
+        if isinstance(value, Mapping):
+            return self.mapping_item(value, index)
+        if isinstance(value, StateDict):
+            return StateDict(value.owner, value.source, value.optimizer, element=True)
+        if isinstance(value, Parameters):
+            return value
+        if isinstance(value, Symbol) and value.name == "os.environ":
+            return self.environment(index)
+        if isinstance(value, Object):
+            return self.object_item(value, index)
+        return self.unknown(taint_of(value, index), key=("item", key_of(value), key_of(index)))
+
+    def mapping_item(self, value: Mapping, index: Value) -> Value:
+        if isinstance(index, Const) and _hashable(index.value) in value.items:
+            return value.items[_hashable(index.value)]
+        options = (
+            list(value.rest) if isinstance(index, Const) else [*value.items.values(), *value.rest]
+        )
+        return choice(options) if options else self.unknown(taint_of(index))
+
+    def environment(self, index: Value) -> Value:
+        name = index.value if isinstance(index, Const) else None
+        taint = Taint.RANK if name in RANK_VARIABLES else Taint.NONE
+        return self.unknown(taint, key=("environment", key_of(index)))
+
+    def object_item(self, value: Object, index: Value) -> Value:
+        if isinstance(index, Const):
+            key: object = _hashable(index.value)
+            if key in value.elements:
+                return value.elements[key]
+            if isinstance(key, str):
+                made = value.elements[key] = self.part(value, f"[{key!r}]", taint=index.taint)
+                return made
+            known = value.args[0] if value.args else None
+            if isinstance(known, Sequence) and isinstance(key, int) and not known.rest:
+                if -len(known.items) <= key < len(known.items):
+                    return known.items[key]
+        return element_of(self, value)
+
+    # Displays and comprehensions
+
+    def collection(self, node: ir.Collection, frame: Frame) -> Value:
+        items: list[Value] = []
+        rest: list[Value] = []
+        for element in node.elements:
+            if isinstance(element, ir.Starred):
+                inner = resolved(self.evaluate(element.value, frame))
+                known = inner.items if isinstance(inner, Sequence) and not inner.rest else None
+                items.extend(known or [])
+                rest.extend([] if known is not None else [element_of(self, inner)])
+            else:
+                items.append(self.evaluate(element, frame))
+        return Sequence(items, rest, node.kind, taint_of(*items, *rest), repeated=bool(rest))
+
+    def dict_display(self, node: ir.DictDisplay, frame: Frame) -> Value:
+        made = Mapping({})
+        for key_node, value_node in node.items:
+            value = self.evaluate(value_node, frame)
+            if key_node is None:
+                merge(made, resolved(value))
+                continue
+            key = self.evaluate(key_node, frame)
+            store_key(made, key, value)
+        made.taint = taint_of(*made.items.values(), *made.rest)
+        return made
+
+    def comprehension(self, node: ir.Comprehension, frame: Frame) -> Value:
+        inner = Frame(
+            Scope({}, frame.scope, frame.unit), frame.unit, frame.function, frame.receiver
+        )
+        inner.loops = frame.loops + 1
+        first, *others = node.clauses
+        source = resolved(self.evaluate(first.iterable, frame))
+        known = unrolled(source) if not others and not first.conditions else None
+        if known is not None and node.kind != "dict":
+            items = []
+            for item in known:
+                self.bind_target(first.target, item, inner)
+                items.append(self.evaluate(node.element, inner))
+            return Sequence(items, kind=node.kind)
+        selective = self.bind_clauses(node.clauses, source, inner, frame)
+        if node.key is not None:
+            self.evaluate(node.key, inner)
+        element = self.evaluate(node.element, inner)
+        if selective and isinstance(element, Parameters):
+            element = Parameters(element.module, element.time, element.source, True, element.named)
+        if node.kind == "dict":
+            return Mapping({}, [element], element.taint & ~Taint.ELEMENT)
+        return Sequence([], [element], node.kind, element.taint & ~Taint.ELEMENT, repeated=True)
+
+    def bind_clauses(
+        self, clauses: tuple[ir.Clause, ...], source: Value, inner: Frame, outer: Frame
+    ) -> bool:
+        """Binds the loop variables; True if a condition selects by more than ``requires_grad``."""
+        selective = False
+        for index, clause in enumerate(clauses):
+            iterable = source if index == 0 else resolved(self.evaluate(clause.iterable, inner))
+            self.bind_target(clause.target, element_of(self, iterable), inner)
+            for condition in clause.conditions:
+                self.evaluate(condition, inner)
+                attr = condition.attr if isinstance(condition, ir.Attribute) else ""
+                selective |= attr != "requires_grad"
+        return selective
+
+    def bind_target(self, target: ir.Expr, value: Value, frame: Frame) -> None:
+        """Assigns to a name, a tuple of targets, an attribute or a subscript."""
+        if isinstance(target, ir.Name):
+            frame.scope.names[target.id] = value
+        elif isinstance(target, ir.Collection):
+            parts = unpacked(self, resolved(value), len(target.elements))
+            for inner, part in zip_longest(target.elements, parts[: len(target.elements)]):
+                inner = inner.value if isinstance(inner, ir.Starred) else inner
+                self.bind_target(inner, part or self.unknown(), frame)
+        elif isinstance(target, ir.Attribute):
+            self.store_attribute(resolved(self.evaluate(target.value, frame)), target, value, frame)
+        elif isinstance(target, ir.Subscript):
+            self.store_item(target, value, frame)
+        elif isinstance(target, ir.Starred):
+            self.bind_target(target.value, value, frame)
+
+    @abstractmethod
+    def store_attribute(
+        self, owner: Value, target: ir.Attribute, value: Value, frame: Frame
+    ) -> None: ...
+
+    @abstractmethod
+    def store_item(self, target: ir.Subscript, value: Value, frame: Frame) -> None: ...
+
+    # Operators
+
+    def constant(self, node: ir.Constant, frame: Frame) -> Value:
+        return Const(node.value)
+
+    def lambda_(self, node: ir.Lambda, frame: Frame) -> Value:
+        return FunctionValue(node.function, frame.scope)
+
+    def conditional(self, node: ir.Conditional, frame: Frame) -> Value:
+        test = self.evaluate(node.test, frame)
+        outcome = self.decisions.known(test)
+        hot = self.is_hot([node.body, node.orelse])
+        if outcome is None and hot and not test.taint:
+            prefer = self.is_hot([node.body]) or not self.is_hot([node.orelse])
+            outcome = self.decisions.decide(test, prefer, not self.importing, node)
+        if outcome is None:
+            with self.under([self.guard(test, node.test, True, frame)]):
+                body = self.evaluate(node.body, frame)
+            with self.under([self.guard(test, node.test, False, frame)]):
+                orelse = self.evaluate(node.orelse, frame)
+            return choice([body, orelse], test.taint | taint_of(body, orelse))
+        with self.under([self.guard(test, node.test, outcome, frame)]):
+            return self.evaluate(node.body if outcome else node.orelse, frame)
+
+    @abstractmethod
+    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> object: ...
+
+    def bool_op(self, node: ir.BoolOp, frame: Frame) -> Value:
+        left = self.evaluate(node.left, frame)
+        outcome = self.decisions.known(left)
+        if outcome is not None and isinstance(left, Const):
+            return left if outcome == (node.op == "or") else self.evaluate(node.right, frame)
+        with self.under([self.guard(left, node.left, node.op == "and", frame)]):
+            right = self.evaluate(node.right, frame)
+        key = (node.op, key_of(left), key_of(right))
+        return Condition(node.op, (left, right), key, taint_of(left, right))
+
+    def not_(self, node: ir.Not, frame: Frame) -> Value:
+        value = self.evaluate(node.operand, frame)
+        known = self.decisions.known(value)
+        if known is not None:
+            return Const(not known, value.taint)
+        return Condition("not", (value,), ("not", key_of(value)), value.taint)
+
+    def compare(self, node: ir.Compare, frame: Frame) -> Value:
+        return compare(node.op, self.evaluate(node.left, frame), self.evaluate(node.right, frame))
+
+    def bin_op(self, node: ir.BinOp, frame: Frame) -> Value:
+        left, right = self.evaluate(node.left, frame), self.evaluate(node.right, frame)
+        if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
+            return Sequence([*left.items, *right.items], [*left.rest, *right.rest], left.kind)
+        taint = taint_of(left, right)
+        return self.unknown(taint, key=(node.op, key_of(left), key_of(right)))
+
+    def named(self, node: ir.NamedExpr, frame: Frame) -> Value:
+        value = self.evaluate(node.value, frame)
+        self.bind_target(node.target, value, frame)
+        return value
+
+    def formatted(self, node: ir.FormattedString, frame: Frame) -> Value:
+        values = [self.evaluate(value, frame) for value in node.values]
+        known = [value.value for value in values if isinstance(value, Const)]
+        if len(known) == len(values) and len(node.literals) == len(values) + 1:
+            pieces = [text + str(value) for text, value in zip(node.literals, known)]
+            return Const("".join(pieces) + node.literals[-1], taint_of(*values))
+        return self.unknown(taint_of(*values), key=("text", *map(key_of, values)))
+
+    def yield_(self, node: ir.Yield, frame: Frame) -> Value:
+        value = NONE if node.value is None else self.evaluate(node.value, frame)
+        if node.kind == "await":
+            return value
+        frame.yielded.append(value if node.kind == "yield" else element_of(self, resolved(value)))
+        return self.unknown()
+
+    def starred(self, node: ir.Starred, frame: Frame) -> Value:
+        return self.evaluate(node.value, frame)
+
+    def opaque(self, node: ir.Opaque, frame: Frame) -> Value:
+        values = [self.evaluate(child, frame) for child in node.children]
+        return self.unknown(taint_of(*values), key=("opaque", *map(key_of, values)))
+
+
+def decorators(function: ir.Function) -> set[str]:
+    """The last name of every decorator of a function."""
+    found = set()
+    for node in function.decorators:
+        node = node.func if isinstance(node, ir.Call) else node
+        if isinstance(node, (ir.Name, ir.Attribute)):
+            found.add(node.id if isinstance(node, ir.Name) else node.attr)
+    return found
+
+
+def unrolled(value: Value) -> list[Value] | None:
+    """The elements of a short sequence known one by one."""
+    if isinstance(value, Sequence) and not value.rest and len(value.items) <= _MAX_UNROLLED:
+        return value.items
+    return None
+
+
+def merge(target: Mapping, value: Value) -> None:
+    """``target.update(value)``."""
+    if isinstance(value, Mapping):
+        target.items.update(value.items)
+        target.rest.extend(value.rest)
+    else:
+        target.rest.append(value)
+
+
+def store_key(target: Mapping, key: Value, value: Value) -> None:
+    if isinstance(key, Const):
+        target.items[_hashable(key.value)] = value
+    else:
+        target.rest.append(value)
+
+
+def _hashable(value: object) -> object:
+    return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else repr(value)
+
+
+_HANDLERS: dict[type[ir.Node], Callable[..., Value]] = {
+    ir.Name: Expressions.name,
+    ir.Constant: Expressions.constant,
+    ir.Attribute: Expressions.attribute,
+    ir.Call: lambda machine, node, frame: machine.call(node, frame),
+    ir.Subscript: Expressions.subscript,
+    ir.Collection: Expressions.collection,
+    ir.DictDisplay: Expressions.dict_display,
+    ir.Starred: Expressions.starred,
+    ir.Comprehension: Expressions.comprehension,
+    ir.Lambda: Expressions.lambda_,
+    ir.Conditional: Expressions.conditional,
+    ir.BoolOp: Expressions.bool_op,
+    ir.Not: Expressions.not_,
+    ir.Compare: Expressions.compare,
+    ir.BinOp: Expressions.bin_op,
+    ir.NamedExpr: Expressions.named,
+    ir.FormattedString: Expressions.formatted,
+    ir.Yield: Expressions.yield_,
+    ir.Opaque: Expressions.opaque,
+}

@@ -1,0 +1,181 @@
+"""The state of one path: variables, branches taken, the trace, and the budgets that bound it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Event, Guard, Site, Trace
+from fsdplint.engine.execute.decisions import Decisions
+from fsdplint.engine.link import Project, Unit, identifiers
+from fsdplint.engine.values import (
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Origin,
+    Scope,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    contained,
+    reachable,
+)
+
+MAX_DEPTH = 14
+MAX_STEPS = 25_000
+
+E = TypeVar("E", bound=Event)
+
+
+class Flow(Enum):
+    """How a block of statements ends."""
+
+    NEXT = "next"
+    RETURN = "return"
+    BREAK = "break"
+    CONTINUE = "continue"
+    RAISE = "raise"
+
+
+class OutOfBudget(Exception):
+    """The path is longer than the engine is willing to follow."""
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """An active function, class body or module.
+
+    Attributes:
+        returned: the values of the return statements met, partial ones included.
+        receiver: what ``self`` is, for methods.
+    """
+
+    scope: Scope
+    unit: Unit
+    function: FunctionValue | None = None
+    receiver: Value | None = None
+    returned: list[Value] = field(default_factory=list)
+    yielded: list[Value] = field(default_factory=list)
+    loops: int = 0
+
+
+class State:
+    """What every part of the machine shares."""
+
+    def __init__(
+        self, project: Project, trace: Trace, decisions: Decisions, hot: frozenset[str]
+    ) -> None:
+        self.project = project
+        self.trace = trace
+        self.decisions = decisions
+        self.hot = hot
+        self.reached: set[ir.Node] = set()
+        self.guards: list[Guard] = []
+        self.calls: list[tuple[str, ir.Node]] = []
+        self.active: list[ir.Function] = []
+        self.in_forward: list[Object] = []
+        self.entered_forwards: set[Object] = set()
+        self.clock = 0
+        self.steps = 0
+        self.serial = 0
+        self.importing = 0
+
+    # Time and place
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def spend(self) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise OutOfBudget
+
+    def site(self, node: ir.Node, frame: Frame) -> Site:
+        return Site(frame.unit.path, node, tuple(self.calls), tuple(self.guards))
+
+    def emit(self, event: Event) -> None:
+        if not self.importing:
+            self.trace.events.append(event)
+
+    @contextmanager
+    def under(self, guards: Sequence[Guard]) -> Iterator[None]:
+        """Everything inside happens only if these branches were taken."""
+        mark = len(self.guards)
+        self.guards.extend(guards)
+        try:
+            yield
+        finally:
+            del self.guards[mark:]
+
+    # Objects
+
+    def new(
+        self,
+        origin: Origin,
+        cls: ClassValue | Symbol | None = None,
+        site: Site | None = None,
+        taint: Taint = Taint.NONE,
+        key: object = None,
+    ) -> Object:
+        self.serial += 1
+        serial = -self.serial if self.importing else self.serial
+        created = Object(serial, origin, cls, site, key=key, taint=taint)
+        if not self.importing:
+            self.trace.objects.append(created)
+        return created
+
+    def unknown(self, taint: Taint = Taint.NONE, key: object = None) -> Object:
+        return self.new(Origin.UNKNOWN, taint=taint, key=key)
+
+    def part(
+        self,
+        whole: Object,
+        step: str,
+        cls: ClassValue | Symbol | None = None,
+        taint: Taint = Taint.NONE,
+    ) -> Object:
+        """A submodule, an element or another view of an object."""
+        made = self.new(Origin.PART, cls, taint=taint | whole.taint)
+        made.parent, made.step = whole, step
+        if whole.key is not None:
+            made.key = ("part", whole.key, step)
+        return made
+
+    def escape(self, *values: Value) -> None:
+        """Unknown code gets hold of these and of all that is reachable from them."""
+        now = self.tick()
+        for value in values:
+            for item in contained(value):
+                if isinstance(item, StateDict):
+                    item.escaped = True
+            for item in reachable(value):
+                if item.escaped is None:
+                    item.escaped = now
+
+    # Relevance
+
+    def is_hot(self, nodes: Sequence[ir.Node]) -> bool:
+        """Whether code can reach an event that a rule may ask about."""
+        return any(_mentions(node) & self.hot for node in nodes)
+
+
+_mention_cache: dict[ir.Node, frozenset[str]] = {}
+
+
+def _mentions(node: ir.Node) -> frozenset[str]:
+    found = _mention_cache.get(node)
+    if found is None:
+        names, attributes = identifiers(node)
+        found = _mention_cache[node] = names | attributes
+    return found
+
+
+def is_const(value: Value, constant: object) -> bool:
+    return isinstance(value, Const) and value.value is constant

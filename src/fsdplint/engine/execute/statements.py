@@ -1,0 +1,490 @@
+"""Statements: control flow over abstract values.
+
+A branch whose condition is not known is decided once per path where it matters (one of its arms can
+reach an event), and otherwise both arms run and what they assign differently becomes a choice. Both
+arms also run where the condition depends on the rank or on a loop's element: there the path stands
+for all ranks and all iterations, and the guards of an event tell which of them reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Items
+from contextlib import contextmanager
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Guard, Repoint
+from fsdplint.engine.execute.calls import Calls, is_module
+from fsdplint.engine.execute.elements import container_items, element_of
+from fsdplint.engine.execute.expressions import store_key, unrolled
+from fsdplint.engine.execute.state import Flow, Frame
+from fsdplint.engine.execute.tests import compare
+from fsdplint.engine.link import Unit
+from fsdplint.engine.values import (
+    NONE,
+    ClassValue,
+    Const,
+    FunctionValue,
+    Imported,
+    Mapping,
+    Object,
+    Origin,
+    Scope,
+    Sequence,
+    Taint,
+    UnitValue,
+    Value,
+    choice,
+    key_of,
+    resolved,
+    same,
+)
+
+_LEAVES = (ir.Return, ir.Raise, ir.Break, ir.Continue)
+
+
+class Statements(Calls):
+    def run(self, body: Items[ir.Stmt], frame: Frame) -> Flow:
+        for statement in body:
+            self.spend()
+            flow = _HANDLERS[type(statement)](self, statement, frame)
+            if flow is not Flow.NEXT:
+                return flow
+        return Flow.NEXT
+
+    def imported_scope(self, unit: Unit) -> Scope:
+        """The variables of an imported module; its body runs once, following no branch apart."""
+        if unit.scope is None:
+            unit.scope = Scope({"__name__": Const(unit.path)}, None, unit)
+            outer = self.guards, self.calls, self.active
+            self.guards, self.calls, self.active = [], [], []
+            self.importing += 1
+            try:
+                self.run(unit.module.body, Frame(unit.scope, unit))
+            finally:
+                self.importing -= 1
+                self.guards, self.calls, self.active = outer
+        return unit.scope
+
+    # Simple statements
+
+    def expression(self, node: ir.Expression, frame: Frame) -> Flow:
+        value = self.evaluate(node.value, frame)
+        stop = isinstance(value, Const) and value.value is EXIT
+        return Flow.RAISE if stop and not self.guarded_partially() else Flow.NEXT
+
+    def guarded_partially(self) -> bool:
+        """Whether only some ranks or iterations are here, so that others go on."""
+        return any(guard.divergent or guard.progress for guard in self.guards)
+
+    def assign(self, node: ir.Assign, frame: Frame) -> Flow:
+        value = self.evaluate(node.value, frame)
+        for target in node.targets:
+            self.bind_target(target, value, frame)
+        return Flow.NEXT
+
+    def declare(self, node: ir.Declare, frame: Frame) -> Flow:
+        return Flow.NEXT
+
+    def aug_assign(self, node: ir.AugAssign, frame: Frame) -> Flow:
+        old = resolved(self.evaluate(node.target, frame))
+        value = self.evaluate(node.value, frame)
+        extra = resolved(value)
+        if isinstance(old, Sequence) and isinstance(extra, Sequence):
+            (old.rest if frame.loops else old.items).extend(extra.items)
+            old.rest.extend(extra.rest)
+            return Flow.NEXT
+        if isinstance(node.target, ir.Subscript):
+            return Flow.NEXT  # `group["lr"] *= 0.1` replaces no parameter
+        taint = old.taint | value.taint | (Taint.ELEMENT if frame.loops else Taint.NONE)
+        self.bind_target(node.target, self.unknown(taint), frame)
+        return Flow.NEXT
+
+    def return_(self, node: ir.Return, frame: Frame) -> Flow:
+        frame.returned.append(NONE if node.value is None else self.evaluate(node.value, frame))
+        return Flow.RETURN
+
+    def raise_(self, node: ir.Raise, frame: Frame) -> Flow:
+        return Flow.RAISE
+
+    def assert_(self, node: ir.Assert, frame: Frame) -> Flow:
+        test = self.evaluate(node.test, frame)
+        if not test.taint and self.decisions.known(test) is None:
+            self.decisions.decide(test, True, False, node)
+        return Flow.NEXT
+
+    def delete(self, node: ir.Delete, frame: Frame) -> Flow:
+        for target in node.targets:
+            if isinstance(target, ir.Name):
+                frame.scope.names.pop(target.id, None)
+        return Flow.NEXT
+
+    def scope(self, node: ir.Scope, frame: Frame) -> Flow:
+        # Reading finds outer variables anyway; a rebinding that stays local loses no event.
+        return Flow.NEXT
+
+    def pass_(self, node: ir.Pass, frame: Frame) -> Flow:
+        return Flow.NEXT
+
+    def break_(self, node: ir.Break, frame: Frame) -> Flow:
+        return Flow.BREAK
+
+    def continue_(self, node: ir.Continue, frame: Frame) -> Flow:
+        return Flow.CONTINUE
+
+    # Definitions and imports
+
+    def function_def(self, node: ir.FunctionDef, frame: Frame) -> Flow:
+        for decorator in node.function.decorators:
+            if isinstance(decorator, ir.Call):
+                self.evaluate(decorator.func, frame)
+        frame.scope.names[node.function.name] = FunctionValue(node.function, frame.scope)
+        return Flow.NEXT
+
+    def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
+        bases = tuple(self.evaluate(base, frame) for base in node.bases)
+        cls = ClassValue(node, frame.scope, bases, {})
+        body = Frame(Scope(cls.attrs, frame.scope, frame.unit), frame.unit)
+        self.run(node.body, body)
+        for name, value in cls.attrs.items():
+            if isinstance(value, FunctionValue):
+                # Names in a method are looked up past the class body.
+                cls.attrs[name] = FunctionValue(value.function, frame.scope, cls)
+        frame.scope.names[node.name] = cls
+        return Flow.NEXT
+
+    def import_(self, node: ir.Import, frame: Frame) -> Flow:
+        for name, alias in node.names:
+            bound = name if alias else name.split(".")[0]
+            frame.scope.names[alias or bound] = Imported(frame.unit, bound, 0, None)
+        return Flow.NEXT
+
+    def import_from(self, node: ir.ImportFrom, frame: Frame) -> Flow:
+        if node.names:
+            for name, alias in node.names:
+                frame.scope.names[alias or name] = Imported(
+                    frame.unit, node.module, node.level, name
+                )
+        else:
+            self.import_star(node, frame)
+        return Flow.NEXT
+
+    def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
+        found = self.project.find(node.module, node.level, frame.unit)
+        unit = None if found is None else self.project.unit(found)
+        if unit is not None:
+            public = {k: v for k, v in self.imported_scope(unit).names.items() if k[:1] != "_"}
+            frame.scope.names.update(public)
+
+    # Stores
+
+    def store_attribute(
+        self, owner: Value, target: ir.Attribute, value: Value, frame: Frame
+    ) -> None:
+        if isinstance(owner, Object):
+            owner.attrs[target.attr] = value
+            self.compose(owner, value, f".{target.attr}")
+            if target.attr == "param_groups":
+                self.emit(Repoint(self.tick(), self.site(target, frame), owner))
+        elif isinstance(owner, ClassValue):
+            owner.attrs[target.attr] = value
+        elif isinstance(owner, UnitValue):
+            self.imported_scope(owner.unit).names[target.attr] = value
+
+    def compose(self, owner: Object, value: Value, step: str) -> None:
+        """A module stored in another is a part of it."""
+        value = resolved(value)
+        if not isinstance(value, Object) or value.parent is not None or value is owner:
+            return
+        if is_module(owner) and value not in owner.ancestors():
+            value.parent, value.step = owner, step
+            for index, item in enumerate(container_items(value)):
+                if item.parent is None:
+                    item.parent, item.step = value, f"[{index}]"
+
+    def store_item(self, target: ir.Subscript, value: Value, frame: Frame) -> None:
+        owner = resolved(self.evaluate(target.value, frame))
+        index = self.evaluate(target.index, frame)
+        if isinstance(owner, Mapping):
+            store_key(owner, index, value)
+        elif isinstance(owner, Sequence):
+            owner.rest.append(value)
+        elif isinstance(owner, Object):
+            if isinstance(index, Const) and isinstance(index.value, (int, str)):
+                owner.elements[index.value] = value
+            self.compose(owner, value, "[]")
+            self.note_repointing(owner, index, target, frame)
+
+    def note_repointing(self, owner: Object, index: Value, target: ir.Node, frame: Frame) -> None:
+        """``optimizer.param_groups[0]["params"] = …`` gives the optimizer other parameters."""
+        if isinstance(index, Const) and index.value != "params":
+            return
+        for whole in (owner, *owner.ancestors()):
+            if whole.step == ".param_groups" and whole.parent is not None:
+                self.emit(Repoint(self.tick(), self.site(target, frame), whole.parent))
+
+    # Branches
+
+    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
+        if isinstance(node, ir.Not):
+            node, taken = node.operand, not taken
+            test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition
+        divergent, progress = bool(test.taint & Taint.RANK), bool(test.taint & Taint.ELEMENT)
+        return Guard(key_of(test), frame.unit.path, node, taken, divergent, progress)
+
+    def if_(self, node: ir.If, frame: Frame) -> Flow:
+        test = self.evaluate(node.test, frame)
+        return self.branch(test, node.test, node.body, node.orelse, frame)
+
+    def branch(
+        self,
+        test: Value,
+        place: ir.Node,
+        body: Items[ir.Stmt],
+        orelse: Items[ir.Stmt],
+        frame: Frame,
+    ) -> Flow:
+        outcome = self.decisions.known(test)
+        if outcome is None and not test.taint and not self.importing:
+            outcome = self.decide_branch(test, place, body, orelse, frame)
+        if outcome is None:
+            return self.both(test, place, body, orelse, frame)
+        taken, other = (body, orelse) if outcome else (orelse, body)
+        guard = self.guard(test, place, outcome, frame)
+        with self.under([guard] if not isinstance(test, Const) else []):
+            flow = self.run(taken, frame)
+        if flow is Flow.NEXT and not isinstance(test, Const) and _leaves(other):
+            self.guards.append(guard)  # only this outcome gets past the branch
+        return flow
+
+    def decide_branch(
+        self,
+        test: Value,
+        place: ir.Node,
+        body: Items[ir.Stmt],
+        orelse: Items[ir.Stmt],
+        frame: Frame,
+    ) -> bool | None:
+        """The outcome to follow, or None where following both at once loses nothing."""
+        hot_body, hot_orelse = self.is_hot(body), self.is_hot(orelse)
+        leaves_body, leaves_orelse = _leaves(body), _leaves(orelse)
+        if not (hot_body or hot_orelse or leaves_body or leaves_orelse):
+            return None
+        if hot_body != hot_orelse and not (leaves_body or leaves_orelse):
+            prefer = hot_body
+        else:
+            prefer = not leaves_body or leaves_orelse
+        other_is_hot = hot_orelse if prefer else hot_body
+        other_leaves = leaves_orelse if prefer else leaves_body
+        flippable = other_is_hot or not other_leaves
+        return self.decisions.decide(test, prefer, flippable, place)
+
+    def both(
+        self,
+        test: Value,
+        place: ir.Node,
+        body: Items[ir.Stmt],
+        orelse: Items[ir.Stmt],
+        frame: Frame,
+    ) -> Flow:
+        before = dict(frame.scope.names)
+        flows = []
+        results = []
+        for taken, arm in ((True, body), (False, orelse)):
+            frame.scope.names.clear()
+            frame.scope.names.update(before)
+            with self.under([self.guard(test, place, taken, frame)]):
+                flows.append(self.run(arm, frame))
+            results.append(dict(frame.scope.names))
+        self.join(frame, flows, results)
+        if Flow.NEXT in flows and flows[0] is not flows[1]:
+            self.guards.append(self.guard(test, place, flows[0] is Flow.NEXT, frame))
+            return Flow.NEXT
+        return flows[0] if flows[0] is flows[1] else Flow.NEXT
+
+    def join(self, frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> None:
+        """Variables after both arms: those of the arm that goes on, or a choice of the two."""
+        names = frame.scope.names
+        names.clear()
+        if flows[0] is not flows[1] and Flow.NEXT in flows:
+            names.update(results[flows.index(Flow.NEXT)])
+            return
+        for name in {**results[0], **results[1]}:
+            options = [result[name] for result in results if name in result]
+            one = len(options) == 1 or same(options[0], options[1])
+            names[name] = options[0] if one else choice(options)
+
+    def match(self, node: ir.Match, frame: Frame) -> Flow:
+        subject = self.evaluate(node.subject, frame)
+        return self.cases(subject, node.cases, frame)
+
+    def cases(self, subject: Value, cases: Items[ir.Case], frame: Frame) -> Flow:
+        if not cases:
+            return Flow.NEXT
+        case, *others = cases
+        for name in case.names:
+            frame.scope.names[name] = subject if case.irrefutable else self.unknown()
+        if case.irrefutable and case.guard is None:
+            return self.run(case.body, frame)
+        test: Value = self.unknown(key=("case", id(case)))
+        if case.pattern is not None:
+            test = compare("Equal", subject, self.evaluate(case.pattern, frame))
+        return self.branch_cases(test, case, others, subject, frame)
+
+    def branch_cases(
+        self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
+    ) -> Flow:
+        outcome = self.decisions.known(test)
+        if outcome is None:
+            prefer = self.is_hot(case.body) or not self.is_hot(others)
+            outcome = self.decisions.decide(test, prefer, not self.importing, case)
+        with self.under([self.guard(test, case.pattern or case, outcome, frame)]):
+            return self.run(case.body, frame) if outcome else self.cases(subject, others, frame)
+
+    # Loops
+
+    def for_(self, node: ir.For, frame: Frame) -> Flow:
+        iterable = resolved(self.evaluate(node.iterable, frame))
+        known = unrolled(iterable)
+        with self.looping(node, frame, known is None):
+            for item in [element_of(self, iterable)] if known is None else known:
+                self.bind_target(node.target, item, frame)
+                mark = len(self.guards)
+                flow = self.run(node.body, frame)
+                del self.guards[mark:]
+                if flow in (Flow.RETURN, Flow.RAISE) and not self.guarded_partially():
+                    return flow if known is not None or flow is Flow.RETURN else Flow.NEXT
+                if flow is Flow.BREAK:
+                    break
+        return self.run(node.orelse, frame)
+
+    def while_(self, node: ir.While, frame: Frame) -> Flow:
+        with self.looping(node, frame, True):
+            test = self.evaluate(node.test, frame)
+            if self.decisions.known(test) is False:
+                return self.run(node.orelse, frame)
+            mark = len(self.guards)
+            flow = self.run(node.body, frame)
+            del self.guards[mark:]
+        return flow if flow is Flow.RETURN else self.run(node.orelse, frame)
+
+    @contextmanager
+    def looping(self, node: ir.For | ir.While, frame: Frame, generic: bool) -> Iterator[None]:
+        """Constants that the body changes are unknown in it: one run stands for all iterations."""
+        if generic:
+            self.forget_constants(node, frame)
+            frame.loops += 1
+        yield
+        if generic:
+            frame.loops -= 1
+
+    def forget_constants(self, node: ir.For | ir.While, frame: Frame) -> None:
+        for target in _assigned(node):
+            if isinstance(target, ir.Name):
+                old = frame.scope.names.get(target.id)
+                if isinstance(old, Const):
+                    frame.scope.names[target.id] = self.unknown(Taint.ELEMENT)
+            elif isinstance(target, ir.Attribute) and isinstance(target.value, ir.Name):
+                owner = resolved(self.lookup(target.value.id, frame.scope))
+                if isinstance(owner, Object) and isinstance(owner.attrs.get(target.attr), Const):
+                    owner.attrs[target.attr] = self.unknown(Taint.ELEMENT)
+
+    # Blocks
+
+    def with_(self, node: ir.With, frame: Frame) -> Flow:
+        for item in node.items:
+            value = self.evaluate(item.value, frame)
+            if item.target is not None:
+                self.bind_target(item.target, self.entered(value), frame)
+        return self.run(node.body, frame)
+
+    def entered(self, value: Value) -> Value:
+        """What ``as`` binds: the yield of a generator function, else the context itself."""
+        inner = resolved(value)
+        if isinstance(inner, Sequence) and inner.kind == "generator" and inner.rest:
+            return inner.rest[0]
+        return value
+
+    def try_(self, node: ir.Try, frame: Frame) -> Flow:
+        handlers = [statement for handler in node.handlers for statement in handler.body]
+        failed: Value = self.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
+        fails = False
+        if self.is_hot(handlers) and not self.importing:
+            fails = self.decisions.decide(failed, False, True, node)
+        if fails:
+            guard = self.guard(failed, node.handlers[0], True, frame)
+            with self.under([guard]):
+                flow = self.run(handlers, frame)
+        elif self.importing or _imports(node.body):
+            flow = self.both(failed, node, handlers, node.body, frame)
+        else:
+            flow = self.run((*node.body, *node.orelse), frame)
+            flow = Flow.NEXT if flow is Flow.RAISE and node.handlers else flow
+        final = self.run(node.final, frame)
+        return final if final is not Flow.NEXT else flow
+
+
+EXIT = object()
+
+
+def _leaves(body: Items[ir.Stmt]) -> bool:
+    """Whether a block surely leaves the function or the loop, or ends the program."""
+    if not body:
+        return False
+    last = body[-1]
+    if isinstance(last, ir.If):
+        return _leaves(last.body) and _leaves(last.orelse)
+    return isinstance(last, _LEAVES) or _exits(last)
+
+
+def _exits(node: ir.Stmt) -> bool:
+    call = node.value if isinstance(node, ir.Expression) else None
+    function = call.func if isinstance(call, ir.Call) else None
+    name = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
+    return name in ("exit", "_exit", "abort")
+
+
+def _imports(body: Items[ir.Stmt]) -> bool:
+    return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
+
+
+_assigned_cache: dict[ir.Node, list[ir.Expr]] = {}
+
+
+def _assigned(loop: ir.For | ir.While) -> list[ir.Expr]:
+    """Targets assigned anywhere in a loop's body."""
+    found = _assigned_cache.get(loop)
+    if found is None:
+        found = _assigned_cache[loop] = []
+        for node in ir.walk(loop):
+            if isinstance(node, ir.AugAssign):
+                found.append(node.target)
+            elif isinstance(node, ir.Assign):
+                found.extend(node.targets)
+    return found
+
+
+_HANDLERS: dict[type[ir.Node], Callable[..., Flow]] = {
+    ir.Expression: Statements.expression,
+    ir.Assign: Statements.assign,
+    ir.Declare: Statements.declare,
+    ir.AugAssign: Statements.aug_assign,
+    ir.Return: Statements.return_,
+    ir.Raise: Statements.raise_,
+    ir.Assert: Statements.assert_,
+    ir.Delete: Statements.delete,
+    ir.Scope: Statements.scope,
+    ir.Pass: Statements.pass_,
+    ir.Break: Statements.break_,
+    ir.Continue: Statements.continue_,
+    ir.FunctionDef: Statements.function_def,
+    ir.ClassDef: Statements.class_def,
+    ir.Import: Statements.import_,
+    ir.ImportFrom: Statements.import_from,
+    ir.If: Statements.if_,
+    ir.Match: Statements.match,
+    ir.For: Statements.for_,
+    ir.While: Statements.while_,
+    ir.With: Statements.with_,
+    ir.Try: Statements.try_,
+}

@@ -1,0 +1,99 @@
+"""Comparisons: decided where both sides are known, else a condition in a normal form.
+
+`!=`, `is not`, `not in`, `<`, `>=` and `<=` become negations of `==`, `is`, `in` and `>`, so that
+opposite tests of one thing are opposite decisions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+from fsdplint.engine.values import (
+    Choice,
+    ClassValue,
+    Condition,
+    Const,
+    FunctionValue,
+    Mapping,
+    Method,
+    Object,
+    Origin,
+    Parameters,
+    Sequence,
+    StateDict,
+    Taint,
+    Value,
+    key_of,
+    taint_of,
+)
+
+_OPERATORS: dict[str, Callable[[object, object], object]] = {
+    "Equal": operator.eq,
+    "Is": operator.eq,
+    "GreaterThan": operator.gt,  # type: ignore[dict-item]  # raises TypeError, caught
+}
+_NEGATED = {"NotEqual": "Equal", "IsNot": "Is", "NotIn": "In", "LessThanEqual": "GreaterThan"}
+
+
+def compare(op: str, left: Value, right: Value) -> Value:
+    """``left op right``, with ``op`` the name of LibCST's operator class."""
+    if op in _NEGATED:
+        return negated(compare(_NEGATED[op], left, right))
+    if op == "LessThan":
+        return compare("GreaterThan", right, left)
+    if op == "GreaterThanEqual":
+        return negated(compare("LessThan", left, right))
+    taint = taint_of(left, right)
+    known = _decided(op, left, right)
+    if known is not None:
+        return Const(known, taint)
+    if op == "In" and isinstance(right, Sequence) and right.items and not right.rest:
+        tests = [compare("Equal", left, item) for item in right.items]
+        key = ("or", *map(key_of, tests))
+        return tests[0] if len(tests) == 1 else Condition("or", tuple(tests), key, taint)
+    return _normal(op, left, right, taint)
+
+
+def _normal(op: str, left: Value, right: Value, taint: Taint) -> Value:
+    if op == "GreaterThan" and isinstance(left, Const) and isinstance(left.value, int):
+        # c > x  is  not x > c - 1, for the whole numbers that counts and ranks are
+        return negated(_normal(op, right, Const(left.value - 1), taint))
+    if op in ("Equal", "Is") and isinstance(left, Const):
+        left, right = right, left
+    name = {"Equal": "==", "Is": "==", "GreaterThan": ">"}.get(op, op)
+    return Condition(name, (left, right), (name, key_of(left), key_of(right)), taint)
+
+
+def negated(value: Value) -> Value:
+    if isinstance(value, Const):
+        return Const(not value.value, value.taint)
+    if isinstance(value, Condition) and value.op == "not":
+        return value.operands[0]
+    return Condition("not", (value,), ("not", key_of(value)), value.taint)
+
+
+def _decided(op: str, left: Value, right: Value) -> bool | None:
+    if isinstance(left, Const) and isinstance(right, Const) and op in _OPERATORS:
+        try:
+            return bool(_OPERATORS[op](left.value, right.value))
+        except TypeError:
+            return None
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, Choice):
+            outcomes = {_decided(op, option, other) for option in value.options}
+            return outcomes.pop() if len(outcomes) == 1 else None
+        if isinstance(other, Const) and op in ("Equal", "Is") and _is_something(value):
+            return False
+    if op in ("Equal", "Is") and left is right and not isinstance(left, Const):
+        return True
+    return None
+
+
+def _is_something(value: Value) -> bool:
+    """Whether a value is surely an object of its own: no constant, not None."""
+    if isinstance(value, Object):
+        return value.origin is Origin.ALLOCATED or bool(value.sharded)
+    return isinstance(
+        value, (ClassValue, FunctionValue, Method, Sequence, Mapping, Parameters, StateDict)
+    )

@@ -1,0 +1,381 @@
+"""What rules may ask: typed facts over the traces of a program.
+
+A fact is a set of events on one feasible path. Two events that each depend on a condition of their
+own are only put together where the conditions are not different ways to run the program: `if
+args.ddp` and `if args.fsdp` may exclude each other, whatever the code says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from fsdplint.engine import ir
+from fsdplint.engine.blocks import block_containers
+from fsdplint.engine.events import (
+    BuildOptimizer,
+    DirectForward,
+    Guard,
+    NoSync,
+    PlainWrite,
+    Repoint,
+    Shard,
+    Site,
+    Trace,
+    Use,
+)
+from fsdplint.engine.execute import explore
+from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.link import Project, Reader, Unit, related_units
+from fsdplint.engine.values import (
+    ClassValue,
+    Object,
+    Origin,
+    Parameters,
+    StateDict,
+    Taint,
+    contained,
+    reachable,
+)
+from fsdplint.finding import Evidence, Span
+from fsdplint.fixes.code import Code
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.words import means_parallel_mode, means_rank
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class StaleOptimizer:
+    """An optimizer that holds parameters which ``shard`` replaced afterwards."""
+
+    build: BuildOptimizer
+    capture: Parameters
+    shard: Shard
+    last: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedHooks:
+    """A ``.forward`` of an FSDP2 unit that was called without its hooks."""
+
+    forward: DirectForward
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class MissingNoSync:
+    """``no_sync()`` of an FSDP2 unit, which has no such method."""
+
+    call: NoSync
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedWrite:
+    """A file written with DTensor shards; ``guards`` are the tests that only some ranks pass."""
+
+    write: PlainWrite
+    states: tuple[StateDict, ...]
+    shard: Shard
+    guards: tuple[Guard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RootOnly:
+    """A root call on a model with repeated blocks none of which anybody shards.
+
+    Attributes:
+        containers: attribute paths of the block containers below the model; empty when the model
+            repeats blocks but not where can be read.
+        model_class: the name of the model's class.
+    """
+
+    shard: Shard
+    containers: tuple[str, ...]
+    model_class: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program as the engine understood it."""
+
+    project: Project
+    units: tuple[Unit, ...]
+    traces: tuple[Trace, ...]
+    codes: dict[str, Code] = field(default_factory=dict)
+
+    # Places
+
+    def code(self, path: str) -> Code:
+        """The file at ``path``, as fixes see it."""
+        if path not in self.codes:
+            unit = self.project.unit(Path(path))
+            assert unit is not None, path
+            self.codes[path] = Code(path, unit.text, unit.module)
+        return self.codes[path]
+
+    def span(self, site: Site) -> Span:
+        return Span(site.path, site.node.start, site.node.end)
+
+    def text(self, path: str, node: ir.Node) -> str:
+        """The source of a node, as the user wrote it, on one line."""
+        return " ".join(self.code(path).text[node.start : node.end].split())
+
+    def evidence(self, site: Site, note: str) -> Evidence:
+        return Evidence(self.span(site), note)
+
+    def line(self, site: Site) -> int:
+        text = self.code(site.path).text
+        return text.count("\n", 0, site.node.start) + 1
+
+    def where(self, site: Site, seen_from: Site) -> str:
+        """ "on line 47", or with the file where that is another one."""
+        line = self.line(site)
+        return (
+            f"on line {line}"
+            if site.path == seen_from.path
+            else f"in {Path(site.path).name}:{line}"
+        )
+
+    def conditions(self, *sites: Site) -> tuple[Evidence, ...]:
+        """The branches that had to be taken for these places to be reached."""
+        found: dict[tuple[str, int], Evidence] = {}
+        for site in sites:
+            for guard in site.guards:
+                text = self.text(guard.path, guard.test)
+                note = f"when `{_short(text)}` is {'true' if guard.taken else 'false'}"
+                if guard.divergent:
+                    note = "only some ranks pass this test"
+                span = Span(guard.path, guard.test.start, guard.test.end)
+                if not guard.progress and guard.test.end > guard.test.start:
+                    found.setdefault((guard.path, guard.test.start), Evidence(span, note))
+        return tuple(found.values())
+
+    # Facts
+
+    def stale_optimizers(self) -> Iterator[StaleOptimizer]:
+        """Optimizers that captured parameters before a sharding call replaced them for good."""
+        for trace in self.traces:
+            for build in _of(trace, BuildOptimizer):
+                fact = self._stale(trace, build)
+                if fact is not None:
+                    yield fact
+
+    def _stale(self, trace: Trace, build: BuildOptimizer) -> StaleOptimizer | None:
+        if _repaired(trace, build):
+            return None
+        for capture in build.captures:
+            later = [shard for shard in _of(trace, Shard) if replaces(shard, capture)]
+            known = [
+                s
+                for s in later
+                if self._together(capture.source, s.site) and self._together(build.site, s.site)
+            ]
+            if known and len(known) == len(later):
+                return StaleOptimizer(build, capture, known[0], known[-1])
+        return None
+
+    def skipped_hooks(self) -> Iterator[SkippedHooks]:
+        """Forward calls that go around the hooks of an FSDP2 unit."""
+        for trace in self.traces:
+            for event in _of(trace, DirectForward):
+                shard = _sharding_of(trace, event.module)
+                if shard is not None and self._together(event.site, shard.site):
+                    yield SkippedHooks(event, shard)
+
+    def missing_no_syncs(self) -> Iterator[MissingNoSync]:
+        """Calls of FSDP1's ``no_sync`` on an FSDP2 unit."""
+        for trace in self.traces:
+            for event in _of(trace, NoSync):
+                shard = _sharding_of(trace, event.module)
+                if shard is not None and self._together(event.site, shard.site):
+                    yield MissingNoSync(event, shard)
+
+    def sharded_writes(self) -> Iterator[ShardedWrite]:
+        """Plain writes of state whose tensors are shards, to a path that is not one per rank."""
+        for trace in self.traces:
+            for write in _of(trace, PlainWrite):
+                guards = tuple(guard for guard in write.site.guards if self.is_rank_test(guard))
+                if not write.states or self._one_per_rank(write, bool(guards)):
+                    continue
+                shard = _sharding_of(trace, write.states[0].owner)
+                if shard is not None and self._together(write.site, shard.site):
+                    yield ShardedWrite(write, write.states, shard, guards)
+
+    def _one_per_rank(self, write: PlainWrite, guarded: bool) -> bool:
+        """Whether each rank may write a file of its own, or where to is not known."""
+        target = write.target
+        if target is None:
+            return False
+        if any(value.taint & Taint.RANK for value in contained(target)):
+            return True
+        node = write.site.node
+        if isinstance(node, ir.Call) and means_rank(self._argument_text(write, node)):
+            return True
+        handed_in = isinstance(target, Object) and target.origin is Origin.PARAMETER
+        return handed_in and not guarded
+
+    def _argument_text(self, write: PlainWrite, node: ir.Call) -> str:
+        return " ".join(self.text(write.site.path, argument) for argument in node.args[1:])
+
+    def is_rank_test(self, guard: Guard) -> bool:
+        """Whether a branch is, or by its words may be, one that only some ranks take."""
+        return guard.divergent or means_rank(self.text(guard.path, guard.test))
+
+    def root_only_shards(self) -> Iterator[RootOnly]:
+        """Root calls on models with repeated blocks where all paths shard nothing but the root."""
+        spoiled = {
+            shard.call
+            for trace in self.traces
+            for shard in _of(trace, Shard)
+            if not _alone(trace, shard)
+        }
+        for trace in self.traces:
+            for shard in _of(trace, Shard):
+                if shard.call in spoiled or shard.wraps_children is not False:
+                    if shard.generation is Generation.FSDP1 or shard.call in spoiled:
+                        continue
+                found = block_containers(shard.module)
+                if found is not None and not self._other_sharding_near(shard):
+                    yield RootOnly(shard, *found)
+
+    def _other_sharding_near(self, shard: Shard) -> bool:
+        """Whether the function of a sharding call shards something else on another path."""
+        code = self.code(shard.site.path)
+        executed = {event.call for trace in self.traces for event in _of(trace, Shard)}
+        unit = self.project.unit(Path(shard.site.path))
+        function = code.function(shard.call) or code.module
+        assert unit is not None
+        for node in ir.walk(function):
+            if isinstance(node, ir.Call) and node is not shard.call:
+                if _is_sharding(unit, node) and node not in executed:
+                    return True
+        return False
+
+    # Feasibility
+
+    def _together(self, use: Site, shard: Site) -> bool:
+        """Whether a use and a sharding surely can happen in one run of the program."""
+        ours, theirs = _modes(use), _modes(shard)
+        if not ours.keys() - theirs.keys() or not theirs.keys() - ours.keys():
+            return True
+        apart = [
+            guard for key, guard in (ours | theirs).items() if (key in ours) != (key in theirs)
+        ]
+        return not any(
+            means_parallel_mode(self.text(g.path, g.test)) for g in apart if g in ours.values()
+        )
+
+
+def analyze(root: Path, files: Iterable[Path], read: Reader) -> Program:
+    """What the program in ``files`` does, following imports to other files below ``root``.
+
+    Args:
+        read: the text of a file, or None if it cannot be read.
+    """
+    project = Project(root, read)
+    units = related_units(project, files)
+    return Program(project, tuple(units), tuple(explore(project, units)))
+
+
+def replaces(shard: Shard, capture: Parameters) -> bool:
+    """Whether a sharding call puts new tensors in the place of captured ones."""
+    if shard.time < capture.time or shard.keeps_parameters is not False:
+        return False
+    inside = capture.module is shard.module or shard.module in capture.module.ancestors()
+    around = capture.module in shard.module.ancestors() and not capture.filtered
+    return inside or around
+
+
+def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
+    """Whether the optimizer is re-pointed, or another one is built on the sharded parameters."""
+    if any(event.optimizer is build.optimizer for event in _of(trace, Repoint)):
+        return True
+    shards = [s for s in _of(trace, Shard) if any(replaces(s, c) for c in build.captures)]
+    if not shards or _escaped_with_model(build, shards[0].time):
+        return bool(shards)
+    modules = {capture.module for capture in build.captures}
+    rebuilt = any(
+        capture.module in modules and capture.time > shards[-1].time
+        for other in _of(trace, BuildOptimizer)
+        for capture in other.captures
+    )
+    stepped = any(
+        use.name == "step" and use.target is build.optimizer and use.time > shards[-1].time
+        for use in _of(trace, Use)
+    )
+    return rebuilt and not stepped
+
+
+def _escaped_with_model(build: BuildOptimizer, after: int) -> bool:
+    """Whether unknown code got both the optimizer and its model and may have re-pointed it."""
+    optimizer = build.optimizer.escaped
+    models = [capture.module.escaped for capture in build.captures]
+    return optimizer is not None and optimizer > after and any(m is not None for m in models)
+
+
+def _sharding_of(trace: Trace, module: Object) -> Shard | None:
+    """The sharding call that made ``module`` hold shards: on it, around it or inside it."""
+    shards = [s for s in _of(trace, Shard) if s.generation is Generation.FSDP2]
+    own = [s for s in shards if s.module is module]
+    around = [s for s in shards if s.module in module.ancestors()]
+    inside = [s for s in shards if module in s.module.ancestors()]
+    found = own or around or inside
+    return found[-1] if found else None
+
+
+def _alone(trace: Trace, root: Shard) -> bool:
+    """Whether it is a fact that nothing inside the root of ``root`` was sharded before it."""
+    module = root.module
+    if any(is_module(above) for above in module.ancestors()):
+        return False
+    inside = [module, *reachable(module)]
+    if any(part.escaped is not None and part.escaped < root.time for part in inside):
+        return False
+    if isinstance(module.cls, ClassValue) and module.cls.opaque():
+        return False
+    others = [shard for shard in _of(trace, Shard) if shard is not root]
+    return all(_elsewhere(shard.module, module) for shard in others)
+
+
+def _elsewhere(other: Object, root: Object) -> bool:
+    """Whether a sharded module surely is no part of ``root``."""
+    if root in other.ancestors() or other is root:
+        return False
+    top = other
+    for above in other.ancestors():
+        top = above
+    return top.origin is Origin.ALLOCATED and other not in set(reachable(root))
+
+
+def _is_sharding(unit: Unit, node: ir.Call) -> bool:
+    from fsdplint.engine.link import refers_to_sharding
+
+    if isinstance(node.func, ir.Name):
+        return refers_to_sharding(unit, node.func.id)
+    return isinstance(node.func, ir.Attribute) and node.func.attr in (
+        "fully_shard",
+        "FullyShardedDataParallel",
+    )
+
+
+def _modes(site: Site) -> dict[object, Guard]:
+    """The branches of a place that choose a way to run: neither ranks, nor steps, nor failures."""
+    return {
+        (guard.key, guard.taken): guard
+        for guard in site.guards
+        if not guard.divergent
+        and not guard.progress
+        and not (isinstance(guard.key, tuple) and guard.key[:1] == ("raises",))
+    }
+
+
+def _of(trace: Trace, kind: type[E]) -> list[E]:
+    return [event for event in trace.events if isinstance(event, kind)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,320 @@
+"""The project's files as one program: which file an import means, and which definitions matter.
+
+Files are found and lowered when they are first needed. `torch` and the standard library are always
+library symbols, even when they lie below the root.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.lower import lower
+from fsdplint.engine.values import Scope
+from fsdplint.knowledge.calls import SHARDING_CALLS
+from fsdplint.knowledge.names import canonical
+from fsdplint.source.syntax import InvalidSyntax
+
+# A file that holds neither word shards nothing itself.
+_SHARDING_WORDS = ("fully_shard", "FullyShardedDataParallel")
+_MAX_CHARACTERS = 2_000_000
+_MAX_LINKED = 400
+
+Reader = Callable[[Path], "str | None"]
+
+
+@dataclass(slots=True, eq=False)
+class Definition:
+    """A function, or a class with its methods; ``hot`` when running it can reach a sharding call."""
+
+    unit: Unit
+    node: ir.FunctionDef | ir.ClassDef
+    owner: Definition | None
+    names: frozenset[str]
+    attributes: frozenset[str]
+    methods: dict[str, Definition] = field(default_factory=dict)
+    hot: bool = False
+
+    @property
+    def name(self) -> str:
+        node = self.node
+        return node.function.name if isinstance(node, ir.FunctionDef) else node.name
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """One file of the program.
+
+    Attributes:
+        bindings: names bound by imports anywhere in the file: (module, level, name or None).
+        definitions: functions and classes at the top level, nested in ``if`` and ``try`` too.
+        scope: its variables once it was imported; None before.
+    """
+
+    path: str
+    text: str
+    module: ir.Module
+    bindings: dict[str, tuple[str, int, str | None]]
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    scope: Scope | None = None
+    calls_forward: bool = False
+
+
+class Project:
+    """Files below ``root``, lowered on demand.
+
+    Attributes:
+        root: no import is resolved to a file outside it.
+        failures: files that could not be lowered, with the error.
+    """
+
+    def __init__(self, root: Path, read: Reader) -> None:
+        self.root = root
+        self.read = read
+        self.units: dict[str, Unit | None] = {}
+        self.found: dict[tuple[str, str], Path | None] = {}
+        self.failures: dict[str, InvalidSyntax] = {}
+
+    def unit(self, path: Path) -> Unit | None:
+        """The unit of a file, or None if it cannot be read or is not Python."""
+        key = path.as_posix()
+        if key not in self.units:
+            self.units[key] = None  # while it is being loaded
+            text = self.read(path)
+            if text is not None and len(text) <= _MAX_CHARACTERS:
+                self.units[key] = self._load(key, text)
+        return self.units[key]
+
+    def _load(self, path: str, text: str) -> Unit | None:
+        try:
+            module = lower(text, path)
+        except InvalidSyntax as error:
+            self.failures[path] = error
+            return None
+        unit = Unit(path, text, module, {})
+        _index(unit)
+        return unit
+
+    def find(self, module: str, level: int, importer: Unit) -> Path | None:
+        """The file a module name means in ``importer``, or None for a library."""
+        top = module.split(".")[0]
+        if not level and (top == "torch" or top in sys.stdlib_module_names):
+            return None
+        directory = Path(importer.path).parent
+        key = (f"{'.' * level}{module}", directory.as_posix())
+        if key not in self.found:
+            self.found[key] = self._search(module, level, directory)
+        return self.found[key]
+
+    def _search(self, module: str, level: int, directory: Path) -> Path | None:
+        parts = module.split(".") if module else []
+        if level:
+            base = directory
+            for _ in range(level - 1):
+                base = base.parent
+            return _module_file(base.joinpath(*parts))
+        for base in self._bases(directory):
+            found = _module_file(base.joinpath(*parts))
+            if found is not None:
+                return found
+        return None
+
+    def _bases(self, directory: Path) -> Iterator[Path]:
+        """Where absolute imports start: the importer's directory and those above it, then src."""
+        current = directory
+        while True:
+            yield current
+            if current == self.root or current.parent == current:
+                break
+            current = current.parent
+        yield self.root / "src"
+
+    def definition(self, unit: Unit, name: str, depth: int = 0) -> Definition | None:
+        """The function or class a name means in a unit, through imports and re-exports."""
+        if name in unit.definitions:
+            return unit.definitions[name]
+        binding = unit.bindings.get(name)
+        if binding is None or depth > 6:
+            return None
+        module, level, member = binding
+        if member is None:
+            return None
+        found = self.find(module, level, unit)
+        target = None if found is None else self.unit(found)
+        return None if target is None else self.definition(target, member, depth + 1)
+
+
+def _module_file(base: Path) -> Path | None:
+    package = base / "__init__.py"
+    if base.name and base.with_name(base.name + ".py").is_file():
+        return base.with_name(base.name + ".py")
+    return package if package.is_file() else None
+
+
+def mentions_sharding(text: str) -> bool:
+    """Whether a file can hold a sharding call at all."""
+    return any(word in text for word in _SHARDING_WORDS)
+
+
+def related_units(project: Project, files: Iterable[Path]) -> list[Unit]:
+    """The units that shard, and those of ``files`` that use their definitions, in file order.
+
+    A file takes part if it mentions a sharding call, or imports (through any number of files) a
+    function or class that reaches one.
+    """
+    texts = {path: text for path in files if (text := project.read(path)) is not None}
+    chosen = [path for path, text in texts.items() if mentions_sharding(text)]
+    units = [unit for path in chosen if (unit := project.unit(path)) is not None]
+    heat(project, units)
+    taken = set(chosen)
+    for _ in range(8):
+        carriers = _carriers(units)
+        fresh = [
+            path
+            for path, text in texts.items()
+            if path not in taken and any(name in text and stem in text for name, stem in carriers)
+        ]
+        taken.update(fresh[:_MAX_LINKED])
+        added = [unit for path in fresh[:_MAX_LINKED] if (unit := project.unit(path)) is not None]
+        if not added:
+            break
+        units.extend(added)
+        heat(project, units)
+    order = {path.as_posix(): index for index, path in enumerate(texts)}
+    return sorted(units, key=lambda unit: order.get(unit.path, 0))
+
+
+def _carriers(units: Iterable[Unit]) -> set[tuple[str, str]]:
+    """Names of hot definitions, each with the module name it can be imported from."""
+    found = set()
+    for unit in units:
+        path = Path(unit.path)
+        stem = path.parent.name if path.stem == "__init__" else path.stem
+        found.update(
+            (definition.name, stem)
+            for definition in unit.definitions.values()
+            if definition.hot and definition.name not in ("main", "train")
+        )
+    return found
+
+
+def heat(project: Project, units: list[Unit]) -> None:
+    """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
+    pending = [
+        definition
+        for unit in units
+        for top in unit.definitions.values()
+        for definition in (*top.methods.values(), top)
+    ]
+    methods = {d.name for d in pending if d.hot and d.owner is not None}
+    changed = True
+    while changed:
+        changed = False
+        for definition in pending:
+            if not definition.hot and _is_hot(project, definition, methods):
+                definition.hot = changed = True
+                if definition.owner is not None:
+                    definition.owner.hot = True
+                    methods.add(definition.name)
+
+
+def _is_hot(project: Project, definition: Definition, methods: set[str]) -> bool:
+    unit = definition.unit
+    if definition.attributes & {"fully_shard", "FullyShardedDataParallel"}:
+        return True
+    if (definition.attributes & methods) - _COMMON_METHODS:
+        return True
+    for name in definition.names:
+        if refers_to_sharding(unit, name):
+            return True
+        target = project.units and _loaded(project, unit, name)
+        if target and target is not definition and target.hot:
+            return True
+    return False
+
+
+# Method names that every other class has too: they say nothing about what is called.
+_COMMON_METHODS = frozenset(
+    {"__init__", "forward", "__call__", "step", "load", "save", "get", "run"}
+)
+
+
+def _loaded(project: Project, unit: Unit, name: str) -> Definition | None:
+    """Like `Project.definition`, but lowers no file that is not lowered already."""
+    for _ in range(6):
+        if name in unit.definitions:
+            return unit.definitions[name]
+        module, level, member = unit.bindings.get(name, ("", 0, None))
+        if member is None:
+            return None
+        found = project.find(module, level, unit)
+        target = None if found is None else project.units.get(found.as_posix())
+        if target is None:
+            return None
+        unit, name = target, member
+    return None
+
+
+def refers_to_sharding(unit: Unit, name: str) -> bool:
+    """Whether a name is bound by an import to one of PyTorch's sharding calls."""
+    module, level, member = unit.bindings.get(name, ("", 0, None))
+    return not level and member is not None and canonical(f"{module}.{member}") in SHARDING_CALLS
+
+
+def _index(unit: Unit) -> None:
+    for node in ir.walk(unit.module):
+        if isinstance(node, ir.ImportFrom):
+            for name, alias in node.names:
+                unit.bindings[alias or name] = (node.module, node.level, name)
+        elif isinstance(node, ir.Import):
+            for name, alias in node.names:
+                unit.bindings[alias or name.split(".")[0]] = (
+                    name if alias else name.split(".")[0],
+                    0,
+                    None,
+                )
+        elif isinstance(node, ir.Attribute) and node.attr == "forward":
+            unit.calls_forward |= not _is_super(node.value)
+    for node in _top_level(unit.module.body):
+        definition = _define(unit, node, None)
+        unit.definitions[definition.name] = definition
+
+
+def _is_super(node: ir.Expr) -> bool:
+    return isinstance(node, ir.Call) and isinstance(node.func, ir.Name) and node.func.id == "super"
+
+
+def _top_level(body: Iterable[ir.Stmt]) -> Iterator[ir.FunctionDef | ir.ClassDef]:
+    for node in body:
+        if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
+            yield node
+        elif isinstance(node, ir.If):
+            yield from _top_level((*node.body, *node.orelse))
+        elif isinstance(node, ir.Try):
+            handlers = [stmt for handler in node.handlers for stmt in handler.body]
+            yield from _top_level((*node.body, *handlers, *node.orelse))
+
+
+def _define(unit: Unit, node: ir.FunctionDef | ir.ClassDef, owner: Definition | None) -> Definition:
+    names, attributes = identifiers(node)
+    definition = Definition(unit, node, owner, names, attributes)
+    if isinstance(node, ir.ClassDef):
+        for inner in _top_level(node.body):
+            method = _define(unit, inner, definition)
+            definition.methods[method.name] = method
+    return definition
+
+
+def identifiers(*nodes: ir.Node) -> tuple[frozenset[str], frozenset[str]]:
+    """The names and the attribute names that occur below ``nodes``."""
+    names, attributes = set(), set()
+    for root in nodes:
+        for node in ir.walk(root):
+            if isinstance(node, ir.Name):
+                names.add(node.id)
+            elif isinstance(node, ir.Attribute):
+                attributes.add(node.attr)
+    return frozenset(names), frozenset(attributes)

@@ -1,0 +1,423 @@
+"""Abstract values: what an expression can be while a program is executed without being run.
+
+Everything with an identity is an `Object`, whose kind is discovered by use: what is sharded is a
+module, what is stepped an optimizer. Taints say what a value depends on, which decides how a branch
+on it is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, Flag, auto
+from typing import TYPE_CHECKING, Union
+
+from fsdplint.engine import ir
+from fsdplint.knowledge.calls import Generation
+
+if TYPE_CHECKING:
+    from fsdplint.engine.events import Site
+    from fsdplint.engine.link import Unit
+
+
+class Taint(Flag):
+    """What a value depends on: the rank of the process, or the element of a running loop."""
+
+    NONE = 0
+    RANK = auto()
+    ELEMENT = auto()
+
+
+class Origin(Enum):
+    """Where an object comes from; only an allocated one is known to have no other users."""
+
+    ALLOCATED = "allocated"
+    PARAMETER = "parameter"
+    UNKNOWN = "unknown"
+    PART = "part"
+
+
+@dataclass(slots=True, eq=False)
+class Const:
+    value: object
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Symbol:
+    """An object of a library, by canonical qualified name; "?" stands for any attribute."""
+
+    name: str
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """Variables of a function call, a class body or a module; parents are searched next."""
+
+    names: dict[str, Value]
+    parent: Scope | None
+    unit: Unit
+
+
+@dataclass(slots=True, eq=False)
+class UnitValue:
+    """A module of the project, imported."""
+
+    unit: Unit
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class FunctionValue:
+    function: ir.Function
+    scope: Scope
+    owner: ClassValue | None = None
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class ClassValue:
+    node: ir.ClassDef
+    scope: Scope
+    bases: tuple[Value, ...]
+    attrs: dict[str, Value]
+    taint: Taint = Taint.NONE
+
+    def lineage(self, depth: int = 0) -> Iterator[ClassValue | Symbol]:
+        """The class and its bases, depth first, library classes as symbols."""
+        yield self
+        for base in self.bases:
+            base = resolved(base)
+            if isinstance(base, ClassValue) and depth < 12:
+                yield from base.lineage(depth + 1)
+            elif isinstance(base, Symbol):
+                yield base
+
+    def lookup(self, name: str) -> Value | None:
+        for cls in self.lineage():
+            if isinstance(cls, ClassValue) and name in cls.attrs:
+                return cls.attrs[name]
+        return None
+
+    def opaque(self) -> bool:
+        """Whether a base is not known, so that it may define anything."""
+        return any(
+            not isinstance(resolved(base), (ClassValue, Symbol))
+            for cls in self.lineage()
+            if isinstance(cls, ClassValue)
+            for base in cls.bases
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Method:
+    """A function bound to a receiver; ``function`` is None for a library's or an unknown one.
+
+    Attributes:
+        source: the attribute expression that bound it.
+    """
+
+    receiver: Value
+    name: str
+    function: FunctionValue | None
+    source: Site | None
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Partial:
+    function: Value
+    args: tuple[Value, ...]
+    keywords: dict[str, Value]
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A list, tuple, set or iterator.
+
+    Attributes:
+        items: the elements known one by one, in order.
+        rest: elements of which only the kind is known (a loop's or a comprehension's).
+    """
+
+    items: list[Value]
+    rest: list[Value] = field(default_factory=list)
+    kind: str = "list"
+    taint: Taint = Taint.NONE
+    repeated: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Mapping:
+    items: dict[object, Value]
+    rest: list[Value] = field(default_factory=list)
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Choice:
+    """One of several values, where a branch was not followed apart."""
+
+    options: tuple[Value, ...]
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Parameters:
+    """``module.parameters()`` and what is built from it: the tensors a module held at ``time``.
+
+    Attributes:
+        filtered: only some of them, by a condition on the name.
+        named: iterating gives (name, tensor) pairs.
+    """
+
+    module: Object
+    time: int
+    source: Site
+    filtered: bool = False
+    named: bool = False
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class StateDict:
+    """The state of a module or an optimizer as DTensors, each holding this rank's slice.
+
+    Attributes:
+        element: one value of the dict rather than the dict.
+        escaped: it was handed to unknown code, which may have gathered it in place.
+    """
+
+    owner: Object
+    source: Site
+    optimizer: Object | None = None
+    element: bool = False
+    escaped: bool = False
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Condition:
+    """A truth value that is not known: ``op`` applied to ``operands``.
+
+    ``op`` is "not", "and", "or", or a test such as "==" or "isinstance" whose ``key`` says on what.
+    """
+
+    op: str
+    operands: tuple[Value, ...]
+    key: object
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Super:
+    """``super()``: looks attributes up behind ``owner`` in the lineage of ``receiver``."""
+
+    receiver: Object
+    owner: ClassValue
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Imported:
+    """A name that an import binds, resolved when it is first read."""
+
+    unit: Unit
+    module: str
+    level: int
+    name: str | None
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """The result of a call that only counts once it is entered, e.g. an FSDP1 state dict type."""
+
+    name: str
+    args: tuple[Value, ...]
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Sharded:
+    """One sharding call applied to an object."""
+
+    generation: Generation
+    time: int
+    site: Site
+
+
+@dataclass(slots=True, eq=False)
+class Object:
+    """Anything with identity and attributes.
+
+    Attributes:
+        serial: its number in the run; two runs that decide alike number alike.
+        parent: the object this is an attribute, an element or a view of, reached by ``step``.
+        key: what a condition on it is remembered by; calls with equal arguments share one.
+        repeated: it is a container filled by a loop or a comprehension.
+        args: what it was constructed with, for classes that are not read.
+        escaped: the time it was first given to unknown code.
+        unsharded: ``unshard()`` was called on it and ``reshard()`` was not.
+        hooked_methods: methods registered to run with the forward hooks.
+        captures: the parameters an optimizer was built on.
+    """
+
+    serial: int
+    origin: Origin
+    cls: ClassValue | Symbol | None = None
+    site: Site | None = None
+    parent: Object | None = None
+    step: str = ""
+    key: object = None
+    taint: Taint = Taint.NONE
+    repeated: bool = False
+    attrs: dict[str, Value] = field(default_factory=dict)
+    elements: dict[object, Value] = field(default_factory=dict)
+    args: tuple[Value, ...] = ()
+    keywords: dict[str, Value] = field(default_factory=dict)
+    sharded: list[Sharded] = field(default_factory=list)
+    escaped: int | None = None
+    unsharded: bool = False
+    hooked_methods: set[str] = field(default_factory=set)
+    captures: list[Parameters] = field(default_factory=list)
+
+    def ancestors(self) -> Iterator[Object]:
+        """The objects this is a part of, nearest first, itself excluded."""
+        current = self.parent
+        for _ in range(64):
+            if current is None:
+                return
+            yield current
+            current = current.parent
+
+    def path(self) -> str:
+        """How the object is reached from its root, e.g. ".encoder.layers[]"."""
+        steps = [self.step, *(above.step for above in self.ancestors())]
+        return "".join(reversed(steps))
+
+    def generation(self) -> Generation | None:
+        """Which FSDP this object itself is a unit of, if any."""
+        return self.sharded[-1].generation if self.sharded else None
+
+
+Value = Union[
+    Const,
+    Symbol,
+    UnitValue,
+    FunctionValue,
+    ClassValue,
+    Method,
+    Partial,
+    Sequence,
+    Mapping,
+    Choice,
+    Parameters,
+    StateDict,
+    Condition,
+    Super,
+    Imported,
+    Context,
+    Object,
+]
+
+NONE = Const(None)
+
+
+def resolved(value: Value) -> Value:
+    """The most telling alternative of a choice or of ``a or b``; any other value itself."""
+    while True:
+        if isinstance(value, Choice):
+            options = value.options
+        elif isinstance(value, Condition) and value.op in ("and", "or"):
+            options = value.operands if value.op == "or" else value.operands[::-1]
+        else:
+            return value
+        telling = [option for option in options if not isinstance(option, Const)]
+        value = telling[0] if telling else options[0]
+
+
+def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
+    """One of ``options``; equal ones are merged."""
+    flat: list[Value] = []
+    for option in options:
+        for inner in option.options if isinstance(option, Choice) else (option,):
+            if not any(same(inner, known) for known in flat):
+                flat.append(inner)
+    return flat[0] if len(flat) == 1 else Choice(tuple(flat), taint)
+
+
+def key_of(value: Value) -> object:
+    """What a condition on ``value`` is remembered by within a run."""
+    if isinstance(value, Const):
+        return ("const", type(value.value).__name__, value.value)
+    if isinstance(value, Symbol):
+        return ("symbol", value.name)
+    if isinstance(value, Object):
+        return value.key if value.key is not None else ("object", value.serial)
+    if isinstance(value, Condition):
+        return value.key
+    return ("value", id(value))
+
+
+def same(a: Value, b: Value) -> bool:
+    if isinstance(a, Const) and isinstance(b, Const):
+        return type(a.value) is type(b.value) and a.value == b.value
+    if isinstance(a, Symbol) and isinstance(b, Symbol):
+        return a.name == b.name
+    return a is b
+
+
+def taint_of(*values: Value | None) -> Taint:
+    taint = Taint.NONE
+    for value in values:
+        if value is not None:
+            taint |= value.taint
+    return taint
+
+
+def contained(value: Value, depth: int = 0) -> Iterator[Value]:
+    """``value`` and the values held by it as a container, an argument list or a bound method."""
+    yield value
+    if depth > 6:
+        return
+    inner: list[Value] = []
+    if isinstance(value, Sequence):
+        inner = [*value.items, *value.rest]
+    elif isinstance(value, Mapping):
+        inner = [*value.items.values(), *value.rest]
+    elif isinstance(value, Choice):
+        inner = list(value.options)
+    elif isinstance(value, Method):
+        inner = [value.receiver]
+    elif isinstance(value, Partial):
+        inner = [value.function, *value.args, *value.keywords.values()]
+    elif isinstance(value, Context):
+        inner = list(value.args)
+    for item in inner:
+        yield from contained(item, depth + 1)
+
+
+def reachable(value: Value) -> Iterator[Object]:
+    """Objects that code given ``value`` can get hold of: contained ones and their attributes."""
+    seen: set[int] = set()
+    stack = [item for item in contained(value) if isinstance(item, Object)]
+    while stack and len(seen) < 400:
+        current = stack.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        for held in (*current.attrs.values(), *current.elements.values(), *current.args):
+            stack.extend(item for item in contained(held) if isinstance(item, Object))
+
+
+def class_names(value: ClassValue | Symbol | None) -> set[str]:
+    """Canonical names of the library classes among a class and its bases."""
+    if isinstance(value, Symbol):
+        return {value.name}
+    if isinstance(value, ClassValue):
+        return {cls.name for cls in value.lineage() if isinstance(cls, Symbol)}
+    return set()

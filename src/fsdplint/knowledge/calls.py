@@ -1,0 +1,293 @@
+"""What calls do, as far as the engine cares: which shard, save, gather, return an argument.
+
+Names are canonical (see `names`). A call that is listed nowhere is unknown code: what it was given
+may have been changed by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fsdplint.knowledge.names import DTENSOR, FSDP1, FULLY_SHARD
+
+
+class Generation(Enum):
+    FSDP1 = "FSDP1"
+    FSDP2 = "FSDP2"
+
+
+SHARDING_CALLS: dict[str, Generation] = {
+    FULLY_SHARD: Generation.FSDP2,
+    FSDP1: Generation.FSDP1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Where a call takes what: a position and the keyword of the same parameter."""
+
+    position: int
+    keyword: str
+
+
+# Calls that write `value` to `target` as it is; DTensors are written as this rank's slice.
+# Proof: rules/sharded-state-saved.md.
+PLAIN_WRITES: dict[str, tuple[Signature, Signature]] = {
+    "torch.save": (Signature(0, "obj"), Signature(1, "f")),
+    "pickle.dump": (Signature(0, "obj"), Signature(1, "file")),
+    "cloudpickle.dump": (Signature(0, "obj"), Signature(1, "file")),
+    "safetensors.torch.save_file": (Signature(0, "tensors"), Signature(1, "filename")),
+}
+
+# Calls whose result is (for identity, sharding and parameters) the given argument.
+RETURNS_ARGUMENT: dict[str, int] = {
+    "torch.compile": 0,
+    "torch.jit.script": 0,
+    "torch.distributed.tensor.parallel.parallelize_module": 0,
+    "torch.distributed.tensor.distribute_module": 0,
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper": 0,
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.offload_wrapper": 0,
+    "torch.distributed._composable.checkpoint": 0,
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm": 0,
+    "torch.nn.parallel.DistributedDataParallel": 0,
+    "torch.nn.DataParallel": 0,
+    "typing.cast": 1,
+    "copy.copy": 0,
+}
+
+# `checkpoint(function, *args)` calls its first argument.
+CALLS_FIRST_ARGUMENT = frozenset(
+    {
+        "torch.utils.checkpoint.checkpoint",
+        "torch.utils.checkpoint.CheckpointFunction.apply",
+        "deepspeed.checkpointing.checkpoint",
+    }
+)
+
+# Joint preparation re-points an optimizer at the parameters it shards (accelerate, Fabric, DeepSpeed).
+REPOINTING_METHODS = frozenset({"prepare", "prepare_optimizer", "setup", "setup_optimizers"})
+REPOINTING_CALLS = frozenset(
+    {
+        "accelerate.Accelerator.prepare",
+        "lightning.Fabric.setup",
+        "lightning.fabric.Fabric.setup",
+        "deepspeed.initialize",
+        "megatron_fsdp.fully_shard",
+        "megatron_fsdp.fully_shard_optimizer",
+    }
+)
+
+
+class State(Enum):
+    """What a state dict holds."""
+
+    SHARDED = "sharded"
+    FULL = "full"
+
+
+# torch.distributed.checkpoint.state_dict: sharded DTensors unless options say full_state_dict=True.
+# The value is the position of the optimizer argument, or None where only the model's state is read.
+STATE_HELPERS: dict[str, int | None] = {
+    "torch.distributed.checkpoint.state_dict.get_model_state_dict": None,
+    "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": 1,
+    "torch.distributed.checkpoint.state_dict.get_state_dict": 1,
+}
+STATE_OPTIONS = "torch.distributed.checkpoint.state_dict.StateDictOptions"
+
+# Methods of a DTensor that give a DTensor again, and dict methods or functions that copy one.
+KEEPS_SHARDED = frozenset(
+    {
+        "cpu",
+        "cuda",
+        "to",
+        "detach",
+        "clone",
+        "contiguous",
+        "float",
+        "half",
+        "bfloat16",
+        "requires_grad_",
+    }
+)
+COPIES_CONTAINER = frozenset(
+    {
+        "builtins.dict",
+        "builtins.list",
+        "builtins.tuple",
+        "collections.OrderedDict",
+        "copy.copy",
+        "copy.deepcopy",
+        "copy",
+    }
+)
+
+# Results that differ between ranks. Methods of a device mesh and a process group included.
+RANK_CALLS = frozenset(
+    {
+        "torch.distributed.get_rank",
+        "torch.distributed.get_node_local_rank",
+        "torch.distributed.get_group_rank",
+        "torch.distributed.get_global_rank",
+        "torch.cuda.current_device",
+        "accelerate.utils.is_main_process",
+    }
+)
+RANK_ATTRIBUTES = frozenset(
+    {
+        "rank",
+        "local_rank",
+        "global_rank",
+        "node_rank",
+        "get_rank",
+        "get_local_rank",
+        "get_coordinate",
+        "process_index",
+        "local_process_index",
+        "is_main_process",
+        "is_local_main_process",
+        "is_global_zero",
+        "is_world_process_zero",
+        "is_rank_zero",
+        "is_rank0",
+        "is_master",
+        "master_process",
+        "main_process",
+    }
+)
+RANK_VARIABLES = frozenset(
+    {
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "NODE_RANK",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "OMPI_COMM_WORLD_RANK",
+    }
+)
+
+# nn.Module methods that return the module itself, or that neither shard nor replace parameters.
+RETURNS_SELF = frozenset(
+    {
+        "to",
+        "cuda",
+        "cpu",
+        "train",
+        "eval",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "type",
+        "to_empty",
+        "requires_grad_",
+        "share_memory",
+        "apply",
+        "xpu",
+        "npu",
+    }
+)
+INERT_METHODS = frozenset(
+    {
+        "zero_grad",
+        "load_state_dict",
+        "register_buffer",
+        "register_parameter",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "compile",
+        "buffers",
+        "named_buffers",
+        "init_weights",
+        "reset_parameters",
+        "gradient_checkpointing_enable",
+        "gradient_checkpointing_disable",
+        "enable_input_require_grads",
+        "resize_token_embeddings",
+        "tie_weights",
+        "get_input_embeddings",
+        "get_output_embeddings",
+        "set_requires_gradient_sync",
+        "set_requires_all_reduce",
+        "set_reshard_after_forward",
+        "set_reshard_after_backward",
+        "set_modules_to_forward_prefetch",
+        "set_modules_to_backward_prefetch",
+        "set_is_last_backward",
+        "set_gradient_divide_factor",
+        "set_reduce_scatter_divide_factor",
+        "unshard",
+        "reshard",
+        "print_trainable_parameters",
+        "num_parameters",
+        "save_pretrained",
+        "extra_repr",
+        "add_module",
+        "set_extra_state",
+        "get_extra_state",
+    }
+)
+# Views of a module: iterating them gives submodules, the first three with the module itself.
+SUBMODULE_VIEWS = frozenset({"modules", "named_modules", "children", "named_children"})
+PARAMETER_VIEWS = frozenset({"parameters", "named_parameters"})
+
+# Code that never shards what it is given. Everything in torch but the calls above is such code.
+HARMLESS_PACKAGES = frozenset(
+    {
+        "torch",
+        "builtins",
+        "logging",
+        "os",
+        "sys",
+        "math",
+        "time",
+        "json",
+        "re",
+        "typing",
+        "copy",
+        "pathlib",
+        "warnings",
+        "functools",
+        "itertools",
+        "contextlib",
+        "inspect",
+        "collections",
+        "random",
+        "numpy",
+        "tqdm",
+        "wandb",
+        "transformers",
+        "datasets",
+        "tokenizers",
+        "peft",
+        "torchvision",
+        "torchaudio",
+        "torchinfo",
+        "torchsummary",
+        "fvcore",
+        "thop",
+        "safetensors",
+        "einops",
+        "pickle",
+        "gc",
+        "loguru",
+        "rich",
+        "timm",
+        "pytest",
+        "unittest",
+        "huggingface_hub",
+        "evaluate",
+        "psutil",
+    }
+)
+
+# What a value taken from a DTensor by these methods is, is no longer this rank's slice alone.
+GATHERS = frozenset({"full_tensor", "redistribute", "to_local"})
+ISINSTANCE_FSDP2 = frozenset({"torch.distributed.fsdp.FSDPModule"})
+ISINSTANCE_FSDP1 = frozenset({FSDP1})
+ISINSTANCE_DTENSOR = frozenset({DTENSOR})
+
+# FSDP1 surface that an FSDP2 module lacks (torch 2.4 to 2.15): AttributeError.
+ABSENT_FROM_FSDP2 = frozenset({"no_sync", "clip_grad_norm_", "summon_full_params", "module"})

@@ -1,0 +1,73 @@
+"""Module classes whose inside is known without reading them: containers, repeated blocks."""
+
+from __future__ import annotations
+
+CONTAINERS = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict"})
+
+# Constructors that repeat a layer, with the attribute paths of their block containers.
+REPEATED_BLOCKS: dict[str, tuple[str, ...]] = {
+    "torch.nn.TransformerEncoder": ("layers",),
+    "torch.nn.TransformerDecoder": ("layers",),
+    "torch.nn.Transformer": ("encoder.layers", "decoder.layers"),
+}
+
+# Layers that are blocks in themselves when a container repeats them.
+BLOCK_LAYERS = frozenset(
+    {
+        "torch.nn.TransformerEncoderLayer",
+        "torch.nn.TransformerDecoderLayer",
+        "transformers.models.llama.modeling_llama.LlamaDecoderLayer",
+    }
+)
+
+# Hugging Face model families (transformers 4.40 to 5): where the repeated blocks are. An Auto class
+# is a repeated-block model too, but only its configuration knows the path.
+HUGGING_FACE_BLOCKS: dict[str, tuple[str, ...]] = {
+    "LlamaForCausalLM": ("model.layers",),
+    "MistralForCausalLM": ("model.layers",),
+    "MixtralForCausalLM": ("model.layers",),
+    "Qwen2ForCausalLM": ("model.layers",),
+    "Qwen3ForCausalLM": ("model.layers",),
+    "GemmaForCausalLM": ("model.layers",),
+    "Gemma2ForCausalLM": ("model.layers",),
+    "PhiForCausalLM": ("model.layers",),
+    "Phi3ForCausalLM": ("model.layers",),
+    "OPTForCausalLM": ("model.decoder.layers",),
+    "GPT2LMHeadModel": ("transformer.h",),
+    "GPTJForCausalLM": ("transformer.h",),
+    "GPTNeoForCausalLM": ("transformer.h",),
+    "GPTNeoXForCausalLM": ("gpt_neox.layers",),
+    "BloomForCausalLM": ("transformer.h",),
+    "BertForMaskedLM": ("bert.encoder.layer",),
+    "BertForSequenceClassification": ("bert.encoder.layer",),
+    "RobertaForMaskedLM": ("roberta.encoder.layer",),
+    "RobertaForSequenceClassification": ("roberta.encoder.layer",),
+    "T5ForConditionalGeneration": ("encoder.block", "decoder.block"),
+    "ViTForImageClassification": ("vit.encoder.layer",),
+}
+HUGGING_FACE_AUTO = frozenset(
+    {
+        "AutoModelForCausalLM",
+        "AutoModelForSeq2SeqLM",
+        "AutoModelForMaskedLM",
+        "AutoModelForSequenceClassification",
+        "AutoModelForTokenClassification",
+        "AutoModelForQuestionAnswering",
+        "AutoModelForVision2Seq",
+        "AutoModelForImageTextToText",
+    }
+)
+HUGGING_FACE_CONSTRUCTORS = frozenset({"from_pretrained", "from_config", "_from_config"})
+
+
+def hugging_face_blocks(name: str) -> tuple[str, ...] | None:
+    """Block containers of a model class by canonical name.
+
+    None if it is not known to repeat blocks, empty if it does but the path depends on the model.
+    """
+    package, _, cls = name.rpartition(".")
+    if package.split(".")[0] != "transformers":
+        return None
+    if cls in HUGGING_FACE_AUTO:
+        return ()
+    return HUGGING_FACE_BLOCKS.get(cls)

@@ -1,0 +1,26 @@
+"""Words that make a test suspicious. They are only ever a reason to stay silent or careful."""
+
+from __future__ import annotations
+
+import re
+
+_RANK = re.compile(
+    r"rank|main_process|is_main|is_master|master_process|primary|is_leader|world_process_zero"
+    r"|global_zero|process_index|coordinator",
+    re.IGNORECASE,
+)
+_PARALLEL = re.compile(
+    r"fsdp|ddp|dist|parallel|shard|strateg|zero|world|deepspeed|gpu|multi|single|backend|mode"
+    r"|wrap|engine|accelerat|megatron|replic|\btp\b|_tp|tp_|\bdp\b|dp_|version|fsdp2",
+    re.IGNORECASE,
+)
+
+
+def means_rank(text: str) -> bool:
+    """Whether the words of an expression hint at a value that differs between ranks."""
+    return _RANK.search(text) is not None
+
+
+def means_parallel_mode(text: str) -> bool:
+    """Whether the words of a test hint at a choice between ways to train in parallel."""
+    return _PARALLEL.search(text) is not None

@@ -1,0 +1,97 @@
+"""What a rule is: a declaration, and a pure generator from facts to reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fsdplint.finding import Evidence, Finding, Fix, Safety, Severity, Span
+
+if TYPE_CHECKING:
+    from fsdplint.engine.facts import Program
+    from fsdplint.fixes.declined import Declined
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A finding before it knows its rule.
+
+    Attributes:
+        fix: builds the fix or its refusal; called once per finding that is kept.
+    """
+
+    span: Span
+    message: str
+    label: str
+    evidence: tuple[Evidence, ...]
+    fix: Callable[[], Fix | Declined]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A contract that code can break.
+
+    Attributes:
+        name: kebab-case, the fault and not the cure; the stem of its page and, in snake case, of
+            its module.
+        code: "FSD" and three digits; the hundred is the topic.
+        fix: the most careful applicability its fixes can have, None for a tool rule without one.
+        since: the version of fsdplint it appeared in.
+        reports: None for the rules of the tool itself, which no program fact raises.
+    """
+
+    name: str
+    code: str
+    summary: str
+    severity: Severity
+    fix: Safety | None
+    since: str
+    reports: Callable[[Program], Iterator[Report]] | None = field(default=None, repr=False)
+
+    def findings(self, program: Program) -> list[Finding]:
+        """The rule's findings, one per place: of several paths there, the plainest."""
+        if self.reports is None:
+            return []
+        best: dict[Span, Report] = {}
+        for report in self.reports(program):
+            known = best.get(report.span)
+            if known is None or len(report.evidence) < len(known.evidence):
+                best[report.span] = report
+        return [self._finding(report) for report in best.values()]
+
+    def _finding(self, report: Report) -> Finding:
+        made = report.fix()
+        fix = made if isinstance(made, Fix) else None
+        return Finding(
+            self.name,
+            self.code,
+            self.severity,
+            report.message,
+            report.span,
+            report.label,
+            tuple(_distinct(report.evidence, report.span)),
+            fix,
+            "" if isinstance(made, Fix) else made.reason,
+        )
+
+
+def rule(
+    code: str, *, summary: str, severity: Severity, fix: Safety, since: str
+) -> Callable[[Callable[[Program], Iterator[Report]]], Rule]:
+    """Declares a rule; its name is that of the module it stands in."""
+
+    def declare(reports: Callable[[Program], Iterator[Report]]) -> Rule:
+        name = reports.__module__.rpartition(".")[2].replace("_", "-")
+        return Rule(name, code, summary, severity, fix, since, reports)
+
+    return declare
+
+
+def _distinct(evidence: Iterable[Evidence], primary: Span) -> Iterator[Evidence]:
+    """Evidence without repeated places and without the finding's own."""
+    seen = {primary}
+    for item in evidence:
+        if item.span not in seen:
+            seen.add(item.span)
+            yield item

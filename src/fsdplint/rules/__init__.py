@@ -1,0 +1,38 @@
+"""The rules, one module each, in the order of their codes."""
+
+from __future__ import annotations
+
+from fsdplint.finding import Safety, Severity
+from fsdplint.rule import Rule
+from fsdplint.rules.direct_forward import direct_forward
+from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
+from fsdplint.rules.only_root_sharded import only_root_sharded
+from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
+from fsdplint.rules.sharded_state_saved import sharded_state_saved
+
+INVALID_SYNTAX = Rule(
+    "invalid-syntax",
+    "FSD001",
+    "a file is not valid Python",
+    Severity.ERROR,
+    None,
+    "0.1.0",
+)
+UNUSED_SUPPRESSION = Rule(
+    "unused-suppression",
+    "FSD002",
+    "a comment silences a finding that is not there",
+    Severity.WARNING,
+    Safety.SAFE,
+    "0.1.0",
+)
+
+RULES: tuple[Rule, ...] = (
+    INVALID_SYNTAX,
+    UNUSED_SUPPRESSION,
+    only_root_sharded,
+    optimizer_before_sharding,
+    direct_forward,
+    no_sync_under_fsdp2,
+    sharded_state_saved,
+)

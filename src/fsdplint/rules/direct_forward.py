@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts import Program, SkippedHooks
+from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.fixes.forward import call_module
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD302",
+    summary="`.forward` of a sharded module is called past its hooks",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
+def direct_forward(program: Program) -> Iterator[Report]:
+    for fact in program.skipped_hooks():
+        source = fact.forward.source
+        text = program.text(source.path, source.node)
+        module = text.removesuffix(".forward")
+        where = program.where(fact.shard.site, source)
+        yield Report(
+            program.span(source),
+            f"`{text}` skips the hooks that all-gather the parameters of `{module}`, "
+            f"which `fully_shard` shards {where}",
+            "runs on the local shards",
+            _evidence(program, fact),
+            lambda source=source: call_module(program.code(source.path), _attribute(source.node)),  # type: ignore[misc]  # a default binds the loop's value
+        )
+
+
+def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
+    return (
+        program.evidence(fact.shard.site, "sharded here"),
+        program.evidence(fact.forward.site, "called here"),
+        *program.conditions(fact.shard.site),
+    )
+
+
+def _attribute(node: ir.Node) -> ir.Attribute:
+    assert isinstance(node, ir.Attribute)
+    return node

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.no_sync import sync_last_micro_batch
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD303",
+    summary="FSDP1's `no_sync` is called on an FSDP2 module, which has none",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+def no_sync_under_fsdp2(program: Program) -> Iterator[Report]:
+    for fact in program.missing_no_syncs():
+        site, call = fact.call.site, fact.call.site.node
+        assert isinstance(call, ir.Call)
+        where = program.where(fact.shard.site, site)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, call)}` raises AttributeError: `fully_shard` {where} "
+            "makes an FSDP2 module, which has no `no_sync`",
+            "no such method under FSDP2",
+            (
+                program.evidence(fact.shard.site, "an FSDP2 module from here on"),
+                *program.conditions(fact.shard.site),
+            ),
+            partial(sync_last_micro_batch, program.code(site.path), call),
+        )

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts import Program, RootOnly
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.shard_blocks import shard_blocks
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD201",
+    summary="a model with repeated blocks is sharded as one unit",
+    severity=Severity.WARNING,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+def only_root_sharded(program: Program) -> Iterator[Report]:
+    for fact in program.root_only_shards():
+        site, call = fact.shard.site, fact.shard.call
+        model = program.text(site.path, call.args[0].value) if call.args else "the model"
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, call.func)}` shards `{model}` as one unit: its forward "
+            "all-gathers every parameter at once",
+            f"the blocks of `{fact.model_class}` are in the root's unit",
+            _evidence(program, fact),
+            partial(_fix, program, fact, model),
+        )
+
+
+def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
+    module = fact.shard.module
+    if module.site is None:
+        return ()
+    blocks = " and ".join(f"`{path}`" for path in fact.containers)
+    note = f"the model repeats blocks in {blocks}" if blocks else "the model repeats blocks"
+    return (program.evidence(module.site, note),)
+
+
+def _fix(program: Program, fact: RootOnly, model: str) -> Fix | Declined:
+    if not fact.containers:
+        return Declined("where the blocks are depends on the checkpoint the model is made from")
+    first_generation = fact.shard.generation is Generation.FSDP1
+    return shard_blocks(
+        program.code(fact.shard.site.path),
+        fact.shard.call,
+        model,
+        fact.containers,
+        "fsdp1" if first_generation else "fsdp2",
+    )

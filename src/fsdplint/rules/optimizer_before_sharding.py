@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts import Program, StaleOptimizer
+from fsdplint.engine.places import common_frame, nodes_in_frame
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.optimizer import build_after_sharding
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD301",
+    summary="an optimizer is built before the model is sharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+def optimizer_before_sharding(program: Program) -> Iterator[Report]:
+    for fact in program.stale_optimizers():
+        site, shard = fact.build.site, fact.shard.site
+        call = program.text(shard.path, fact.shard.call.func)
+        yield Report(
+            program.span(site),
+            f"`{fact.build.label}` holds the parameters that `{call}` replaces "
+            f"{program.where(shard, site)}, so its steps do not change the model",
+            "holds the unsharded parameters",
+            _evidence(program, fact),
+            partial(_fix, program, fact),
+        )
+
+
+def _evidence(program: Program, fact: StaleOptimizer) -> tuple[Evidence, ...]:
+    module = fact.capture.module
+    made = () if module.site is None else (program.evidence(module.site, "the model is built"),)
+    return (
+        *made,
+        program.evidence(fact.capture.source, "the parameters are taken"),
+        program.evidence(fact.shard.site, "the parameters become DTensor shards"),
+        *program.conditions(fact.build.site, fact.shard.site),
+    )
+
+
+def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
+    frame = common_frame(fact.build.site, fact.last.site)
+    if frame is None:
+        return Declined("the optimizer and the sharding stand in functions that share no caller")
+    path, build, last = frame
+    if not isinstance(build, ir.Call):
+        return Declined("the optimizer is built where its class is defined")
+    captures = nodes_in_frame(fact.build, build)
+    return build_after_sharding(program.code(path), build, captures, last)

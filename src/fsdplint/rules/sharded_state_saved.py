@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts import Program, ShardedWrite
+from fsdplint.engine.values import StateDict
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.gather_state import GatheredState, gather_state
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD501",
+    summary="a state dict of DTensor shards is written as if it were the model",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+def sharded_state_saved(program: Program) -> Iterator[Report]:
+    for fact in program.sharded_writes():
+        site, state = fact.write.site, fact.states[0]
+        what = program.text(state.source.path, state.source.node)
+        whose = "this rank's slice" if fact.guards else "each rank's own slice"
+        yield Report(
+            program.span(site),
+            f"`{fact.write.function}` writes `{what}`, whose tensors are DTensor shards: the file "
+            f"holds {whose} of the model",
+            "not the whole model",
+            _evidence(program, fact),
+            partial(_fix, program, fact),
+        )
+
+
+def _evidence(program: Program, fact: ShardedWrite) -> tuple[Evidence, ...]:
+    return (
+        program.evidence(fact.shard.site, "the parameters become DTensor shards"),
+        *(program.evidence(state.source, "sharded state") for state in fact.states),
+        *program.conditions(fact.write.site, fact.shard.site),
+    )
+
+
+def _fix(program: Program, fact: ShardedWrite) -> Fix | Declined:
+    site = fact.write.site
+    if any(state.source.calls != site.calls for state in fact.states):
+        return Declined("the state is taken in one function and written in another")
+    code = program.code(site.path)
+    write = site.node
+    assert isinstance(write, ir.Call)
+    gathered = [_gathered(program, state) for state in fact.states]
+    states = [state for state in gathered if state is not None]
+    if len(states) < len(gathered):
+        return Declined("it is not clear which model the state belongs to")
+    function = code.function(write)
+    own = [guard for guard in fact.guards if guard.path == site.path]
+    tests = [code.statement(guard.test) for guard in own]
+    local = [test for test in tests if isinstance(test, ir.If) and code.function(test) is function]
+    return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
+
+
+def _gathered(program: Program, state: StateDict) -> GatheredState | None:
+    """The expression to replace, with the texts of its model and optimizer."""
+    path, node = state.source.path, state.source.node
+    if not isinstance(node, ir.Call) or not isinstance(node.func, ir.Attribute):
+        return None
+    receiver = program.text(path, node.func.value)
+    if state.optimizer is None:
+        return GatheredState(node, receiver)
+    model = _model_text(program, state)
+    return None if model is None else GatheredState(node, model, receiver)
+
+
+def _model_text(program: Program, state: StateDict) -> str | None:
+    """How the optimizer's model is called where the optimizer was built in the same function."""
+    for capture in state.optimizer.captures if state.optimizer is not None else ():
+        node = capture.source.node
+        if capture.source.calls == state.source.calls and isinstance(node, ir.Call):
+            if isinstance(node.func, ir.Attribute):
+                return program.text(capture.source.path, node.func.value)
+    return None
