@@ -12,7 +12,7 @@ from ranks import Outcome, Ranks, report
 
 from fsdplint.check import check
 from fsdplint.cli import main
-from fsdplint.config import default_settings
+from fsdplint.config import Settings
 from fsdplint.rules import RULES
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -66,7 +66,7 @@ def test_each_rule_has_an_example() -> None:
 
 
 def test_broken_examples_have_exactly_these_findings() -> None:
-    outcome = check([BROKEN], default_settings(RULES))
+    outcome = check([BROKEN], Settings())
     assert not outcome.failures
     found = [(Path(f.span.path), f.rule, f.span) for f in outcome.findings]
     assert [
@@ -80,7 +80,7 @@ def test_broken_examples_have_exactly_these_findings() -> None:
 
 
 def test_correct_examples_are_clean() -> None:
-    outcome = check([CORRECT], default_settings(RULES))
+    outcome = check([CORRECT], Settings())
     assert not outcome.failures
     assert not outcome.findings
 
