@@ -1,0 +1,1 @@
+"""What fsdplint finds and what it costs, measured."""

@@ -1,0 +1,35 @@
+"""Mutators: what puts each of the five mistakes into a correct program, at many places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from benchmarks.detection.mutators import (
+    authored,
+    direct_forward,
+    no_sync,
+    only_root,
+    optimizer_order,
+    saved_state,
+)
+from benchmarks.detection.program import Mutant, Program
+
+Mutator = Callable[[Program, Random], Iterator[Mutant]]
+MUTATORS: tuple[Mutator, ...] = (
+    only_root.mutate,
+    optimizer_order.mutate,
+    direct_forward.mutate,
+    no_sync.mutate,
+    saved_state.mutate,
+    authored.mutate,
+)
+
+
+def mutate(program: Program, seed: int) -> list[Mutant]:
+    """Mutants of ``program``, the same for the same seed; no two have the same text."""
+    mutants: dict[str, Mutant] = {}
+    for mutator in MUTATORS:
+        for made in mutator(program, Random(f"{seed} {program.name} {mutator.__module__}")):
+            mutants.setdefault(repr(sorted(made.files.items())), made)
+    return list(mutants.values())
