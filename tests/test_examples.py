@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from ranks import Outcome, Ranks, report
 
 from fsdplint.check import check
@@ -85,10 +84,13 @@ def test_correct_examples_are_clean() -> None:
     assert not outcome.findings
 
 
-def test_fixes_make_the_broken_examples_correct(tmp_path: Path) -> None:
+def test_fixes_make_the_broken_examples_correct(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy = shutil.copytree(BROKEN, tmp_path / "examples")
-    result = CliRunner().invoke(main, ["check", "--fix", "--unsafe-fixes", str(copy)])
-    assert result.exit_code == 0, result.output
+    with pytest.raises(SystemExit) as end:
+        main(["check", "--fix", "--unsafe-fixes", str(copy)])
+    assert end.value.code == 0, capsys.readouterr()
     names = sorted(path.relative_to(CORRECT) for path in CORRECT.rglob("*.py"))
     assert [path.relative_to(copy) for path in sorted(copy.rglob("*.py"))] == names
     for name in names:

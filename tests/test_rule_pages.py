@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from pages import Example, Page, Proof, read_pages
@@ -15,22 +16,13 @@ from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 
 PAGES = read_pages()
-EXAMPLES = [
-    pytest.param(page, example, id=f"{page.name}:{example.line}")
-    for page in PAGES
-    for example in page.examples
-]
-FIXES = [
-    pytest.param(example, id=f"{page.name}:{example.line}")
-    for page in PAGES
-    for example in page.examples
-    if example.fixed is not None
-]
-PROOFS = [
-    pytest.param(page, proof, id=f"{page.name}:{proof.line}")
-    for page in PAGES
-    for proof in page.proofs
-]
+EXAMPLES = [(page, example) for page in PAGES for example in page.examples]
+FIXES = [(page, example) for page, example in EXAMPLES if example.fixed is not None]
+PROOFS = [(page, proof) for page in PAGES for proof in page.proofs]
+
+
+def ids(blocks: Sequence[tuple[Page, Example | Proof]]) -> list[str]:
+    return [f"{page.name}:{block.line}" for page, block in blocks]
 
 
 def findings(text: str) -> list[tuple[int, str]]:
@@ -68,17 +60,17 @@ def test_a_fix_is_shown_where_the_rule_has_one(rule: Rule) -> None:
     assert bool(_fixes(page)) == (rule.fix is not None)
 
 
-@pytest.mark.parametrize(("page", "example"), EXAMPLES)
+@pytest.mark.parametrize(("page", "example"), EXAMPLES, ids=ids(EXAMPLES))
 def test_findings_are_exactly_the_markers(page: Page, example: Example) -> None:
     assert findings(example.text) == [(line, page.name) for line in example.errors]
 
 
-@pytest.mark.parametrize("example", FIXES)
+@pytest.mark.parametrize("example", [example for _, example in FIXES], ids=ids(FIXES))
 def test_the_fix_makes_what_is_shown(example: Example) -> None:
     assert fixed(example.text) == example.fixed
 
 
-@pytest.mark.parametrize(("page", "proof"), PROOFS)
+@pytest.mark.parametrize(("page", "proof"), PROOFS, ids=ids(PROOFS))
 def test_proof_holds(page: Page, proof: Proof, ranks: Ranks) -> None:
     code = "\n" * (proof.line - 1) + proof.text
     outcomes = ranks.run(code, path=str(page.path), world_size=proof.ranks)
@@ -88,7 +80,7 @@ def test_proof_holds(page: Page, proof: Proof, ranks: Ranks) -> None:
 def test_no_proof_is_lost() -> None:
     """Counts the proofs in the raw text, which no mistake of the reader's can make fewer."""
     fences = {p.name: p.path.read_text(encoding="utf-8").count("\n```python ranks=") for p in PAGES}
-    assert Counter(fences) == Counter(param.values[0].name for param in PROOFS)
+    assert Counter(fences) == Counter(page.name for page, _ in PROOFS)
     assert {name for name, count in fences.items() if count} == {
         rule.name for rule in RULES if not rule.code.startswith("FSD0")
     }
