@@ -6,6 +6,7 @@ A place is written ``<name:code:name>``; the marks are taken out before the text
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 from fsdplint.engine import ir
 from fsdplint.engine.lower import lower
@@ -15,10 +16,11 @@ from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.edits import apply
 
 PATH = "/train.py"
+_EXPR: tuple[type[ir.Node], ...] = get_args(ir.Expr)
 
 
 class Snippet:
-    """``code`` of the text without marks, and by name the outermost node at each mark."""
+    """``code`` of the text without marks, and by name the outermost expression at each mark."""
 
     def __init__(self, marked: str) -> None:
         text, spans = _unmark(marked)
@@ -27,10 +29,8 @@ class Snippet:
 
     def __getitem__(self, name: str) -> ir.Node:
         start, end = self.spans[name]
-        nodes = [n for n in ir.walk(self.code.module) if (n.start, n.end) == (start, end)]
-        expressions = [n for n in nodes if not isinstance(n, (ir.Expression, ir.Argument))]
-        kinds = (ir.WithItem, ir.Function)
-        return next(n for n in expressions if not isinstance(n, kinds))
+        nodes = ir.walk(self.code.module)
+        return next(n for n in nodes if isinstance(n, _EXPR) and (n.start, n.end) == (start, end))
 
     def fixed(self, result: Fix | Declined) -> str:
         assert isinstance(result, Fix), result

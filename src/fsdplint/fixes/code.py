@@ -142,6 +142,13 @@ class Code:
         """The line ``offset`` is on, without its line end."""
         return self.text[self.line_start(offset) : self.line_end(offset)].rstrip("\r\n")
 
+    def code_lines(self, start: int, end: int) -> Iterator[int]:
+        """Where the lines from ``start`` begin that can be indented: not blank, in no string."""
+        while start < end:
+            if self.line(start).strip() and not self.in_string(start):
+                yield start
+            start = self.line_end(start)
+
     def head(self, node: ir.Node) -> int:
         """Where ``node`` begins, its decorators included."""
         decorators: tuple[ir.Expr, ...] = ()

@@ -25,6 +25,12 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[position:]])
 
 
+def overlap(one: Edit, other: Edit) -> bool:
+    """Whether ``apply`` could not make both edits."""
+    a, b = one.span, other.span
+    return a.path == b.path and a.start < b.end and b.start < a.end
+
+
 def touch(one: Edit, other: Edit) -> bool:
     """Whether two edits overlap or are adjacent, so that their order would matter."""
     a, b = one.span, other.span

@@ -10,7 +10,7 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import NoFixError
-from fsdplint.fixes.edits import apply, touch
+from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import bound_by
 
 # Black's line length: an import that would grow longer gets a line of its own.
@@ -83,7 +83,7 @@ class Imports:
         Raises:
             NoFixError: the file uses the alias for something else.
         """
-        existing = self._visible(module)
+        existing = self._visible(module) or self._written_out(module)
         if existing is None:
             self._check_free(alias, module)
             self.modules[module] = alias
@@ -103,6 +103,13 @@ class Imports:
             ):
                 return binding.name
         return None
+
+    def _written_out(self, module: str) -> str | None:
+        """``torch.distributed`` where the file says so after no more than ``import torch``."""
+        root = module.split(".")[0]
+        attributes = (n for n in ir.walk(self.code.module) if isinstance(n, ir.Attribute))
+        used = any(self.code.slice(node) == module for node in attributes)
+        return module if used and self._visible(root) == root else None
 
     def _reaches(self, statement: ir.Stmt) -> bool:
         """Whether ``statement`` has run, whatever happened, when the code at ``use`` does."""
@@ -229,7 +236,7 @@ def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
     if not isinstance(code.parent(statement), ir.Module) or not code.alone(statement):
         return []
     dropped = _dropped(code, found[0])
-    if dropped is None or any(touch(dropped, edit) for edit in edits):
+    if dropped is None or any(overlap(dropped, edit) for edit in edits):
         return []
     rest = apply(code.text, [*edits, dropped])
     return [] if re.search(rf"\b{re.escape(name)}\b", rest) else [dropped]

@@ -93,23 +93,36 @@ def _collect(node: ir.Node, names: Names) -> None:
     if path is not None:
         names.reads.add(path)
         return
-    for target in _targets(node):
-        _write(target, names)
-    names.writes.update(_bound(node))
+    names.add(_own(node))
     if isinstance(node, ir.Function):
         names.add(_free(node))
         return
     if isinstance(node, (ir.Comprehension, ir.ClassDef)):
         names.add(_inner(node))
         return
-    if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
-        receiver = dotted(node.func.value)
-        if receiver is not None and node.func.attr in _MUTATORS:
-            names.writes.add(receiver)
     written = set() if isinstance(node, ir.AugAssign) else set(_targets(node))
     for child in ir.children(node):
         if child not in written:
             _collect(child, names)
+
+
+def _own(node: ir.Node) -> Names:
+    """What ``node`` writes by itself, and reads to find the places written."""
+    names = Names(writes=set(_bound(node)))
+    for target in _targets(node):
+        _write(target, names)
+    if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
+        receiver = dotted(node.func.value)
+        if receiver is not None and node.func.attr in _MUTATORS:
+            names.writes.add(receiver)
+    return names
+
+
+def written_between(code: Code, use: ir.Node, start: int, end: int) -> set[str]:
+    """What the function or module around ``use`` writes by code that begins in the range."""
+    scope = code.function(use) or code.module
+    nodes = (node for node in ir.walk(scope) if start <= node.start < end)
+    return {path for node in nodes for path in _own(node).writes}
 
 
 def _targets(node: ir.Node) -> tuple[ir.Expr, ...]:
@@ -164,11 +177,14 @@ def bound_by(node: ir.Node) -> Iterator[str]:
             targets.extend(ir.children(target))
 
 
-def fresh(code: Code, use: ir.Node, name: str) -> str:
-    """``name``, with underscores until the function or module around ``use`` has none such."""
+def fresh(code: Code, use: ir.Node, name: str, besides: Iterable[str] = ()) -> str:
+    """``name``, with underscores until neither the function or module around
+    ``use`` nor ``besides`` has it."""
     scope = code.function(use) or code.module
-    taken = {node.id for node in ir.walk(scope) if isinstance(node, ir.Name)}
-    taken.update(bound for node in ir.walk(scope) for bound in bound_by(node))
+    found = {path for statement in scope.body for path in names_in(statement).all}
+    if isinstance(scope, ir.Function):
+        found.update(parameter.name for parameter in scope.parameters)
+    taken = {path.split(".")[0] for path in (*found, *besides)}
     while name in taken:
         name += "_"
     return name

@@ -33,12 +33,13 @@ def shard_blocks(
     """
     require_exact(code)
     paths = [f"{model}.{container}" for container in containers]
-    if generation == "fsdp1":
-        edits = _wrap_policy(code, root, paths)
-    else:
-        edits = _loops(code, root, paths)
+    build = _wrap_policy if generation == "fsdp1" else _loops
     blocks = " and ".join(f"`{path}`" for path in paths)
-    return Fix(f"shard each block of {blocks}, then the root", Safety.UNSAFE, tuple(edits))
+    return Fix(
+        f"shard each block of {blocks}, then the root",
+        Safety.UNSAFE,
+        tuple(build(code, root, paths)),
+    )
 
 
 def _loops(code: Code, root: ir.Call, paths: Sequence[str]) -> list[Edit]:
@@ -78,10 +79,9 @@ def _hoisted(code: Code, root: ir.Call) -> tuple[list[str], list[Edit], list[str
         if any(isinstance(node, (ir.NamedExpr, ir.Yield)) for node in ir.walk(argument)):
             raise NoFixError(f"`{text}` cannot be evaluated more than once")
         if argument.keyword is not None and _makes(code, argument.value):
-            start, end = argument.value.start, argument.end
-            name = fresh(code, root, argument.keyword)
-            lines.append(f"{name} = {code.text[start:end]}")
-            edits.append(code.edit(start, end, name))
+            name, value = fresh(code, root, argument.keyword), text.partition("=")[2].strip()
+            lines.append(f"{name} = {value}")
+            edits.append(code.edit(argument.end - len(value), argument.end, name))
             text = f"{argument.keyword}={name}"
         arguments.append(text)
     return lines, edits, arguments

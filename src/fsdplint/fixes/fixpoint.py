@@ -1,0 +1,173 @@
+"""Applies fixes pass by pass, and takes back what does not hold: nothing is read or written."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fsdplint.finding import Edit, Finding, Safety
+from fsdplint.fixes.edits import apply, select
+from fsdplint.source.lexing import NEWLINE
+from fsdplint.source.syntax import InvalidSyntax, parse
+
+Lint = Callable[[Mapping[str, str]], Sequence[Finding]]
+
+PASSES = 10
+
+_Identity = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """A fix that was tried and taken back, with what came of it."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What became of a set of files.
+
+    Attributes:
+        texts: the new text of each file that has changed.
+        findings: what is left, by places in the new texts.
+        applied: the findings that are fixed, as they stood when they were.
+        discarded: fixes that would have broken something; the files do not have them.
+        converged: False if fixes were left after the last pass.
+    """
+
+    texts: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    applied: tuple[Finding, ...]
+    discarded: tuple[Discarded, ...]
+    converged: bool
+
+
+def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> Fixed:
+    """Fixes findings until none is left that has a fix, in ten passes at most.
+
+    Each pass applies fixes that do not touch each other and keeps them only if every file still
+    parses, each of their findings is gone and no file has a finding more. Of a pass that fails
+    the first half is tried in its place, until a single fix is known to be at fault.
+
+    Args:
+        texts: decoded text by absolute posix path, as in ``Finding.span``, of each file that may
+            be changed.
+        lint: the findings for all of ``texts``, given again in full with changes; other files
+            of the program are its own concern. Called once, and once or more for each pass.
+        unsafe: apply unsafe fixes too.
+    """
+    run = _Run(dict(texts), lint, tuple(lint(texts)))
+    allowed = (Safety.SAFE, Safety.UNSAFE) if unsafe else (Safety.SAFE,)
+    for _ in range(PASSES):
+        if not run.step(allowed):
+            break
+    changed = {path: text for path, text in run.texts.items() if text != texts[path]}
+    left = run.selected(allowed)
+    return Fixed(changed, run.findings, tuple(run.applied), tuple(run.discarded), not left)
+
+
+@dataclass(slots=True)
+class _Run:
+    texts: dict[str, str]
+    lint: Lint
+    findings: tuple[Finding, ...]
+    applied: list[Finding] = field(default_factory=list)
+    discarded: list[Discarded] = field(default_factory=list)
+    tried: set[_Identity] = field(default_factory=set)
+
+    def step(self, allowed: Sequence[Safety]) -> bool:
+        """One pass; False if nothing could be applied."""
+        chosen = self.selected(allowed)
+        while chosen:
+            fault = self._apply(chosen)
+            if fault is None:
+                return True
+            if len(chosen) == 1:
+                self.discarded.append(Discarded(chosen[0], fault))
+                self.tried.add(_identity(chosen[0], self.texts))
+                chosen = self.selected(allowed)
+            else:
+                chosen = chosen[: len(chosen) // 2]
+        return False
+
+    def selected(self, allowed: Sequence[Safety]) -> list[Finding]:
+        return select(
+            finding
+            for finding in self.findings
+            if finding.fix is not None
+            and finding.fix.safety in allowed
+            and _identity(finding, self.texts) not in self.tried
+        )
+
+    def _apply(self, chosen: Sequence[Finding]) -> str | None:
+        """Keeps the fixes of ``chosen`` and returns None, or returns what is wrong with them."""
+        edits: dict[str, list[Edit]] = {}
+        for finding in chosen:
+            for edit in finding.fix.edits if finding.fix else ():
+                edits.setdefault(edit.span.path, []).append(edit)
+        if not edits.keys() <= self.texts.keys():
+            return "the fix changes a file that is not among those to be fixed"
+        try:
+            new = {path: apply(self.texts[path], each) for path, each in edits.items()}
+        except ValueError as error:
+            return f"the fix contradicts itself: {error}"
+        for path, text in new.items():
+            if not _parses(text) or (not _compiles(text) and _compiles(self.texts[path])):
+                return "the result is not valid Python"
+        texts = self.texts | new
+        findings = tuple(self.lint(texts))
+        fault = _fault(self.findings, chosen, findings)
+        if fault is None:
+            self.texts, self.findings = texts, findings
+            self.applied += chosen
+        return fault
+
+
+def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:
+    """What stays the same about a finding while other places of its file change."""
+    span, text = finding.span, texts.get(finding.span.path, "")
+    above, below = text[: span.start], text[span.start :]
+    line = NEWLINE.split(above)[-1] + NEWLINE.split(below, maxsplit=1)[0]
+    return finding.rule, span.path, line
+
+
+def _fault(
+    before: Sequence[Finding], fixed: Sequence[Finding], after: Sequence[Finding]
+) -> str | None:
+    """Compares by rule and file, since places and messages change as statements move."""
+    expected = _count(before)
+    expected.subtract(_count(fixed))
+    excess = _count(after)
+    excess.subtract(expected)
+    for (rule, path), surplus in sorted(excess.items()):
+        if surplus > 0:
+            own = any((finding.rule, finding.span.path) == (rule, path) for finding in fixed)
+            return f"`{rule}` is " + ("still reported" if own else f"then reported in {path}")
+    return None
+
+
+def _count(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
+    return Counter((finding.rule, finding.span.path) for finding in findings)
+
+
+def _parses(text: str) -> bool:
+    try:
+        parse(text)
+    except InvalidSyntax:
+        return False
+    return True
+
+
+def _compiles(text: str) -> bool:
+    """Whether this Python takes the text: a newer one's syntax, or a notebook's, may not be."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, "<fixed>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True

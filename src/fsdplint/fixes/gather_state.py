@@ -1,0 +1,178 @@
+"""Whole state gathered on every rank, written by one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import clash, dotted, fresh, written_between
+
+_PATH = re.compile(r"[^\W\d][\w.]*")
+_HELPERS = "torch.distributed.checkpoint.state_dict"
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredState:
+    """An expression that gives this rank's part of a state, such as ``model.state_dict()``.
+
+    Attributes:
+        model: the text of the sharded model, as it can be written in this function.
+        optimizer: the text of the optimizer, if it is an optimizer's state.
+    """
+
+    node: ir.Expr
+    model: str
+    optimizer: str | None = None
+
+
+@builder
+def gather_state(
+    code: Code,
+    write: ir.Call,
+    states: Sequence[GatheredState],
+    guards: Sequence[ir.If],
+    *,
+    rank_zero: bool = False,
+) -> Fix:
+    """Replaces each of ``states`` by the gathered one, all in the function of ``write``.
+
+    Args:
+        guards: the if statements that let one rank only get to ``write``, around it or before it
+            with a body that leaves. Where there is none, ``write`` gets one of its own.
+        rank_zero: no other rank calls this function, so that a gather in it would wait for ever.
+    """
+    require_exact(code)
+    if rank_zero:
+        raise NoFixError("the function that saves runs on one rank and cannot gather from others")
+    for node in (*(state.node for state in states), *guards):
+        if code.function(node) is not code.function(write):
+            raise NoFixError(f"`{code.short(node)}` is in another function than the write")
+    guarded = min(guards, key=lambda guard: guard.start) if guards else _whole_write(code, write)
+    place = guarded
+    while code.is_elif(place):
+        place = code.statement(code.parent(place))
+    imports = Imports(code, write)
+    lines, replaced = _gathers(code, states, imports, write, place)
+    if guards:
+        lines = _when_saving(code, guarded, write, lines) if place is guarded else lines
+        edits = _put(code, place, lines)
+    else:
+        test = f"{imports.module('torch.distributed', 'dist')}.get_rank() == 0"
+        edits = _guard(code, guarded, [*lines, f"if {test}:"], replaced)
+    title = "gather the whole state on every rank, and write it on one"
+    return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits, *replaced))
+
+
+def _whole_write(code: Code, write: ir.Call) -> ir.Stmt:
+    """The statement of ``write``, with the file that is opened for it."""
+    statement = code.statement(write)
+    if not isinstance(statement, ir.Expression) or statement.value is not write:
+        raise NoFixError(f"`{code.short(statement)}` does more than the write")
+    around = code.parent(statement)
+    while isinstance(around, ir.With) and any(map(_opens, around.items)):
+        statement, around = around, code.parent(around)
+    if not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+    return statement
+
+
+def _opens(item: ir.WithItem) -> bool:
+    call = item.value
+    path = dotted(call.func) if isinstance(call, ir.Call) else None
+    return path is not None and path.rpartition(".")[2] == "open"
+
+
+def _gathers(
+    code: Code,
+    states: Sequence[GatheredState],
+    imports: Imports,
+    write: ir.Call,
+    place: ir.Stmt,
+) -> tuple[list[str], list[Edit]]:
+    """The assignments to put before ``place``, and the edits that use what they gather.
+
+    A state taken before ``place`` is gathered where it stands.
+    """
+    names: dict[str, str] = {}
+    edits = []
+    for state in states:
+        text = _call(imports, state)
+        if state.node.start >= place.start:
+            _check_available(code, state, place)
+            if text not in names:
+                base = "state_dict" if state.optimizer is None else "optimizer_state"
+                names[text] = fresh(code, write, base, names.values())
+            text = names[text]
+        edits.append(code.edit(state.node.start, state.node.end, text))
+    return [f"{name} = {text}" for text, name in names.items()], edits
+
+
+def _call(imports: Imports, state: GatheredState) -> str:
+    of = state.model if state.optimizer is None else f"{state.model}, {state.optimizer}"
+    kind = "model" if state.optimizer is None else "optimizer"
+    get = imports.name(_HELPERS, f"get_{kind}_state_dict")
+    options = imports.name(_HELPERS, "StateDictOptions")
+    return f"{get}({of}, options={options}(full_state_dict=True, cpu_offload=True))"
+
+
+def _check_available(code: Code, state: GatheredState, place: ir.Stmt) -> None:
+    needed = _PATH.findall(f"{state.model} {state.optimizer or ''}")
+    changed = clash(needed, written_between(code, place, place.start, state.node.start))
+    if changed is not None:
+        raise NoFixError(f"`{changed}` changes between the rank test and the state")
+
+
+def _put(code: Code, place: ir.Stmt, lines: Sequence[str]) -> list[Edit]:
+    at, indent = code.line_start(place.start), code.indentation(place)
+    text = "".join(indent + line + code.newline for line in lines)
+    return [code.insert_lines(at, text)] if lines else []
+
+
+def _guard(
+    code: Code, statement: ir.Stmt, lines: Sequence[str], replaced: Sequence[Edit]
+) -> list[Edit]:
+    """Puts ``statement`` one level deeper below ``lines``, of which the last opens a block."""
+    first, *others = code.code_lines(code.line_start(statement.start), code.after(statement))
+    indent = code.indentation(statement)
+    text = "".join(indent + line + code.newline for line in lines)
+    inside = [at for at in others if not any(e.span.start < at < e.span.end for e in replaced)]
+    edits = [code.edit(at, at, code.unit) for at in inside]
+    return [code.edit(first, first, text + code.unit), *edits]
+
+
+def _when_saving(code: Code, guard: ir.Stmt, write: ir.Call, lines: Sequence[str]) -> list[str]:
+    """Gathers in the steps only that save, where the rank test also asks for ``step % n``.
+
+    Other conditions may differ from rank to rank, and a gather that some ranks skip hangs.
+    """
+    if not isinstance(guard, ir.If) or not any(s.start <= write.start < s.end for s in guard.body):
+        return list(lines)
+    periodic = [code.slice(test) for test in _conjuncts(guard.test) if _periodic(test)]
+    if not periodic or not lines:
+        return list(lines)
+    return [f"if {' and '.join(periodic)}:", *(code.unit + line for line in lines)]
+
+
+def _conjuncts(test: ir.Expr) -> Iterator[ir.Expr]:
+    chained = isinstance(test, ir.BoolOp) and (test.left.start, test.left.end) == (
+        test.start,
+        test.end,
+    )
+    if isinstance(test, ir.BoolOp) and test.op == "and" and not chained:
+        yield from _conjuncts(test.left)
+        yield from _conjuncts(test.right)
+    else:
+        yield test
+
+
+def _periodic(test: ir.Expr) -> bool:
+    nodes = list(ir.walk(test))
+    plain = (ir.Compare, ir.BinOp, ir.Not, ir.Name, ir.Attribute, ir.Constant)
+    modulo = any(isinstance(node, ir.BinOp) and node.op == "Modulo" for node in nodes)
+    return modulo and all(isinstance(node, plain) for node in nodes)

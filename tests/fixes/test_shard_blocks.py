@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from snippets import Snippet, reason
+
+from fsdplint.engine import ir
+from fsdplint.finding import Fix
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.shard_blocks import shard_blocks
+
+
+def sharded(
+    marked: str, *containers: str, generation: Literal["fsdp1", "fsdp2"] = "fsdp2"
+) -> tuple[Snippet, Fix | Declined]:
+    at = Snippet(marked)
+    root = at["root"]
+    assert isinstance(root, ir.Call)
+    return at, shard_blocks(at.code, root, "model", containers or ("layers",), generation)
+
+
+def check(marked: str, expected: str, *containers: str) -> None:
+    at, fix = sharded(marked, *containers)
+    assert at.fixed(fix) == expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "expected"),
+    [
+        (
+            "<root:fully_shard(model):root>\n",
+            "for block in model.layers:\n    fully_shard(block)\nfully_shard(model)\n",
+        ),
+        (
+            "<root:fully_shard(module=model, mesh=m):root>",
+            "for block in model.layers:\n    fully_shard(block, mesh=m)\n"
+            "fully_shard(module=model, mesh=m)",
+        ),
+        (
+            "if x:\r\n\t# The root.\r\n"
+            "\tmodel = <root:f.fully_shard(model, *a, **k):root>  # c\r\n",
+            "if x:\r\n\tfor block in model.layers:\r\n\t\tf.fully_shard(block, *a, **k)\r\n"
+            "\t# The root.\r\n\tmodel = f.fully_shard(model, *a, **k)  # c\r\n",
+        ),
+        (
+            "def f(model):\n  return <root:fully_shard(\n    model,\n    mesh=mesh['dp'],\n"
+            "    mp_policy=Policy(p=torch.bfloat16),  # bf16\n  ):root>\n",
+            "def f(model):\n  for block in model.layers:\n"
+            "    fully_shard(block, mesh=mesh['dp'], mp_policy=Policy(p=torch.bfloat16))\n"
+            "  return fully_shard(\n    model,\n    mesh=mesh['dp'],\n"
+            "    mp_policy=Policy(p=torch.bfloat16),  # bf16\n  )\n",
+        ),
+        (
+            "block = 1\n<root:fully_shard(model):root>\n",
+            "block = 1\nfor block_ in model.layers:\n    fully_shard(block_)\nfully_shard(model)\n",
+        ),
+        (
+            "def f(model, block, block_): <x:pass:x>\ndef g(model):\n"
+            "    <root:fully_shard(model):root>\n",
+            "def f(model, block, block_): pass\ndef g(model):\n"
+            "    for block in model.layers:\n        fully_shard(block)\n    fully_shard(model)\n",
+        ),
+        (
+            "mesh = 1\n<root:fully_shard(model, mesh=(init_mesh('cuda', (8,)))):root>\n",
+            "mesh = 1\nmesh_ = (init_mesh('cuda', (8,)))\n"
+            "for block in model.layers:\n    fully_shard(block, mesh=mesh_)\n"
+            "fully_shard(model, mesh=mesh_)\n",
+        ),
+    ],
+)
+def test_a_loop_goes_before_the_root(marked: str, expected: str) -> None:
+    check(marked, expected)
+
+
+def test_each_container_gets_a_loop() -> None:
+    check(
+        "<root:fully_shard(model):root>\n",
+        "for block in model.encoder.layers:\n    fully_shard(block)\n"
+        "for block in model.decoder.layers:\n    fully_shard(block)\n"
+        "fully_shard(model)\n",
+        "encoder.layers",
+        "decoder.layers",
+    )
+
+
+IMPORT = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
+FSDP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+
+
+@pytest.mark.parametrize(
+    ("marked", "expected"),
+    [
+        (
+            "m = <root:FSDP(model):root>\n",
+            "m = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({type(model.layers[0])}))\n",
+        ),
+        (
+            "m = <root:FSDP(\n    model,\n    device_id=d,\n):root>\n",
+            "m = FSDP(\n    model,\n    device_id=d,\n"
+            "    auto_wrap_policy=ModuleWrapPolicy({type(model.layers[0])}),\n)\n",
+        ),
+        (
+            "m = <root:FSDP(model, auto_wrap_policy=None, device_id=d):root>; x\n",
+            "m = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({type(model.layers[0])}), "
+            "device_id=d); x\n",
+        ),
+        (
+            "f = lambda model: <root:FSDP(model, ):root>\n",
+            "f = lambda model: FSDP(model, auto_wrap_policy=ModuleWrapPolicy("
+            "{type(model.layers[0])}), )\n",
+        ),
+    ],
+)
+def test_fsdp1_gets_a_wrap_policy(marked: str, expected: str) -> None:
+    at, fix = sharded(FSDP + marked, generation="fsdp1")
+    assert at.fixed(fix) == FSDP + IMPORT + expected
+
+
+def test_the_policy_names_each_container_by_the_binding_the_file_has() -> None:
+    head = "import torch.distributed.fsdp.wrap as w\n"
+    at, fix = sharded(head + "<root:FSDP(model):root>\n", "a", "b", generation="fsdp1")
+    policy = "w.ModuleWrapPolicy({type(model.a[0]), type(model.b[0])})"
+    assert at.fixed(fix) == f"{head}FSDP(model, auto_wrap_policy={policy})\n"
+
+
+@pytest.mark.parametrize(
+    ("marked", "why"),
+    [
+        (
+            "x; <root:fully_shard(model):root>\n",
+            "`fully_shard(model)` shares its line with other code",
+        ),
+        (
+            "if x: <root:fully_shard(model):root>\n",
+            "`fully_shard(model)` shares its line with other code",
+        ),
+        (
+            "f = lambda: <root:fully_shard(model):root>\n",
+            "`fully_shard(model)` is in an expression that may not run it once",
+        ),
+        (
+            "y = x and <root:fully_shard(model):root>\n",
+            "`fully_shard(model)` is in an expression that may not run it once",
+        ),
+        (
+            "if <root:fully_shard(model):root>:\n    pass\n",
+            "`fully_shard(model)` is in the head of a compound statement",
+        ),
+        (
+            "<root:fully_shard(model, mesh=(m := 1)):root>\n",
+            "`mesh=(m := 1)` cannot be evaluated more than once",
+        ),
+        (
+            "<root:fully_shard(*args):root>\n",
+            "`fully_shard(*args)` does not show which argument is the module",
+        ),
+    ],
+)
+def test_declined(marked: str, why: str) -> None:
+    assert reason(sharded(marked)[1]) == why
+
+
+def test_a_policy_that_may_be_there_already_is_declined() -> None:
+    fix = sharded("<root:FSDP(model, **k):root>\n", generation="fsdp1")[1]
+    assert reason(fix) == "`FSDP(model, **k)` may get a wrap policy by its `**`"
