@@ -167,7 +167,7 @@ class Program:
     def _stale(self, trace: Trace, build: BuildOptimizer) -> StaleOptimizer | None:
         if _repaired(trace, build):
             return None
-        for capture in build.captures:
+        for capture in build.optimizer.captures:
             later = [shard for shard in _of(trace, Shard) if replaces(shard, capture)]
             known = [
                 s
@@ -251,7 +251,7 @@ class Program:
         assert unit is not None
         for node in ir.walk(function):
             if isinstance(node, ir.Call) and node is not shard.call:
-                if _is_sharding(unit, node) and node not in executed:
+                if _is_sharding(self.project, unit, node) and node not in executed:
                     return True
         return False
 
@@ -294,7 +294,7 @@ def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
     """Whether the optimizer is re-pointed, or another one is built on the sharded parameters."""
     if any(event.optimizer is build.optimizer for event in _of(trace, Repoint)):
         return True
-    shards = [s for s in _of(trace, Shard) if any(replaces(s, c) for c in build.captures)]
+    shards = [s for s in _of(trace, Shard) if any(replaces(s, c) for c in build.optimizer.captures)]
     if not shards or _escaped_with_model(build, shards[0].time):
         return bool(shards)
     modules = {capture.module for capture in build.captures}
@@ -351,11 +351,9 @@ def _elsewhere(other: Object, root: Object) -> bool:
     return top.origin is Origin.ALLOCATED and other not in set(reachable(root))
 
 
-def _is_sharding(unit: Unit, node: ir.Call) -> bool:
-    from fsdplint.engine.link import refers_to_sharding
-
+def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
     if isinstance(node.func, ir.Name):
-        return refers_to_sharding(unit, node.func.id)
+        return project.refers_to_sharding(unit, node.func.id)
     return isinstance(node.func, ir.Attribute) and node.func.attr in (
         "fully_shard",
         "FullyShardedDataParallel",

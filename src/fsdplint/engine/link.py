@@ -6,6 +6,7 @@ library symbols, even when they lie below the root.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,10 +29,13 @@ Reader = Callable[[Path], "str | None"]
 
 @dataclass(slots=True, eq=False)
 class Definition:
-    """A function, or a class with its methods; ``hot`` when running it can reach a sharding call."""
+    """A function, a class with its methods, or a variable of a module (a table of functions, say).
+
+    ``hot`` when running or calling it can reach a sharding call.
+    """
 
     unit: Unit
-    node: ir.FunctionDef | ir.ClassDef
+    node: ir.FunctionDef | ir.ClassDef | ir.Assign
     owner: Definition | None
     names: frozenset[str]
     attributes: frozenset[str]
@@ -41,6 +45,9 @@ class Definition:
     @property
     def name(self) -> str:
         node = self.node
+        if isinstance(node, ir.Assign):
+            target = node.targets[0]
+            return target.id if isinstance(target, ir.Name) else ""
         return node.function.name if isinstance(node, ir.FunctionDef) else node.name
 
 
@@ -52,6 +59,8 @@ class Unit:
         bindings: names bound by imports anywhere in the file: (module, level, name or None).
         definitions: functions and classes at the top level, nested in ``if`` and ``try`` too.
         scope: its variables once it was imported; None before.
+        calls_forward: some module's ``.forward`` is read, other than ``super()``'s.
+        registers: a decorated function shards, so that importing the file may register it.
     """
 
     path: str
@@ -61,6 +70,7 @@ class Unit:
     definitions: dict[str, Definition] = field(default_factory=dict)
     scope: Scope | None = None
     calls_forward: bool = False
+    registers: bool = False
 
 
 class Project:
@@ -98,12 +108,12 @@ class Project:
         _index(unit)
         return unit
 
-    def find(self, module: str, level: int, importer: Unit) -> Path | None:
-        """The file a module name means in ``importer``, or None for a library."""
+    def find(self, module: str, level: int, importer: Unit | Path) -> Path | None:
+        """The file a module name means in ``importer`` (or its directory), None for a library."""
         top = module.split(".")[0]
         if not level and (top == "torch" or top in sys.stdlib_module_names):
             return None
-        directory = Path(importer.path).parent
+        directory = importer if isinstance(importer, Path) else Path(importer.path).parent
         key = (f"{'.' * level}{module}", directory.as_posix())
         if key not in self.found:
             self.found[key] = self._search(module, level, directory)
@@ -147,6 +157,18 @@ class Project:
         return None if target is None else self.definition(target, member, depth + 1)
 
 
+    def refers_to_sharding(self, unit: Unit, name: str, depth: int = 0) -> bool:
+        """Whether a name is one of PyTorch's sharding calls, imported directly or passed on."""
+        module, level, member = unit.bindings.get(name, ("", 0, None))
+        if member is None or depth > 6:
+            return False
+        if not level and canonical(f"{module}.{member}") in SHARDING_CALLS:
+            return True
+        found = self.find(module, level, unit)
+        target = None if found is None else self.unit(found)
+        return target is not None and self.refers_to_sharding(target, member, depth + 1)
+
+
 def _module_file(base: Path) -> Path | None:
     package = base / "__init__.py"
     if base.name and base.with_name(base.name + ".py").is_file():
@@ -160,36 +182,82 @@ def mentions_sharding(text: str) -> bool:
 
 
 def related_units(project: Project, files: Iterable[Path]) -> list[Unit]:
-    """The units that shard, and those of ``files`` that use their definitions, in file order.
+    """The units that take part in sharding, in file order.
 
-    A file takes part if it mentions a sharding call, or imports (through any number of files) a
-    function or class that reaches one.
+    These are the files that hold a sharding call and those that import them, through any number of
+    files; where that is a large part of a large project, only those that name what they import.
     """
     texts = {path: text for path in files if (text := project.read(path)) is not None}
-    chosen = [path for path, text in texts.items() if mentions_sharding(text)]
-    units = [unit for path in chosen if (unit := project.unit(path)) is not None]
+    strict = [path for path, text in texts.items() if mentions_sharding(text)]
+    importers = _importers(project, texts, strict)
+    if len(importers) > _MAX_LINKED:
+        importers = _naming(project, texts, strict, importers)
+    chosen = {*strict, *importers}
+    units = [unit for path in texts if path in chosen and (unit := project.unit(path)) is not None]
     heat(project, units)
-    taken = set(chosen)
-    for _ in range(8):
+    return units
+
+
+def _importers(project: Project, texts: dict[Path, str], targets: list[Path]) -> list[Path]:
+    """The files that import one of ``targets``, directly or through others, nearest first."""
+    importing: dict[Path, list[Path]] = {}
+    for path, text in texts.items():
+        for module, level in _imported_modules(text):
+            found = project.find(module, level, path.parent)
+            if found is not None:
+                importing.setdefault(found, []).append(path)
+    seen, queue = set(targets), list(targets)
+    for current in queue:
+        fresh = [path for path in importing.get(current, ()) if path not in seen]
+        seen.update(fresh)
+        queue.extend(dict.fromkeys(fresh))
+    return queue[len(targets) :]
+
+
+def _imported_modules(text: str) -> Iterator[tuple[str, int]]:
+    for match in _IMPORT.finditer(text):
+        dots, module, names, plain = match.group(1, 2, 3, 4)
+        if plain is not None:
+            yield from ((name.strip().split(" ")[0], 0) for name in plain.split(","))
+            continue
+        yield module, len(dots)
+        for name in _NAME.findall(names):
+            yield f"{module}.{name}" if module else name, len(dots)
+
+
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)|import[ \t]+([\w., \t]+))",
+    re.MULTILINE,
+)
+_NAME = re.compile(r"\b(?!as\b)[^\W\d]\w*")
+
+
+def _naming(
+    project: Project, texts: dict[Path, str], strict: list[Path], importers: list[Path]
+) -> list[Path]:
+    """Those importers that name a function or class which can reach a sharding call."""
+    units = [unit for path in strict if (unit := project.unit(path)) is not None]
+    chosen: list[Path] = []
+    for _ in range(6):
+        heat(project, units)
         carriers = _carriers(units)
         fresh = [
             path
-            for path, text in texts.items()
-            if path not in taken and any(name in text and stem in text for name, stem in carriers)
-        ]
-        taken.update(fresh[:_MAX_LINKED])
-        added = [unit for path in fresh[:_MAX_LINKED] if (unit := project.unit(path)) is not None]
+            for path in importers
+            if path not in chosen
+            and any(name in texts[path] and stem in texts[path] for name, stem in carriers)
+        ][: _MAX_LINKED - len(chosen)]
+        added = [unit for path in fresh if (unit := project.unit(path)) is not None]
         if not added:
             break
+        chosen.extend(fresh)
         units.extend(added)
-        heat(project, units)
-    order = {path.as_posix(): index for index, path in enumerate(texts)}
-    return sorted(units, key=lambda unit: order.get(unit.path, 0))
+    return chosen
 
 
 def _carriers(units: Iterable[Unit]) -> set[tuple[str, str]]:
     """Names of hot definitions, each with the module name it can be imported from."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for unit in units:
         path = Path(unit.path)
         stem = path.parent.name if path.stem == "__init__" else path.stem
@@ -216,6 +284,9 @@ def heat(project: Project, units: list[Unit]) -> None:
         for definition in pending:
             if not definition.hot and _is_hot(project, definition, methods):
                 definition.hot = changed = True
+                node = definition.node
+                if isinstance(node, ir.FunctionDef) and node.function.decorators:
+                    definition.unit.registers = True
                 if definition.owner is not None:
                     definition.owner.hot = True
                     methods.add(definition.name)
@@ -228,10 +299,10 @@ def _is_hot(project: Project, definition: Definition, methods: set[str]) -> bool
     if (definition.attributes & methods) - _COMMON_METHODS:
         return True
     for name in definition.names:
-        if refers_to_sharding(unit, name):
+        if project.refers_to_sharding(unit, name):
             return True
-        target = project.units and _loaded(project, unit, name)
-        if target and target is not definition and target.hot:
+        target = _loaded(project, unit, name)
+        if target is not None and target is not definition and target.hot:
             return True
     return False
 
@@ -258,12 +329,6 @@ def _loaded(project: Project, unit: Unit, name: str) -> Definition | None:
     return None
 
 
-def refers_to_sharding(unit: Unit, name: str) -> bool:
-    """Whether a name is bound by an import to one of PyTorch's sharding calls."""
-    module, level, member = unit.bindings.get(name, ("", 0, None))
-    return not level and member is not None and canonical(f"{module}.{member}") in SHARDING_CALLS
-
-
 def _index(unit: Unit) -> None:
     for node in ir.walk(unit.module):
         if isinstance(node, ir.ImportFrom):
@@ -281,6 +346,10 @@ def _index(unit: Unit) -> None:
     for node in _top_level(unit.module.body):
         definition = _define(unit, node, None)
         unit.definitions[definition.name] = definition
+    for statement in unit.module.body:
+        if isinstance(statement, ir.Assign) and isinstance(statement.targets[0], ir.Name):
+            variable = Definition(unit, statement, None, *identifiers(statement.value))
+            unit.definitions.setdefault(variable.name, variable)
 
 
 def _is_super(node: ir.Expr) -> bool:

@@ -158,10 +158,15 @@ class Mapping:
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One of several values, where a branch was not followed apart."""
+    """One of several values, where a branch was not followed apart.
+
+    Attributes:
+        tests: per option, the condition under which it is that one, where it is known.
+    """
 
     options: tuple[Value, ...]
     taint: Taint = Taint.NONE
+    tests: tuple[Value, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -169,6 +174,7 @@ class Parameters:
     """``module.parameters()`` and what is built from it: the tensors a module held at ``time``.
 
     Attributes:
+        lazy: a generator, which takes the tensors only when it is consumed.
         filtered: only some of them, by a condition on the name.
         named: iterating gives (name, tensor) pairs.
     """
@@ -178,6 +184,7 @@ class Parameters:
     source: Site
     filtered: bool = False
     named: bool = False
+    lazy: bool = False
     taint: Taint = Taint.NONE
 
 

@@ -183,7 +183,6 @@ RETURNS_SELF = frozenset(
         "to_empty",
         "requires_grad_",
         "share_memory",
-        "apply",
         "xpu",
         "npu",
     }

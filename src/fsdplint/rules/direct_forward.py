@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.events import Site
 from fsdplint.engine.facts import Program, SkippedHooks
-from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.forward import call_module
 from fsdplint.rule import Report, rule
 
@@ -28,7 +31,7 @@ def direct_forward(program: Program) -> Iterator[Report]:
             f"which `fully_shard` shards {where}",
             "runs on the local shards",
             _evidence(program, fact),
-            lambda source=source: call_module(program.code(source.path), _attribute(source.node)),  # type: ignore[misc]  # a default binds the loop's value
+            partial(_fix, program, source),
         )
 
 
@@ -40,6 +43,7 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
     )
 
 
-def _attribute(node: ir.Node) -> ir.Attribute:
-    assert isinstance(node, ir.Attribute)
-    return node
+def _fix(program: Program, source: Site) -> Fix | Declined:
+    if not isinstance(source.node, ir.Attribute):
+        return Declined("`forward` is looked up by name")
+    return call_module(program.code(source.path), source.node)

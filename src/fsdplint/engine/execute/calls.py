@@ -161,6 +161,13 @@ class Calls(Expressions):
         if len(symbols) == len(options) and len(symbols) > 1:
             optimizers = all(is_optimizer(symbol.name) for symbol in symbols)
             return symbols[0] if optimizers else self.unknown()
+        for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
+            inner = resolved(option)
+            hot = isinstance(inner, FunctionValue) and self.is_hot([inner.function])
+            if self.decisions.decide(test, hot, True, (id(function.tests), id(option))):
+                return option
+        if function.tests:
+            return function.options[-1]
         return options[0] if options else function.options[0]
 
     def call_unknown(self, function: Value, arguments: Arguments, frame: Frame) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import (
@@ -17,7 +18,7 @@ from fsdplint.engine.events import (
 )
 from fsdplint.engine.execute.calls import Arguments, is_module, is_unit
 from fsdplint.engine.execute.elements import element_of
-from fsdplint.engine.execute.expressions import merge, store_key
+from fsdplint.engine.execute.expressions import materialized, merge, store_key
 from fsdplint.engine.execute.state import Frame, is_const
 from fsdplint.engine.execute.statements import EXIT, Statements
 from fsdplint.engine.values import (
@@ -80,6 +81,8 @@ class Effects(Statements):
         if name in known.RETURNS_ARGUMENT:
             position = known.RETURNS_ARGUMENT[name]
             values = arguments.values()
+            if name == "torch.compile" and values:
+                self.compiled(resolved(values[0]))
             return values[position] if len(values) > position else self.unknown()
         if name in known.CALLS_FIRST_ARGUMENT:
             return self.call_argument(arguments, node, frame)
@@ -88,6 +91,11 @@ class Effects(Statements):
         if name in known.REPOINTING_CALLS:
             self.repoint(arguments, node, frame)
         return self.other_library_call(symbol, arguments, node, frame)
+
+    def compiled(self, module: Value) -> None:
+        """The ``forward`` of a compiled module is its ``__call__`` (OptimizedModule, torch 2.13)."""
+        if isinstance(module, Object):
+            module.hooked_methods.add("forward")
 
     def other_library_call(
         self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
@@ -180,13 +188,8 @@ class Effects(Statements):
     # Optimizers
 
     def built(self, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
-        captures = [
-            item
-            for v in arguments.values()
-            for item in contained(v)
-            if isinstance(item, Parameters)
-        ]
-        optimizer.captures = captures
+        captures = self.captured(arguments)
+        optimizer.captures = list(captures)
         optimizer.args = tuple(arguments.args)
         cls = optimizer.cls
         label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else ""
@@ -196,6 +199,16 @@ class Effects(Statements):
         self.emit(
             BuildOptimizer(self.tick(), self.site(node, frame), optimizer, tuple(captures), label)
         )
+
+    def captured(self, arguments: Arguments) -> list[Parameters]:
+        """The parameters an optimizer takes: generators are consumed by its constructor."""
+        now = self.tick()
+        return [
+            replace(item, time=now, lazy=False) if item.lazy else item
+            for value in arguments.values()
+            for item in contained(value)
+            if isinstance(item, Parameters)
+        ]
 
     def repoint(self, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
         for value in arguments.values():
@@ -289,7 +302,7 @@ class Effects(Statements):
         if isinstance(receiver, Object):
             return self.object_method(receiver, name, arguments, node, frame)
         if isinstance(receiver, (Sequence, Mapping)):
-            return self.container_method(receiver, name, arguments)
+            return self.container_method(receiver, name, arguments, frame)
         if isinstance(receiver, StateDict):
             return self.state_method(receiver, name, arguments)
         if isinstance(receiver, Parameters):
@@ -302,7 +315,7 @@ class Effects(Statements):
     ) -> Value:
         if name in known.PARAMETER_VIEWS:
             site = self.site(node, frame)
-            return Parameters(receiver, self.tick(), site, named=name == "named_parameters")
+            return Parameters(receiver, self.tick(), site, named=name == "named_parameters", lazy=True)
         if name in known.SUBMODULE_VIEWS or name in ("items", "values", "keys", "get_submodule"):
             return self.view(receiver, name, arguments)
         if name == "state_dict":
@@ -321,8 +334,15 @@ class Effects(Statements):
         if name in known.REPOINTING_METHODS:
             self.repoint(arguments, node, frame)
             return self.prepared(arguments)
-        if name in ("add_param_group", "clear") and self.repoint_self(receiver, node, frame):
+        if name == "add_param_group" and receiver.captures:
+            receiver.captures.extend(self.captured(arguments))
             return NONE
+        if name == "clear" and self.repoint_self(receiver, node, frame):
+            return NONE
+        if name == "apply" and arguments.args and is_module(receiver):
+            inside = self.part(receiver, ".apply()", taint=Taint.ELEMENT)
+            self.apply(arguments.args[0], Arguments([inside], {}), node, frame)
+            return receiver
         return self.other_method(receiver, name, arguments, node, frame)
 
     def other_method(
@@ -391,16 +411,19 @@ class Effects(Statements):
     # Containers and state dicts
 
     def container_method(
-        self, receiver: Sequence | Mapping, name: str, arguments: Arguments
+        self, receiver: Sequence | Mapping, name: str, arguments: Arguments, frame: Frame
     ) -> Value:
         if isinstance(receiver, Sequence):
-            return self.sequence_method(receiver, name, arguments)
+            return self.sequence_method(receiver, name, arguments, frame)
         return self.mapping_method(receiver, name, arguments)
 
-    def sequence_method(self, receiver: Sequence, name: str, arguments: Arguments) -> Value:
+    def sequence_method(
+        self, receiver: Sequence, name: str, arguments: Arguments, frame: Frame
+    ) -> Value:
         values = arguments.args
         if name in ("append", "add", "insert", "appendleft"):
-            receiver.rest.extend(values[-1:])
+            receiver.rest.extend(materialized(self, value) for value in values[-1:])
+            receiver.repeated |= frame.loops > 0
         elif name in ("extend", "update") and values:
             inner = resolved(values[0])
             receiver.rest.append(element_of(self, inner))
@@ -531,7 +554,7 @@ class Effects(Statements):
         """``list``, ``reversed``, ``tqdm`` …: the same elements."""
         if not arguments.args:
             return Sequence([])
-        return self.copied(arguments.args[0])
+        return materialized(self, self.copied(arguments.args[0]))
 
     def filtered(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if len(arguments.args) < 2:
@@ -613,6 +636,8 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
             return generation is known.Generation.FSDP1
         if cls.name == FSDP2_MODULE:
             return generation is known.Generation.FSDP2
+        if cls.name.startswith("torch.nn.parallel."):
+            return False
     if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
         return True
     if (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdplint.engine.execute.state import State
 from fsdplint.engine.values import (
     ClassValue,
@@ -31,7 +33,8 @@ def element_of(state: State, value: Value) -> Value:
     if isinstance(value, Mapping):
         return state.unknown(Taint.ELEMENT)
     if isinstance(value, Parameters):
-        tensor = Parameters(value.module, value.time, value.source, value.filtered)
+        tensor = replace(value, time=state.tick() if value.lazy else value.time, lazy=False)
+        tensor.named = False
         pair = Sequence([state.unknown(Taint.ELEMENT), tensor], kind="tuple")
         return pair if value.named else tensor
     if isinstance(value, Object):

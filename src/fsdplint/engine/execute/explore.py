@@ -14,7 +14,7 @@ from fsdplint.engine.events import Trace
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame, OutOfBudget
-from fsdplint.engine.link import Definition, Project, Unit, identifiers, refers_to_sharding
+from fsdplint.engine.link import Definition, Project, Unit
 from fsdplint.engine.values import ClassValue, Const, FunctionValue, Scope
 
 MAX_PATHS = 20
@@ -95,60 +95,44 @@ class Machine(Effects):
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """The traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
-    hot = _EVENT_NAMES | _hot_names(units)
+    hot = _EVENT_NAMES | _hot_names(project, units)
     traces: list[Trace] = []
     reached: set[ir.Node] = set()
     for unit in units:
-        if _starts(project, unit):
+        if _starts(unit):
             traces.extend(_paths(project, Entry(unit), hot, reached))
     for entry in _entries(units, reached):
         traces.extend(_paths(project, entry, hot, reached))
     return traces
 
 
-def _hot_names(units: list[Unit]) -> frozenset[str]:
+def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
     """Names by which the program refers to code that shards, import aliases included."""
     names: set[str] = set()
     for unit in units:
-        names.update(name for name in unit.bindings if refers_to_sharding(unit, name))
+        names.update(name for name in unit.bindings if project.refers_to_sharding(unit, name))
         for definition in unit.definitions.values():
             every = (definition, *definition.methods.values())
             names.update(each.name for each in every if each.hot and each.name != "__init__")
     return frozenset(names)
 
 
-def _starts(project: Project, unit: Unit) -> bool:
-    """Whether a file's top level itself can reach a sharding call."""
-    body = [
-        node
-        for node in unit.module.body
-        if not isinstance(node, (ir.FunctionDef, ir.ClassDef, ir.Import, ir.ImportFrom))
-    ]
-    names, attributes = identifiers(*body)
-    if attributes & {"fully_shard", "FullyShardedDataParallel"}:
-        return True
-    hot_methods = {
-        method.name
-        for definition in unit.definitions.values()
-        for method in definition.methods.values()
-        if method.hot
-    }
-    if attributes & hot_methods:
-        return True
-    for name in names:
-        target = project.definition(unit, name)
-        if refers_to_sharding(unit, name) or (target is not None and target.hot):
-            return True
-    return False
+def _starts(unit: Unit) -> bool:
+    """Whether a file's top level does more than define and import."""
+    body = [node for node in unit.module.body if not isinstance(node, _DEFINING)]
+    return any(isinstance(inner, ir.Call) for node in body for inner in ir.walk(node))
+
+
+_DEFINING = (ir.FunctionDef, ir.ClassDef, ir.Import, ir.ImportFrom)
 
 
 def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
     """Hot functions and methods that no entry before has reached, callers before callees."""
     for unit in units:
         for definition in sorted(unit.definitions.values(), key=_is_called_by_others(units)):
-            if not definition.hot:
-                continue
             node = definition.node
+            if not definition.hot or isinstance(node, ir.Assign):
+                continue
             if isinstance(node, ir.FunctionDef):
                 if node.function not in reached:
                     yield Entry(unit, definition)

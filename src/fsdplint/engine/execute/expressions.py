@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import zip_longest
 
 from fsdplint.engine import ir
@@ -14,6 +15,7 @@ from fsdplint.engine.execute.tests import compare
 from fsdplint.engine.link import Unit
 from fsdplint.engine.values import (
     NONE,
+    Choice,
     ClassValue,
     Condition,
     Const,
@@ -77,8 +79,8 @@ class Expressions(State):
         current: Scope | None = scope
         while current is not None:
             value = current.names.get(name)
-            if isinstance(value, Imported):
-                value = current.names[name] = self.import_value(value)
+            if isinstance(value, (Imported, Choice)):
+                value = current.names[name] = self.imported(value)
             if value is not None:
                 return value
             outermost, current = current, current.parent
@@ -87,21 +89,35 @@ class Expressions(State):
         value = outermost.names[name] = self.unknown(key=("name", outermost.unit.path, name))
         return value
 
+    def imported(self, value: Value) -> Value:
+        """The value behind an import, or behind each alternative of one."""
+        if isinstance(value, Imported):
+            return self.import_value(value)
+        if isinstance(value, Choice) and any(isinstance(o, Imported) for o in value.options):
+            return choice([self.imported(option) for option in value.options], value.taint)
+        return value
+
     def import_value(self, imported: Imported) -> Value:
         found = self.project.find(imported.module, imported.level, imported.unit)
         unit = None if found is None else self.project.unit(found)
         if imported.name is None:
             return Symbol(canonical(imported.module)) if unit is None else UnitValue(unit)
-        if unit is not None:
+        if unit is not None and unit is not imported.unit:
             member = self.member(unit, imported.name)
             if member is not None:
                 return member
-        if found is None and not imported.level:
-            submodule = f"{imported.module}.{imported.name}"
-            inner = self.project.find(submodule, 0, imported.unit)
-            inner_unit = None if inner is None else self.project.unit(inner)
-            return Symbol(canonical(submodule)) if inner_unit is None else UnitValue(inner_unit)
-        return self.unknown(key=("import", imported.module, imported.name))
+        return self.imported_submodule(imported, imported.name, found is None)
+
+    def imported_submodule(self, imported: Imported, name: str, library: bool) -> Value:
+        """``from package import module``, also by a package's own ``__init__``."""
+        submodule = f"{imported.module}.{name}" if imported.module else name
+        found = self.project.find(submodule, imported.level, imported.unit)
+        unit = None if found is None else self.project.unit(found)
+        if unit is not None:
+            return UnitValue(unit)
+        if library and not imported.level:
+            return Symbol(canonical(submodule))
+        return self.unknown(key=("import", imported.module, name))
 
     def member(self, unit: Unit, name: str) -> Value | None:
         """A variable of an imported module, or a submodule of an imported package."""
@@ -208,9 +224,12 @@ class Expressions(State):
     def mapping_item(self, value: Mapping, index: Value) -> Value:
         if isinstance(index, Const) and _hashable(index.value) in value.items:
             return value.items[_hashable(index.value)]
-        options = (
-            list(value.rest) if isinstance(index, Const) else [*value.items.values(), *value.rest]
-        )
+        if isinstance(index, Const):
+            return choice(list(value.rest)) if value.rest else self.unknown()
+        options = [*value.items.values(), *value.rest]
+        if len(value.items) > 1 and not value.rest:
+            tests = [compare("Equal", index, Const(key)) for key in value.items]
+            return Choice(tuple(options), taint_of(index), tuple(tests))
         return choice(options) if options else self.unknown(taint_of(index))
 
     def environment(self, index: Value) -> Value:
@@ -277,8 +296,11 @@ class Expressions(State):
         if node.key is not None:
             self.evaluate(node.key, inner)
         element = self.evaluate(node.element, inner)
-        if selective and isinstance(element, Parameters):
-            element = Parameters(element.module, element.time, element.source, True, element.named)
+        if isinstance(element, Parameters):
+            lazy = node.kind == "generator"
+            time = element.time if lazy else self.tick()
+            filtered = selective or element.filtered
+            element = replace(element, time=time, lazy=lazy, filtered=filtered)
         if node.kind == "dict":
             return Mapping({}, [element], element.taint & ~Taint.ELEMENT)
         return Sequence([], [element], node.kind, element.taint & ~Taint.ELEMENT, repeated=True)
@@ -418,6 +440,25 @@ def unrolled(value: Value) -> list[Value] | None:
     if isinstance(value, Sequence) and not value.rest and len(value.items) <= _MAX_UNROLLED:
         return value.items
     return None
+
+
+def kinds(state: State, value: Value) -> list[Value]:
+    """One element for each kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
+    if isinstance(value, Sequence) and 1 < len(value.rest) <= _MAX_UNROLLED:
+        return [*value.items[:_MAX_UNROLLED], *value.rest]
+    return [element_of(state, value)]
+
+
+def materialized(state: State, value: Value) -> Value:
+    """``list(value)``: generators of parameters take the tensors now."""
+    value = resolved(value)
+    if isinstance(value, Parameters) and value.lazy:
+        return replace(value, time=state.tick(), lazy=False)
+    if isinstance(value, Sequence):
+        items = [materialized(state, item) for item in value.items]
+        rest = [materialized(state, item) for item in value.rest]
+        return Sequence(items, rest, "list", value.taint, value.repeated)
+    return value
 
 
 def merge(target: Mapping, value: Value) -> None:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from fsdplint.engine import ir
 from fsdplint.engine.events import Guard, Repoint
 from fsdplint.engine.execute.calls import Calls, is_module
-from fsdplint.engine.execute.elements import container_items, element_of
-from fsdplint.engine.execute.expressions import store_key, unrolled
+from fsdplint.engine.execute.elements import container_items
+from fsdplint.engine.execute.expressions import kinds, store_key, unrolled
 from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.execute.tests import compare
 from fsdplint.engine.link import Unit
@@ -135,10 +135,13 @@ class Statements(Calls):
     # Definitions and imports
 
     def function_def(self, node: ir.FunctionDef, frame: Frame) -> Flow:
-        for decorator in node.function.decorators:
-            if isinstance(decorator, ir.Call):
-                self.evaluate(decorator.func, frame)
-        frame.scope.names[node.function.name] = FunctionValue(node.function, frame.scope)
+        made = FunctionValue(node.function, frame.scope)
+        frame.scope.names[node.function.name] = made
+        for decorator in reversed(node.function.decorators):
+            value = resolved(self.evaluate(decorator, frame))
+            if isinstance(value, FunctionValue):
+                # A registry notes the function; what it returns is taken to be the function again.
+                self.invoke(value, [made], {}, frame, decorator)
         return Flow.NEXT
 
     def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
@@ -160,6 +163,7 @@ class Statements(Calls):
         return Flow.NEXT
 
     def import_from(self, node: ir.ImportFrom, frame: Frame) -> Flow:
+        self.run_registrations(node, frame)
         if node.names:
             for name, alias in node.names:
                 frame.scope.names[alias or name] = Imported(
@@ -168,6 +172,13 @@ class Statements(Calls):
         else:
             self.import_star(node, frame)
         return Flow.NEXT
+
+    def run_registrations(self, node: ir.ImportFrom, frame: Frame) -> None:
+        """Names are resolved when they are read, but a file that registers functions runs now."""
+        found = self.project.find(node.module, node.level, frame.unit)
+        unit = None if found is None else self.project.units.get(found.as_posix())
+        if unit is not None and unit.registers and unit.scope is None:
+            self.imported_scope(unit)
 
     def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
         found = self.project.find(node.module, node.level, frame.unit)
@@ -276,7 +287,7 @@ class Statements(Calls):
             prefer = not leaves_body or leaves_orelse
         other_is_hot = hot_orelse if prefer else hot_body
         other_leaves = leaves_orelse if prefer else leaves_body
-        flippable = other_is_hot or not other_leaves
+        flippable = other_is_hot or not other_leaves or _returns_value(orelse if prefer else body)
         return self.decisions.decide(test, prefer, flippable, place)
 
     def both(
@@ -347,7 +358,7 @@ class Statements(Calls):
         iterable = resolved(self.evaluate(node.iterable, frame))
         known = unrolled(iterable)
         with self.looping(node, frame, known is None):
-            for item in [element_of(self, iterable)] if known is None else known:
+            for item in kinds(self, iterable) if known is None else known:
                 self.bind_target(node.target, item, frame)
                 mark = len(self.guards)
                 flow = self.run(node.body, frame)
@@ -435,6 +446,11 @@ def _leaves(body: Items[ir.Stmt]) -> bool:
     if isinstance(last, ir.If):
         return _leaves(last.body) and _leaves(last.orelse)
     return isinstance(last, _LEAVES) or _exits(last)
+
+
+def _returns_value(body: Items[ir.Stmt]) -> bool:
+    last = body[-1] if body else None
+    return isinstance(last, ir.Return) and not isinstance(last.value, (ir.Constant, type(None)))
 
 
 def _exits(node: ir.Stmt) -> bool:
