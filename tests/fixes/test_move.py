@@ -210,6 +210,28 @@ class T:
     )
 
 
+def test_two_loops_with_one_variable_do_not_depend_on_each_other() -> None:
+    check(
+        """\
+o = <first:A(m.head.parameters()):first>
+for b in m.blocks:
+    o.add_param_group({"params": b.parameters()})
+
+for b in m.blocks:
+    fully_shard(b)
+<last:fully_shard(m):last>
+""",
+        """\
+for b in m.blocks:
+    fully_shard(b)
+fully_shard(m)
+o = A(m.head.parameters())
+for b in m.blocks:
+    o.add_param_group({"params": b.parameters()})
+""",
+    )
+
+
 def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
     check(
         "o = <first:A(m.parameters()):first>\nm.config.use_cache = False\nm.train()\n"
@@ -286,6 +308,15 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
             "o = <first:A(m.parameters()):first>\ntry:\n    o.x()\nfinally:\n    pass\n"
             "<last:shard(m):last>\n",
             "`try:` cannot move",
+        ),
+        (
+            "o = <first:A(m.parameters()):first>\nshard(m.a, o.x)\n<last:shard(m):last>\n",
+            "`shard(m.a, o.x)` calls `shard` too and has to stay",
+        ),
+        (
+            "o = <first:A(m.parameters()):first>\nfor b in o.x: pass\nuse(b)\n"
+            "for b in y: pass\nz(b)\n<last:shard(b):last>\n",
+            "`for b in y: pass` changes `b` in between",
         ),
         (
             "o = <first:A(m.parameters()):first>\ndel o\n<last:shard(m):last>\n",

@@ -90,6 +90,16 @@ for i, x in enumerate(loader):
             "    m.set_requires_gradient_sync(True)\n",
         ),
         (
+            "with (a()), ((<n:m.no_sync():n>)):\n    b()\n",
+            "m.set_requires_gradient_sync(False)\ntry:\n    with (a()):\n        b()\n"
+            "finally:\n    m.set_requires_gradient_sync(True)\n",
+        ),
+        (
+            "with (<n:m.no_sync():n>), (a()) as b:\n    b()\n",
+            "m.set_requires_gradient_sync(False)\ntry:\n    with (a()) as b:\n        b()\n"
+            "finally:\n    m.set_requires_gradient_sync(True)\n",
+        ),
+        (
             "async def f():\n    with <n:m[0].no_sync():n>:\n        await a()\n",
             "async def f():\n    m[0].set_requires_gradient_sync(False)\n    try:\n"
             "        await a()\n    finally:\n        m[0].set_requires_gradient_sync(True)\n",
@@ -128,7 +138,8 @@ def test_unconditional(marked: str, expected: str) -> None:
         ("i < j < n", "not (i < j < n)"),
         ("x is not None", "x is None"),
         ("x not  in y", "x in y"),
-        ("(i + 1) % n", "not ((i + 1) % n)"),
+        ("(i + 1) % n", "(i + 1) % n == 0"),
+        ("a + b", "not (a + b)"),
         ("f(x)", "not f(x)"),
         ("self.on[0]", "not self.on[0]"),
     ],
@@ -207,7 +218,7 @@ def test_conditional(marked: str, expected: str) -> None:
             "a comment stands inside the head of the with statement",
         ),
         (
-            "with (<n:m.no_sync():n>), b():\n    a()\n",
+            "with (\n    <n:m.no_sync():n>,  # c\n    b(),\n):\n    a()\n",
             "`m.no_sync()` cannot be told apart from the items beside it",
         ),
         ("with <n:m.no_sync():n> if x else y():\n    a()\n", "`y()` may do more than nothing"),

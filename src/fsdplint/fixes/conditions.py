@@ -20,12 +20,14 @@ _ATOMS = (ir.Name, ir.Attribute, ir.Call, ir.Subscript, ir.Constant)
 
 
 def negated(code: Code, test: ir.Expr) -> str:
-    """``not x`` for ``x`` and the other way round, ``!=`` for ``==``, ``not (…)`` for the rest."""
+    """``not x`` for ``x`` and the other way round, ``!=`` for ``==``, and so on."""
     if isinstance(test, ir.Not):
         return code.slice(test.operand)
     if isinstance(test, ir.Compare):
         return _opposite(code, test)
     text = code.slice(test)
+    if isinstance(test, ir.BinOp) and test.op == "Modulo":
+        return f"{text} == 0"
     return f"not {text}" if isinstance(test, _ATOMS) else f"not ({text})"
 
 

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Block, Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
-from fsdplint.fixes.names import LISTING, Names, clash, dotted, effects, names_in
+from fsdplint.fixes.names import LISTING, Names, clash, dotted, effects, loop_variables, names_in
 
 
 @builder
@@ -66,7 +66,7 @@ def _plan(code: Code, first: ir.Node, last: ir.Node, with_: Sequence[ir.Node]) -
     for statement in staying:
         _check_staying(code, statement, names, models, last)
     for statement in moved:
-        _check_moving(code, statement)
+        _check_moving(code, statement, last)
     return _Plan(tuple(s for s in order if s in moved), lifted)
 
 
@@ -143,7 +143,8 @@ def _check_staying(
     code: Code, statement: ir.Stmt, moved: Names, models: set[str], last: ir.Node
 ) -> None:
     own = effects(code, statement)
-    used = clash(moved.writes, own.all)
+    # A variable that two loops run through in turn is written by both and used by neither after.
+    used = clash(moved.writes, own.reads | (own.writes - loop_variables(statement)))
     if used is not None:
         raise NoFixError(f"`{code.short(statement)}` may use `{used}` and has to stay")
     if isinstance(statement, (ir.Import, ir.ImportFrom)):
@@ -180,12 +181,16 @@ def _leaves_of(targets: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
             yield target
 
 
-def _check_moving(code: Code, statement: ir.Stmt) -> None:
+def _check_moving(code: Code, statement: ir.Stmt, last: ir.Node) -> None:
     kinds = (ir.Delete, ir.Scope, ir.Try)
     if isinstance(statement, kinds) or _leaves(statement):
         raise NoFixError(f"`{code.short(statement)}` cannot move")
     if any(isinstance(node, ir.Yield) for node in ir.walk(statement)):
         raise NoFixError(f"`{code.short(statement)}` suspends its function and cannot move")
+    function = code.slice(last.func) if isinstance(last, ir.Call) else None
+    calls = (node for node in ir.walk(statement) if isinstance(node, ir.Call))
+    if any(code.slice(call.func) == function for call in calls):
+        raise NoFixError(f"`{code.short(statement)}` calls `{function}` too and has to stay")
 
 
 def _leaves(node: ir.Node, in_loop: bool = False) -> bool:

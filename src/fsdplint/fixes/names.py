@@ -97,6 +97,9 @@ def _collect(node: ir.Node, names: Names) -> None:
     if isinstance(node, ir.Function):
         names.add(_free(node))
         return
+    if isinstance(node, ir.For):
+        names.add(_of_loop(node))
+        return
     if isinstance(node, (ir.Comprehension, ir.ClassDef)):
         names.add(_inner(node))
         return
@@ -177,6 +180,12 @@ def bound_by(node: ir.Node) -> Iterator[str]:
             targets.extend(ir.children(target))
 
 
+def loop_variables(node: ir.Node) -> set[str]:
+    """The plain names that loops in ``node`` run through."""
+    loops = (loop for loop in ir.walk(node) if isinstance(loop, ir.For))
+    return {name for loop in loops for name in bound_by(loop)}
+
+
 def fresh(code: Code, use: ir.Node, name: str, besides: Iterable[str] = ()) -> str:
     """``name``, with underscores until neither the function or module around
     ``use`` nor ``besides`` has it."""
@@ -216,6 +225,19 @@ def _inner(node: ir.Comprehension | ir.ClassDef) -> Names:
     names = _without(names, own)
     names.writes.update(_bound(node))
     return names
+
+
+def _of_loop(node: ir.For) -> Names:
+    """A loop's body reads the loop's variables as the loop binds them, not as they were."""
+    body, head, target = Names(), Names(), Names()
+    for statement in node.body:
+        _collect(statement, body)
+    for part in (node.iterable, *node.orelse):
+        _collect(part, head)
+    _write(node.target, target)
+    head.reads.update(_without(body, target.writes).reads | target.reads)
+    head.writes.update(body.writes | target.writes)
+    return head
 
 
 def _without(names: Names, local: set[str]) -> Names:

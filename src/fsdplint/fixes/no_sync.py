@@ -169,16 +169,28 @@ def _header(code: Code, with_: ir.With, item: ir.WithItem, start: str) -> Edit:
 
 def _without_item(code: Code, with_: ir.With, item: ir.WithItem) -> Edit:
     index = with_.items.index(item)
+    begin, finish = _parenthesised(code, item)
     if index + 1 < len(with_.items):
-        start, end = item.start, with_.items[index + 1].start
-        between = code.text[item.end : end]
+        following, _ = _parenthesised(code, with_.items[index + 1])
+        start, end, between = begin, following, code.text[finish:following]
     else:
         before = with_.items[index - 1]
-        start, end = (before.target or before).end, item.end
-        between = code.text[start : item.start]
+        preceding = before.target.end if before.target else _parenthesised(code, before)[1]
+        start, end, between = preceding, finish, code.text[preceding:begin]
     if not _COMMA.fullmatch(between):
         raise NoFixError(f"`{code.short(item)}` cannot be told apart from the items beside it")
     return code.edit(start, end, "")
+
+
+def _parenthesised(code: Code, item: ir.WithItem) -> tuple[int, int]:
+    """Where ``item``'s value begins and ends with the parentheses right around it."""
+    before, after = code.text[: item.start].rstrip(), code.text[item.end :]
+    start, end = item.start, item.end
+    while before.endswith("(") and after.lstrip().startswith(")"):
+        start = len(before) - 1
+        end = len(code.text) - len(after.lstrip()) + 1
+        before, after = code.text[:start].rstrip(), code.text[end:]
+    return start, end
 
 
 # Variables
