@@ -38,3 +38,19 @@ def test_a_capture_in_another_function_is_declined() -> None:
         "optimizer = <o:AdamW(g):o>\n<s:fully_shard(m):s>\n"
     )[1]
     assert reason(fix) == "`m.parameters()` is nested in code that cannot move as a whole"
+
+
+def test_only_captures_move_if_the_optimizer_is_below_already() -> None:
+    at, fix = built(
+        "a = list(<c1:m.parameters():c1>)\nb = 1\nc = list(<c2:m.buffers():c2>)\n"
+        "<s:fully_shard(m):s>\noptimizer = <o:AdamW([a, c, <c3:m.parameters():c3>]):o>\n"
+    )
+    assert at.fixed(fix) == (
+        "b = 1\nfully_shard(m)\na = list(m.parameters())\nc = list(m.buffers())\n"
+        "optimizer = AdamW([a, c, m.parameters()])\n"
+    )
+
+
+def test_nothing_to_move_is_declined() -> None:
+    fix = built("<s:fully_shard(m):s>\noptimizer = <o:AdamW(<c:m.parameters():c>):o>\n")[1]
+    assert reason(fix) == "`AdamW(m.parameters())` stands below the sharding already"

@@ -16,6 +16,8 @@ def build_after_sharding(
 ) -> Fix | Declined:
     """Moves an optimizer's construction, and the ``captures`` of its parameters, below sharding.
 
+    An optimizer that is built below already, from parameters captured above, stays.
+
     Args:
         optimizer: the construction, or the call in this function that leads to it.
         captures: the expressions of the same function that took the parameters.
@@ -23,4 +25,7 @@ def build_after_sharding(
     """
     call = last_sharding.func if isinstance(last_sharding, ir.Call) else last_sharding
     title = f"build the optimizer after the last `{code.short(call)}`"
-    return move_below(code, optimizer, last_sharding, title, Safety.UNSAFE, captures)
+    early = [node for node in (optimizer, *captures) if node.start < last_sharding.start]
+    if not early:
+        return Declined(f"`{code.short(optimizer)}` stands below the sharding already")
+    return move_below(code, early[0], last_sharding, title, Safety.UNSAFE, early[1:])
