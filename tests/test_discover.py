@@ -33,8 +33,14 @@ def test_given_files_are_taken_whatever_they_are(tmp_path: Path) -> None:
     assert names(tmp_path, *given) == ["build/a.py", "script"]
 
 
-def test_a_missing_file_is_passed_on_for_the_reader_to_report(tmp_path: Path) -> None:
-    assert names(tmp_path, tmp_path / "gone.py") == ["gone.py"]
+def test_a_missing_path_is_a_failure_that_suggests_the_nearest(tmp_path: Path) -> None:
+    tree(tmp_path, **{"train.py": "", "other.py": ""})
+    found = discover([tmp_path / "trian.py", tmp_path / "other.py", tmp_path / "no/zzz"])
+    assert [path.name for path in found.files] == ["other.py"]
+    assert [failure.reason for failure in found.failures] == [
+        "does not exist, did you mean 'train.py'?",
+        "does not exist",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from fsdplint.config import Settings
-from fsdplint.discover import discover
+from fsdplint.discover import discover, project_root
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError, SourceFile, from_text, load
@@ -52,6 +52,11 @@ class Sources:
                 self.files[key] = None
         return self.files[key]
 
+    def text(self, path: Path) -> str | None:
+        """The text of the file at ``path``, or None if it cannot be read."""
+        source = self.read(path)
+        return None if source is None else source.text
+
     def loaded(self) -> dict[str, SourceFile]:
         """The files that could be read."""
         return {path: source for path, source in self.files.items() if source is not None}
@@ -68,12 +73,15 @@ def check(
         overlay: by absolute path, what to read in the place of a file on disk.
     """
     overlay = overlay or {}
-    discovery = discover([Path(path) for path in paths], settings.exclude)
-    sources = Sources(overlay)
-    wanted = [source for file in discovery.files if (source := sources.read(file)) is not None]
-    failures = [*discovery.failures, *sources.failures]
     given = frozenset(absolute(path) for path in paths)
-    findings = _deep(lambda: _findings(wanted, given, settings))
+    discovery = discover([Path(p) for p in paths if absolute(p) not in overlay], settings.exclude)
+    sources = Sources(overlay)
+    files = [*map(absolute, discovery.files), *(path for path in given if path in overlay)]
+    wanted = [source for file in sorted(files) if (source := sources.read(file)) is not None]
+    failures = [*discovery.failures, *sources.failures]
+    if not wanted and not failures:
+        failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
+    findings = _deep(lambda: _findings(wanted, given, sources, settings, failures))
     return Outcome(
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources=sources.loaded(),
@@ -92,39 +100,68 @@ def check_text(text: str, path: str = "snippet.py") -> list[Finding]:
 def _findings(
     wanted: Sequence[SourceFile],
     given: frozenset[str],
+    sources: Sources,
     settings: Settings,
+    failures: list[SourceError],
 ) -> list[Finding]:
     from fsdplint.rules import RULES
 
-    raised, invalid = _analysis(wanted)
-    by_path: dict[str, list[Finding]] = {source.path: [] for source in wanted}
-    for finding in raised:
-        by_path.get(finding.span.path, []).append(finding)
+    found: dict[str, list[Finding]] = {source.path: [] for source in wanted}
+    problems: dict[str, SyntaxProblem] = {}
+    for root, files in _programs(wanted, given).items():
+        for finding in _raised(root, files, sources, problems, failures):
+            # What lies in a file that was only followed into is not reported.
+            found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
     for source in wanted:
         enabled = settings.enabled(source.path)
-        problem = invalid.get(source.path)
-        if problem is None and source.path in given:
-            problem = _syntax_problem(source)
-        if problem is not None:
-            kept += [f for f in [_invalid_syntax(source, problem)] if f.rule in enabled]
-        else:
-            found = [f for f in by_path[source.path] if f.rule in enabled]
-            kept += suppress(source, found, RULES, enabled)
+        problem = problems.get(source.path)
+        # CPython's parser is too slow for every file of a large tree, and quick for a few.
+        if problem is not None or source.path in given:
+            problem = _syntax_problem(source) or problem
+        if problem is None:
+            chosen = [f for f in found[source.path] if f.rule in enabled]
+            kept += suppress(source, chosen, RULES, enabled)
+        elif (finding := _invalid_syntax(source, problem)).rule in enabled:
+            kept.append(finding)
     return kept
 
 
-def _analysis(
-    wanted: Sequence[SourceFile],
-) -> tuple[list[Finding], dict[str, SyntaxProblem]]:
-    """What the rules raise anywhere, and the files met on the way that do not parse."""
-    relevant = [source for source in wanted if "fsdp" in source.text or "shard" in source.text]
-    problems = {source.path: _syntax_problem(source) for source in relevant}
-    return [], {path: problem for path, problem in problems.items() if problem is not None}
+def _programs(wanted: Sequence[SourceFile], given: frozenset[str]) -> dict[Path, list[SourceFile]]:
+    """The files by the project that they are a part of, which imports are followed in."""
+    roots = sorted({project_root(Path(path)) for path in given}, key=str, reverse=True)
+    programs: dict[Path, list[SourceFile]] = {}
+    for source in wanted:
+        path = Path(source.path)
+        around = (root for root in roots if path.is_relative_to(root))
+        programs.setdefault(next(around, path.parent), []).append(source)
+    return programs
+
+
+def _raised(
+    root: Path,
+    files: Sequence[SourceFile],
+    sources: Sources,
+    problems: dict[str, SyntaxProblem],
+    failures: list[SourceError],
+) -> Iterator[Finding]:
+    """What every rule finds in the program of ``files``; files that do not parse are noted."""
+    from fsdplint.engine.facts import analyze
+    from fsdplint.rules import RULES
+
+    program = analyze(root, [Path(source.path) for source in files], sources.text)
+    for path, error in program.project.failures.items():
+        problems[path] = SyntaxProblem(error.message, error.offset)
+    for rule in RULES:
+        try:
+            yield from rule.findings(program)
+        except Exception as error:  # a rule's fault is its own, and is reported
+            reason = f"internal error in {rule.name}, please report it: {error!r}"
+            failures.append(SourceError(root.as_posix(), reason))
 
 
 def _syntax_problem(source: SourceFile) -> SyntaxProblem | None:
-    """Why ``source`` does not parse, or None; what CPython takes is not asked of LibCST."""
+    """Why ``source`` is not Python of any version, in CPython's words if it has some."""
     import ast
     import warnings
 
@@ -132,20 +169,24 @@ def _syntax_problem(source: SourceFile) -> SyntaxProblem | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(source.text)
-    except (SyntaxError, ValueError, *_TOO_DEEP):
-        return _parser_problem(source)
+    except SyntaxError as error:
+        place = source.offset(error.lineno or 1, error.offset or 1)
+        return _parser_problem(source, SyntaxProblem(error.msg, place))
+    except (ValueError, *_TOO_DEEP):
+        return _parser_problem(source, None)
     return None
 
 
-def _parser_problem(source: SourceFile) -> SyntaxProblem | None:
+def _parser_problem(source: SourceFile, known: SyntaxProblem | None) -> SyntaxProblem | None:
+    """The problem of ``source`` for LibCST, which knows newer syntax than an old CPython does."""
     from fsdplint.source.syntax import InvalidSyntax, parse
 
     try:
         parse(source.text)
     except InvalidSyntax as error:
-        return SyntaxProblem(error.message, error.offset)
+        return known or SyntaxProblem(error.message, error.offset)
     except _TOO_DEEP:
-        return SyntaxProblem("the code is nested too deeply to be parsed", 0)
+        return known or SyntaxProblem("the code is nested too deeply to be parsed", 0)
     return None
 
 

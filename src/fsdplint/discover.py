@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.selection import suggest
 from fsdplint.source import SourceError
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
     for path in paths:
         if path.is_dir():
             walk.enter(os.fspath(path))
-        else:
+        elif os.path.lexists(path):
             walk.add(os.fspath(path))
+        else:
+            walk.failures.append(SourceError(os.fspath(path), f"does not exist{_nearest(path)}"))
     walk.follow_links()
     files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
     return Discovery(tuple(map(Path, files)), tuple(walk.failures))
@@ -95,12 +98,19 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
 
 def project_root(path: Path) -> Path:
     """The nearest directory at or above ``path`` that a project starts in, else its own."""
-    start = path if path.is_dir() else path.parent
-    start = Path(os.path.abspath(start))  # noqa: PTH100 - resolve() would leave a linked project
+    # Not resolve(), which would leave a project that is linked to.
+    start = Path(os.path.abspath(path if path.is_dir() else path.parent))  # noqa: PTH100
     for directory in (start, *start.parents):
         if any((directory / marker).exists() for marker in _ROOT_MARKERS):
             return directory
     return start
+
+
+def _nearest(path: Path) -> str:
+    try:
+        return suggest(path.name, os.listdir(path.parent))  # noqa: PTH208 - names are wanted
+    except OSError:
+        return ""
 
 
 class _Walk:

@@ -26,3 +26,20 @@ class Outcome:
     checked: int
     failures: tuple[SourceError, ...] = ()
     base: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What fixing comes to; nothing is written yet.
+
+    Attributes:
+        outcome: what is left to find in the fixed files.
+        files: each changed file as it was and as it becomes.
+        fixed: how many findings the fixes cure.
+        notes: the path and one line for each fix that was given up.
+    """
+
+    outcome: Outcome
+    files: tuple[tuple[SourceFile, SourceFile], ...]
+    fixed: int
+    notes: tuple[tuple[str, str], ...] = ()

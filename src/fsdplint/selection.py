@@ -50,7 +50,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     spellings = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), spellings, n=1)
+    close = get_close_matches(word.lower(), spellings, n=1, cutoff=0.7)
     return f", did you mean {spellings[close[0]]!r}?" if close else ""
 
 

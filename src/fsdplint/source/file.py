@@ -62,12 +62,21 @@ class SourceFile:
         """The 1-based cell and the line in that cell, or None outside notebooks."""
         return self.notebook.locate(self.offset(line, 1)) if self.notebook else None
 
-    def encode(self, text: str) -> bytes:
-        """The bytes of this file with ``text`` in the place of its own text.
+    def edited(self, text: str) -> SourceFile:
+        """This file with ``text`` in the place of its own text.
 
         Raises:
             SourceError: ``text`` has a character that the file's encoding lacks.
         """
+        return from_bytes(self.encode(text), self.path)
+
+    def encode(self, text: str | None = None) -> bytes:
+        """The bytes of this file, with ``text`` in the place of its own text if given.
+
+        Raises:
+            SourceError: ``text`` has a character that the file's encoding lacks.
+        """
+        text = self.text if text is None else text
         document = self.notebook.replace(self.text, text) if self.notebook else text
         try:
             data = document.encode(self.encoding)

@@ -11,19 +11,19 @@ from fsdplint.source.decoding import SourceError
 from fsdplint.source.file import SourceFile
 
 
-def write(source: SourceFile, text: str) -> None:
-    """Put ``text`` in the place of the text of ``source``, in the file and with its mode.
+def write(source: SourceFile, edited: SourceFile) -> None:
+    """Put ``edited`` in the place of ``source``, as it was read, on disk.
 
-    What a symbolic link leads to is replaced, and the link stays.
+    The file keeps its mode; what a symbolic link leads to is replaced, and the link stays.
 
     Raises:
         SourceError: the file has changed since it was read, or cannot be written.
     """
     target = Path(os.path.realpath(source.path))
     try:
-        if target.read_bytes() != source.encode(source.text):
+        if target.read_bytes() != source.encode():
             raise SourceError(source.path, "has changed since it was read; not written")
-        replace(target, source.encode(text))
+        replace(target, edited.encode())
     except OSError as error:
         raise SourceError(source.path, f"cannot be written: {error.strerror}") from error
 

@@ -1,0 +1,5 @@
+"""``python -m fsdplint``."""
+
+from fsdplint.cli import main
+
+main()

@@ -1,0 +1,296 @@
+"""The command line. The only module that prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+import click
+
+from fsdplint import __version__
+from fsdplint.check import check as run
+from fsdplint.config import (
+    OUTPUT_FORMATS,
+    ConfigError,
+    Settings,
+    find_config,
+    load_settings,
+    select_rules,
+)
+from fsdplint.outcome import Changes, Outcome
+from fsdplint.pages import page
+from fsdplint.progress import progress
+from fsdplint.report import render
+from fsdplint.report.diff import diff as diff_report
+from fsdplint.report.places import shown
+from fsdplint.rule import Rule
+from fsdplint.rules import RULES
+from fsdplint.selection import UnknownRuleError, find
+from fsdplint.source import SourceError, SourceFile, from_bytes, load
+from fsdplint.source.file import absolute
+
+CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
+_STDIN = "-"
+
+Recheck = Callable[[Mapping[str, SourceFile]], Outcome]
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and end the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = cli.main(arguments, prog_name="fsdplint", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except (ConfigError, UnknownRuleError, SourceError) as error:
+        return _fail(str(error))
+    except Exception as error:  # whatever it is, the user gets one line and a 2
+        if os.environ.get("FSDPLINT_DEBUG"):
+            raise
+        return _fail(_internal(error))
+    return code if isinstance(code, int) else CLEAN
+
+
+def _fail(message: str) -> int:
+    click.echo(f"fsdplint: {' '.join(message.split())}", err=True)
+    return FAILED
+
+
+def _internal(error: Exception) -> str:
+    what = f"{type(error).__name__}: {error}"
+    return f"internal error, please report it: {what} (FSDPLINT_DEBUG=1 shows where)"
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="fsdplint %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Find, explain and fix broken PyTorch FSDP training contracts.
+
+    Exit codes: 0 nothing found, 1 findings, 2 something could not be done.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose rules; each takes names, codes and prefixes, with commas."""
+    for name, help_ in (
+        ("--extend-select", "Run these too."),
+        ("--ignore", "Do not run these."),
+        ("--select", "Run these rules only: names, codes, prefixes such as FSD3, or ALL."),
+    ):
+        command = click.option(name, multiple=True, metavar="RULE,…", help=help_)(command)
+    return command
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, type=click.Path())
+@click.option("--fix", is_flag=True, help="Write safe fixes.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: unsafe fixes too.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing.")
+@_selection
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Default: full.")
+@click.option("--output-file", type=click.Path(), help="Write the report there.")
+@click.option("--statistics", is_flag=True, help="Count findings by rule.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
+@click.option("--stdin-filename", type=click.Path(), help="What standard input is called.")
+@click.option("--config", type=click.Path(), help="Settings to use, found by themselves if not.")
+@click.option("--isolated", is_flag=True, help="Use no settings file.")
+def check(
+    paths: tuple[str, ...],
+    fix: bool,
+    unsafe_fixes: bool,
+    diff: bool,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    output_format: str | None,
+    output_file: str | None,
+    statistics: bool,
+    exit_zero: bool,
+    stdin_filename: str | None,
+    config: str | None,
+    isolated: bool,
+) -> int:
+    """Check files and folders, `-` for standard input; the current folder by default.
+
+    Folders are searched for .py, .pyi and .ipynb files that git does not ignore.
+    """
+    if unsafe_fixes and not (fix or diff):
+        raise click.UsageError("--unsafe-fixes needs --fix or --diff")
+    if isolated and config:
+        raise click.UsageError("--isolated and --config exclude each other")
+    paths, piped = _inputs(paths, stdin_filename)
+    settings = _settings(paths, config, isolated)
+    settings = select_rules(settings, RULES, *map(_split, (select, ignore, extend_select)))
+
+    def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
+        return run(paths, settings, {**piped, **overlay})
+
+    with progress("fsdplint: checking…"):
+        outcome = recheck({})
+        changes = _changes(outcome, recheck, unsafe_fixes) if fix or diff else None
+    if changes:
+        outcome = _apply(changes, piped, write=not diff)
+    format_ = output_format or settings.output_format
+    _report(outcome, format_, statistics, output_file, aside=diff or bool(fix and piped))
+    found = outcome.findings or (diff and changes and changes.files)
+    return FAILED if outcome.failures else FINDINGS if found and not exit_zero else CLEAN
+
+
+def _inputs(
+    paths: tuple[str, ...], stdin_filename: str | None
+) -> tuple[tuple[str, ...], dict[str, SourceFile]]:
+    """The paths to check, and standard input as the file it is called."""
+    if _STDIN not in paths:
+        if stdin_filename is not None:
+            raise click.UsageError("--stdin-filename needs the path -")
+        return paths or (".",), {}
+    if len(paths) > 1:
+        raise click.UsageError("- is read alone, without other paths")
+    source = from_bytes(sys.stdin.buffer.read(), stdin_filename or "<stdin>")
+    return (source.path,), {source.path: source}
+
+
+def _settings(paths: Sequence[str], config: str | None, isolated: bool) -> Settings:
+    if isolated:
+        return Settings()
+    if config is not None:
+        return load_settings(Path(config), RULES)
+    directories = [path if Path(path).is_dir() else Path(path).parent for path in paths]
+    found = find_config(Path(os.path.commonpath(map(absolute, directories))))
+    return load_settings(found, RULES) if found else Settings()
+
+
+def _split(selectors: tuple[str, ...]) -> list[str]:
+    return [word.strip() for selector in selectors for word in selector.split(",")]
+
+
+def _changes(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
+    from fsdplint.fixing import fixed
+
+    return fixed(outcome, recheck, unsafe)
+
+
+def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Outcome:
+    """Show or write the changes; the outcome that is left, with what could not be written."""
+    for path, note in changes.notes:
+        click.echo(f"fsdplint: {shown(changes.outcome, path)}: {note}", err=True)
+    failures: list[SourceError] = []
+    if not write:
+        _print(diff_report(changes))
+    elif piped:
+        _print_source(piped, changes)
+    else:
+        failures = _write(changes)
+    if changes.fixed:
+        verb = "Fixed" if write else "Would fix"
+        click.echo(f"{verb} {changes.fixed} finding{'s'[: changes.fixed != 1]}.", err=True)
+    return replace(changes.outcome, failures=(*changes.outcome.failures, *failures))
+
+
+def _write(changes: Changes) -> list[SourceError]:
+    from fsdplint.source.writing import write
+
+    failures = []
+    for before, after in changes.files:
+        try:
+            write(before, after)
+        except SourceError as error:
+            failures.append(error)
+    return failures
+
+
+def _print_source(piped: Mapping[str, SourceFile], changes: Changes) -> None:
+    after = {old.path: new for old, new in changes.files}
+    stdout = sys.stdout.buffer
+    for path, source in piped.items():
+        stdout.write(after.get(path, source).encode())
+    stdout.flush()
+
+
+def _report(
+    outcome: Outcome, format_: str, counts: bool, output_file: str | None, aside: bool
+) -> None:
+    """Print the report, on standard error if standard output is another's, or write it."""
+    for failure in outcome.failures:
+        click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
+    color = output_file is None and _colour(sys.stderr if aside else sys.stdout)
+    text = render(outcome, format_, color=color, counts=counts)
+    if output_file is None:
+        _print(text, color, aside)
+        return
+    from fsdplint.source import writing
+
+    try:
+        writing.replace(Path(output_file), text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise click.ClickException(f"{output_file}: {error.strerror}") from error
+
+
+def _print(text: str, color: bool = False, aside: bool = False) -> None:
+    click.echo(text, nl=False, err=aside, color=color)
+
+
+def _colour(stream: TextIO) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR", "0")
+    return forced not in ("", "0") or stream.isatty()
+
+
+@cli.command()
+@click.argument("rule")
+def explain(rule: str) -> None:
+    """Print the page of RULE, a name or a code."""
+    click.echo(page(find(rule, RULES)))
+
+
+@cli.command()
+@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+def rules(output_format: str) -> None:
+    """List the rules."""
+    if output_format == "json":
+        click.echo(json.dumps([_rule(rule) for rule in RULES], indent=2))
+        return
+    width = max(len(rule.name) for rule in RULES)
+    for rule in RULES:
+        fix = rule.fix.value if rule.fix else "no"
+        click.echo(
+            f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {fix:<6} fix"
+            f"  {rule.summary}"
+        )
+
+
+def _rule(rule: Rule) -> dict[str, str | None]:
+    return {
+        "name": rule.name,
+        "code": rule.code,
+        "summary": rule.summary,
+        "severity": rule.severity.value,
+        "fix": rule.fix.value if rule.fix else None,
+        "since": rule.since,
+    }
+
+
+@cli.command()
+@click.argument("script", type=click.Path())
+def inspect(script: str) -> None:
+    """Print what is understood of SCRIPT: models, sharding, optimizers, and what is not."""
+    from fsdplint.engine import inspect as inspect_
+
+    click.echo(inspect_(load(Path(script))))

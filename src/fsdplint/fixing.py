@@ -1,0 +1,71 @@
+"""From findings to changed files: the fixes of a run, applied until none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from fsdplint.finding import Finding
+from fsdplint.fixes.fixpoint import Fixed, fix_files
+from fsdplint.outcome import Changes, Outcome
+from fsdplint.source import SourceFile
+
+Recheck = Callable[[Mapping[str, SourceFile]], Outcome]
+
+
+def fixed(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
+    """What fixing the findings of ``outcome`` comes to.
+
+    Args:
+        recheck: the outcome with other files in the place of those on disk, by path.
+        unsafe: whether unsafe fixes are applied too.
+    """
+    run = _Run(outcome, recheck)
+    edited = {edit.span.path for f in outcome.findings if f.fix for edit in f.fix.edits}
+    texts = {path: outcome.sources[path].text for path in {*run.paths(), *edited}}
+    result = fix_files(texts, run.lint, unsafe=unsafe)
+    files = tuple(
+        (outcome.sources[path], run.edited(path, text))
+        for path, text in sorted(result.texts.items())
+    )
+    return Changes(run.latest(result), files, len(result.applied), tuple(_notes(result)))
+
+
+class _Run:
+    """Rechecks texts, each outcome once."""
+
+    def __init__(self, outcome: Outcome, recheck: Recheck) -> None:
+        self.first = outcome
+        self.recheck = recheck
+        self.outcomes: dict[tuple[tuple[str, str], ...], Outcome] = {(): outcome}
+
+    def paths(self) -> set[str]:
+        return {finding.span.path for finding in self.first.findings}
+
+    def lint(self, texts: Mapping[str, str]) -> Sequence[Finding]:
+        return self.outcome(texts).findings
+
+    def outcome(self, texts: Mapping[str, str]) -> Outcome:
+        changed = {p: t for p, t in texts.items() if t != self.first.sources[p].text}
+        key = tuple(sorted(changed.items()))
+        if key not in self.outcomes:
+            files = {path: self.edited(path, text) for path, text in changed.items()}
+            self.outcomes[key] = self.recheck(files)
+        return self.outcomes[key]
+
+    def edited(self, path: str, text: str) -> SourceFile:
+        return self.first.sources[path].edited(text)
+
+    def latest(self, result: Fixed) -> Outcome:
+        return self.outcome(result.texts)
+
+
+def _notes(result: Fixed) -> Iterator[tuple[str, str]]:
+    for discarded in result.discarded:
+        finding = discarded.finding
+        yield (
+            finding.span.path,
+            f"a fix of {finding.rule} was given up, please report it: {discarded.reason}",
+        )
+    if not result.converged:
+        for path in sorted(result.texts):
+            yield path, "fixes do not come to an end; what is written can be fixed further"

@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import fsdplint
+from fsdplint.rules import RULES
+from fsdplint.source import SourceError, SourceFile
+
+# A finding that needs no analysis: a comment that silences nothing, with a safe fix.
+IDLE = "x = 1  # fsdplint: ignore[direct-forward]\n"
+FIXED = "x = 1\n"
+LINE = "FSD002 [*] unused-suppression: no finding of `direct-forward` here to suppress"
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def run(*arguments: str | Path, stdin: str | bytes = "", **environment: str) -> Ran:
+    """The command in the working directory, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fsdplint", *map(os.fspath, arguments)],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    out, err = (os.fsdecode(stream) for stream in (done.stdout, done.stderr))
+    assert "Traceback" not in err
+    return Ran(done.returncode, out, err)
+
+
+def concise(*arguments: str | Path, **more: str) -> Ran:
+    return run("check", "--output-format=concise", *arguments, **more)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("NO_COLOR", "FORCE_COLOR", "FSDPLINT_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_version_and_help() -> None:
+    assert run("--version") == Ran(0, f"fsdplint {fsdplint.__version__}\n", "")
+    assert run().out == run("--help").out
+    assert run("check", "-h").code == 0
+
+
+def test_clean(here: Path) -> None:
+    (here / "a.py").write_text(FIXED)
+    assert run("check") == Ran(0, "No findings in 1 file.\n", "")
+
+
+def test_findings(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    (here / "b.py").write_text(FIXED)
+    expected = f"a.py:1:8: {LINE}\nFound 1 finding in 1 file (1 fixable with --fix).\n"
+    assert concise() == Ran(1, expected, "")
+    assert concise("--exit-zero") == Ran(0, expected, "")
+    assert concise("b.py").code == 0
+    assert run("check").out.startswith(f"a.py:1:8: {LINE}\n  |\n1 | x = 1  # fsdplint")
+
+
+def test_a_syntax_error_is_a_finding_and_the_rest_goes_on(here: Path) -> None:
+    (here / "a.py").write_text("import fully_shard\ndef f(:\n")
+    (here / "b.py").write_text(IDLE)
+    ran = concise()
+    assert (ran.code, ran.err) == (1, "")
+    first, second, _ = ran.out.splitlines()
+    assert first == "a.py:2:7: FSD001 invalid-syntax: invalid syntax"
+    assert second == f"b.py:1:8: {LINE}"
+    assert concise("a.py", "--select=FSD302").code == 1
+    assert concise("a.py", "--ignore=FSD001").code == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"x = '\xff'\n", "line 1 is not utf-8 (byte 0xff): invalid start byte"),
+        (b"x = '\0'\n", "contains a NUL byte, so it is not Python source"),
+        (b"# coding: nonsense\n", "unknown encoding: nonsense"),
+    ],
+)
+@pytest.mark.parametrize("extra", [(), ("--fix",), ("--diff",), ("--select=FSD3",)])
+def test_undecodable_files_fail_the_run_and_the_rest_goes_on(
+    here: Path, data: bytes, reason: str, extra: Sequence[str]
+) -> None:
+    (here / "bad.py").write_bytes(data)
+    (here / "good.py").write_text(FIXED)
+    ran = concise(*extra)
+    assert ran.code == 2
+    assert ran.err.splitlines()[0] == f"fsdplint: bad.py: {reason}"
+    assert "1 file could not be checked" in (ran.err if "--diff" in extra else ran.out)
+    assert (here / "bad.py").read_bytes() == data
+
+
+def test_other_encodings_are_read(here: Path) -> None:
+    (here / "a.py").write_bytes(b"# coding: latin-1\n'\xe9'\n")
+    (here / "b.py").write_bytes(b"\xef\xbb\xbfx = 1\r\n")
+    assert concise() == Ran(0, "No findings in 2 files.\n", "")
+
+
+def test_a_missing_path(here: Path) -> None:
+    (here / "train.py").write_text(FIXED)
+    ran = concise("trian.py", "train.py")
+    assert ran.code == 2
+    assert ran.err == "fsdplint: trian.py: does not exist, did you mean 'train.py'?\n"
+    assert ran.out == "No findings in 1 file; 1 file could not be checked.\n"
+
+
+def test_broken_links_and_loops(here: Path) -> None:
+    (here / "pkg").mkdir()
+    (here / "pkg/a.py").write_text(IDLE)
+    (here / "pkg/loop").symlink_to(here, target_is_directory=True)
+    (here / "again.py").symlink_to(here / "pkg/a.py")
+    assert concise().out.splitlines()[:-1] == [f"pkg/a.py:1:8: {LINE}"]
+    (here / "gone.py").symlink_to(here / "nothing")
+    ran = concise()
+    assert ran.code == 2
+    assert ran.err == "fsdplint: gone.py: No such file or directory\n"
+
+
+def test_a_directory_without_python_is_not_clean(here: Path) -> None:
+    (here / "empty").mkdir()
+    ran = concise("empty")
+    assert (ran.code, ran.err) == (2, "fsdplint: empty: holds no Python file to check\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--select=direct-foward"],
+            "unknown rule 'direct-foward', did you mean 'direct-forward'?",
+        ),
+        (["--ignore=E501"], "unknown rule 'E501'; `fsdplint rules` lists them"),
+        (["--select=FSD3,nope"], "unknown rule 'nope'; `fsdplint rules` lists them"),
+        (["--unsafe-fixes"], "--unsafe-fixes needs --fix or --diff"),
+        (["--stdin-filename=a.py"], "--stdin-filename needs the path -"),
+        (["-", "a.py"], "- is read alone, without other paths"),
+        (["--isolated", "--config=x.toml"], "--isolated and --config exclude each other"),
+        (["--config=x.toml"], "x.toml: No such file or directory"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_2(here: Path, arguments: Sequence[str], message: str) -> None:
+    (here / "a.py").write_text(FIXED)
+    assert run("check", *arguments) == Ran(2, "", f"fsdplint: {message}\n")
+
+
+def test_unknown_options_and_formats_are_one_line() -> None:
+    for arguments in (["check", "--selct=x"], ["check", "--output-format=xml"], ["chek"]):
+        ran = run(*arguments)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+
+
+def test_settings_are_found_and_their_mistakes_reported(here: Path) -> None:
+    (here / "src").mkdir()
+    (here / "src/a.py").write_text(IDLE)
+    (here / "pyproject.toml").write_text("[tool.fsdplint]\nignore = ['FSD002']\n")
+    assert concise("src").code == 0
+    assert concise("--isolated").code == 1
+    assert concise("--extend-select=FSD002").code == 1
+    (here / "fsdplint.toml").write_text("output-format = 'json'\n")
+    assert json.loads(run("check", "src/a.py").out)["checked"] == 1
+    (here / "fsdplint.toml").write_text("ingore = []\n")
+    file = here / "fsdplint.toml"
+    message = f"fsdplint: {file}: ingore: unknown key, did you mean 'ignore'?\n"
+    assert run("check") == Ran(2, "", message)
+
+
+def test_excluded_files_are_checked_when_given(here: Path) -> None:
+    (here / "old.py").write_text(IDLE)
+    (here / "a.py").write_text(FIXED)
+    (here / "fsdplint.toml").write_text("exclude = ['old.py']\n")
+    assert concise().code == 0
+    assert concise("old.py").code == 1
+
+
+def test_standard_input() -> None:
+    ran = concise("-", stdin=IDLE)
+    assert (ran.code, ran.out.splitlines()[0]) == (1, f"<stdin>:1:8: {LINE}")
+    ran = concise("-", "--stdin-filename=pkg/a.py", stdin=IDLE)
+    assert ran.out.splitlines()[0] == f"pkg/a.py:1:8: {LINE}"
+    assert concise("-", stdin=b"\xff").code == 2
+
+
+def test_fixing_standard_input_prints_it_and_reports_aside() -> None:
+    ran = concise("-", "--fix", stdin=b"\xef\xbb\xbfy\r\n" + IDLE.encode())
+    assert ran.code == 0
+    assert ran.out.encode() == b"\xef\xbb\xbfy\r\n" + FIXED.encode()
+    assert ran.err == "Fixed 1 finding.\nNo findings in 1 file.\n"
+    assert concise("-", "--fix", stdin=FIXED).out == FIXED
+    broken = concise("-", "--fix", stdin="def f(:\n")
+    assert (broken.code, broken.out) == (1, "def f(:\n")
+
+
+def test_fix_writes_and_diff_shows(here: Path) -> None:
+    data = b"\xef\xbb\xbf# caf\xc3\xa9\r\n" + IDLE.encode() + b"y = 2\r"
+    real = here / "real.py"
+    real.write_bytes(data)
+    real.chmod(0o750)
+    (here / "sub").mkdir()
+    (here / "sub/link.py").symlink_to(real)
+    shown = concise("sub", "--diff")
+    assert shown.code == 1
+    assert "-x = 1  # fsdplint: ignore[direct-forward]\n+x = 1\n" in shown.out
+    assert shown.out.startswith("--- sub/link.py\n+++ sub/link.py\n")
+    assert "Would fix 1 finding.\n" in shown.err
+    assert real.read_bytes() == data
+    assert concise("sub", "--fix") == Ran(0, "No findings in 1 file.\n", "Fixed 1 finding.\n")
+    assert real.read_bytes() == data.replace(IDLE.encode(), FIXED.encode())
+    assert (here / "sub/link.py").is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o750
+    assert sorted(path.name for path in here.iterdir()) == ["real.py", "sub"]
+    assert concise("sub", "--diff") == Ran(0, "", "No findings in 1 file.\n")
+
+
+def test_a_diff_with_findings_left_is_not_clean(here: Path) -> None:
+    (here / "a.py").write_text("x = 1  # fsdplint: ignore[nope]\n")
+    ran = concise("--diff")
+    assert (ran.code, ran.out) == (1, "")
+    assert "FSD002 unused-suppression" in ran.err
+    assert concise("--fix").code == 1
+
+
+def test_fixing_a_notebook_leaves_its_json(here: Path) -> None:
+    cell = {"cell_type": "code", "source": ["%time y\n", IDLE.strip()], "outputs": [{"a": [1]}]}
+    data = json.dumps({"metadata": {}, "cells": [cell], "nbformat": 4}, indent=1)
+    (here / "a.ipynb").write_text(data)
+    assert concise().out.splitlines()[0] == f"a.ipynb:cell 1:2:8: {LINE}"
+    assert concise("--fix").code == 0
+    assert (here / "a.ipynb").read_text() == data.replace(IDLE.strip(), FIXED.strip())
+
+
+def test_what_cannot_be_written_fails_the_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fsdplint import cli
+    from fsdplint.source import writing
+
+    def refuse(source: SourceFile, edited: SourceFile) -> None:
+        assert edited.text == FIXED
+        raise SourceError(source.path, "cannot be written: Read-only file system")
+
+    monkeypatch.setattr(writing, "write", refuse)
+    (here / "a.py").write_text(IDLE)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", "--fix"])
+    assert ended.value.code == 2
+    assert "fsdplint: a.py: cannot be written: Read-only file system\n" in capsys.readouterr().err
+
+
+def test_statistics(here: Path) -> None:
+    (here / "a.py").write_text(IDLE * 2)
+    assert concise("--statistics").out.splitlines()[0] == "2 FSD002 [*] unused-suppression"
+    assert json.loads(run("check", "--statistics", "--output-format=json").out) == [
+        {"code": "FSD002", "rule": "unused-suppression", "count": 2, "fixable": 2}
+    ]
+
+
+def test_output_file(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    assert concise("--output-file=out.txt", FORCE_COLOR="1") == Ran(1, "", "")
+    assert (here / "out.txt").read_text().startswith(f"a.py:1:8: {LINE}\n")
+    ran = concise("--output-file=no/out.txt")
+    assert (ran.code, ran.err) == (2, "fsdplint: no/out.txt: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "0"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colour_when_piped(here: Path, environment: dict[str, str], coloured: bool) -> None:
+    (here / "a.py").write_text(IDLE)
+    assert ("\x1b[" in run("check", **environment).out) is coloured
+
+
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colour_on_a_terminal(here: Path, environment: dict[str, str], coloured: bool) -> None:
+    (here / "a.py").write_text(IDLE)
+    terminal, stdout = pty.openpty()
+    command = [sys.executable, "-m", "fsdplint", "check"]
+    subprocess.run(command, stdout=stdout, env={**os.environ, **environment}, check=False)
+    os.close(stdout)
+    with os.fdopen(terminal, "rb") as stream:
+        assert (b"\x1b[" in stream.read1()) is coloured
+
+
+def test_a_closed_pipe_is_quiet(here: Path) -> None:
+    (here / "a.py").write_text(IDLE * 5000)
+    command = f"{sys.executable} -m fsdplint check | head -c 10"
+    done = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"a.py:1:8: ", b"")
+
+
+def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
+    os.mkfifo(here / "slow.py")
+    (here / "a.py").write_text(IDLE)
+    command = [sys.executable, "-m", "fsdplint", "check", "--fix", "slow.py", "a.py"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with (here / "slow.py").open("wb"):  # returns once the command reads
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, b"", b"\n")
+    assert (here / "a.py").read_text() == IDLE
+
+
+def test_an_internal_error_is_one_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fsdplint import cli
+
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("no such\nthing")
+
+    (here / "a.py").write_text(FIXED)
+    monkeypatch.setattr(cli, "run", crash)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "fsdplint: internal error, please report it: ZeroDivisionError: no such thing"
+        " (FSDPLINT_DEBUG=1 shows where)\n"
+    )
+
+
+@pytest.mark.parametrize("word", ["direct-forward", "FSD302", "fsd302"])
+def test_explain_prints_the_page(word: str) -> None:
+    ran = run("explain", word)
+    assert ran.code == 0
+    assert ran.out.startswith("# direct-forward (FSD302)\n")
+
+
+def test_explain_suggests() -> None:
+    message = "fsdplint: unknown rule 'direct-foward', did you mean 'direct-forward'?\n"
+    assert run("explain", "direct-foward") == Ran(2, "", message)
+
+
+def test_rules_are_listed() -> None:
+    ran = run("rules")
+    assert [line.split()[:2] for line in ran.out.splitlines()] == [
+        [rule.code, rule.name] for rule in RULES
+    ]
+    listed = json.loads(run("rules", "--output-format=json").out)
+    assert [rule["name"] for rule in listed] == [rule.name for rule in RULES]
+    assert listed[-1]["fix"] == "unsafe"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 300 + ")" * 300,
+        "fsdp = " + "a + " * 20_000 + "a\n",
+        "if fsdp:\n  y\n" + "elif z:\n  y\n" * 3000,
+        "fsdp\n" + "f(" * 190 + ")" * 190 + "\n",
+        "fsdp = " + "-" * 2_900 + "1\n",
+        "fsdp = " + "not " * 3_000 + "1\n",
+        "fsdp = " + "'a' " * 3_000 + "\n",
+        "fsdp\n" + "".join(f"{' ' * n}if x:\n" for n in range(90)) + " " * 90 + "y\n",
+        "print 'fsdp'\n",
+        "\x0c\n\x1a",
+        "def f[T](x: T) -> T:\n    return x\ntype A = f'{'fsdp'}'\n",
+    ],
+    ids=[
+        "parens",
+        "sum",
+        "elif",
+        "calls",
+        "minus",
+        "not",
+        "strings",
+        "blocks",
+        "python2",
+        "control",
+        "new syntax",
+    ],
+)
+def test_hostile_text_neither_crashes_nor_hangs(here: Path, text: str) -> None:
+    (here / "a.py").write_text(text)
+    (here / "b.py").write_text(IDLE)
+    started = time.monotonic()
+    ran = concise("a.py", "b.py")
+    assert ran.code == 1
+    assert f"b.py:1:8: {LINE}\n" in ran.out
+    assert time.monotonic() - started < 30
