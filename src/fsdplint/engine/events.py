@@ -77,11 +77,16 @@ class BuildOptimizer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repoint:
-    """The optimizer's parameter groups are written, or it is prepared jointly with its model."""
+    """The optimizer's parameter groups are written, or it is prepared jointly with its model.
+
+    Attributes:
+        certain: False when unknown code got both, and may have done so.
+    """
 
     time: int
     site: Site
     optimizer: Object
+    certain: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

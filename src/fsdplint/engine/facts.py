@@ -56,6 +56,10 @@ class StaleOptimizer:
     shard: Shard
     last: Shard
 
+    @property
+    def optimizer_captures(self) -> list[Parameters]:
+        return self.build.optimizer.captures
+
 
 @dataclass(frozen=True, slots=True)
 class SkippedHooks:
@@ -292,29 +296,29 @@ def replaces(shard: Shard, capture: Parameters) -> bool:
 
 def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
     """Whether the optimizer is re-pointed, or another one is built on the sharded parameters."""
-    if any(event.optimizer is build.optimizer for event in _of(trace, Repoint)):
-        return True
     shards = [s for s in _of(trace, Shard) if any(replaces(s, c) for c in build.optimizer.captures)]
-    if not shards or _escaped_with_model(build, shards[0].time):
-        return bool(shards)
+    if not shards:
+        return False
+    steps = [use.time for use in _of(trace, Use) if _is_step(use, build, shards[-1].time)]
+    for event in _of(trace, Repoint):
+        if event.optimizer is build.optimizer and (event.certain or _between(event, shards, steps)):
+            return True
     modules = {capture.module for capture in build.captures}
     rebuilt = any(
         capture.module in modules and capture.time > shards[-1].time
         for other in _of(trace, BuildOptimizer)
         for capture in other.captures
     )
-    stepped = any(
-        use.name == "step" and use.target is build.optimizer and use.time > shards[-1].time
-        for use in _of(trace, Use)
-    )
-    return rebuilt and not stepped
+    return rebuilt and not steps
 
 
-def _escaped_with_model(build: BuildOptimizer, after: int) -> bool:
-    """Whether unknown code got both the optimizer and its model and may have re-pointed it."""
-    optimizer = build.optimizer.escaped
-    models = [capture.module.escaped for capture in build.captures]
-    return optimizer is not None and optimizer > after and any(m is not None for m in models)
+def _is_step(use: Use, build: BuildOptimizer, after: int) -> bool:
+    return use.name == "step" and use.target is build.optimizer and use.time > after
+
+
+def _between(event: Repoint, shards: list[Shard], steps: list[int]) -> bool:
+    """Whether unknown code had the optimizer and its model before the first step."""
+    return event.time > shards[-1].time and (not steps or event.time < steps[0])
 
 
 def _sharding_of(trace: Trace, module: Object) -> Shard | None:

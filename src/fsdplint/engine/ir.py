@@ -415,18 +415,27 @@ class Module(Node):
     exact: bool
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: Node) -> list[Node]:
     """The nodes directly below ``node``, in source order of its fields."""
-    for field in fields(node):
-        yield from _nodes_in(getattr(node, field.name))
+    kind = type(node)
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(f.name for f in fields(node) if f.name not in _LEAF_FIELDS)
+    found: list[Node] = []
+    for name in _FIELDS[kind]:
+        value = getattr(node, name)
+        if isinstance(value, Node):
+            found.append(value)
+        elif type(value) is tuple:
+            _collect(value, found)
+    return found
 
 
-def _nodes_in(value: object) -> Iterator[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _nodes_in(item)
+def _collect(values: tuple[object, ...], found: list[Node]) -> None:
+    for value in values:
+        if isinstance(value, Node):
+            found.append(value)
+        elif type(value) is tuple:
+            _collect(value, found)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -435,4 +444,8 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(list(children(current))))
+        stack.extend(reversed(children(current)))
+
+
+_FIELDS: dict[type[Node], tuple[str, ...]] = {}
+_LEAF_FIELDS = frozenset({"start", "end"})

@@ -60,6 +60,7 @@ class Unit:
         definitions: functions and classes at the top level, nested in ``if`` and ``try`` too.
         scope: its variables once it was imported; None before.
         calls_forward: some module's ``.forward`` is read, other than ``super()``'s.
+        counters: attributes that some statement of the file counts up or down.
         registers: a decorated function shards, so that importing the file may register it.
     """
 
@@ -71,6 +72,7 @@ class Unit:
     scope: Scope | None = None
     calls_forward: bool = False
     registers: bool = False
+    counters: set[str] = field(default_factory=set)
 
 
 class Project:
@@ -155,7 +157,6 @@ class Project:
         found = self.find(module, level, unit)
         target = None if found is None else self.unit(found)
         return None if target is None else self.definition(target, member, depth + 1)
-
 
     def refers_to_sharding(self, unit: Unit, name: str, depth: int = 0) -> bool:
         """Whether a name is one of PyTorch's sharding calls, imported directly or passed on."""
@@ -341,6 +342,8 @@ def _index(unit: Unit) -> None:
                     0,
                     None,
                 )
+        elif isinstance(node, ir.AugAssign) and isinstance(node.target, ir.Attribute):
+            unit.counters.add(node.target.attr)
         elif isinstance(node, ir.Attribute) and node.attr == "forward":
             unit.calls_forward |= not _is_super(node.value)
     for node in _top_level(unit.module.body):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fsdplint.engine import ir
-from fsdplint.engine.events import BuildOptimizer, Site
+from fsdplint.engine.events import Site
+from fsdplint.engine.values import Parameters
 
 
 def common_frame(first: Site, second: Site) -> tuple[str, ir.Node, ir.Node] | None:
@@ -19,13 +22,13 @@ def common_frame(first: Site, second: Site) -> tuple[str, ir.Node, ir.Node] | No
     return None
 
 
-def nodes_in_frame(build: BuildOptimizer, node: ir.Node) -> tuple[ir.Node, ...]:
-    """The places, in the function where ``node`` stands, that took the optimizer's parameters."""
-    frames = build.site.frames()
+def nodes_in_frame(captures: Iterable[Parameters], site: Site, node: ir.Node) -> list[ir.Node]:
+    """The places, in the function where ``node`` leads to ``site``, that took ``captures``."""
+    frames = site.frames()
     depth = next(index for index, (_, each) in enumerate(frames) if each is node)
     found = []
-    for capture in build.captures:
+    for capture in captures:
         steps = capture.source.frames()
         if steps[:depth] == frames[:depth] and len(steps) > depth and steps[depth][1] is not node:
             found.append(steps[depth][1])
-    return tuple(found)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum, Flag, auto
+from enum import Enum
 from typing import TYPE_CHECKING, Union
 
 from fsdplint.engine import ir
@@ -20,12 +20,28 @@ if TYPE_CHECKING:
     from fsdplint.engine.link import Unit
 
 
-class Taint(Flag):
-    """What a value depends on: the rank of the process, or the element of a running loop."""
+class Taint(int):
+    """What a value depends on: bits for the rank of the process and the element of a loop.
 
-    NONE = 0
-    RANK = auto()
-    ELEMENT = auto()
+    Plain integers, since taints are combined at every expression and enum flags are slow.
+    """
+
+    NONE: Taint
+    RANK: Taint
+    ELEMENT: Taint
+
+    def __or__(self, other: int) -> Taint:
+        return _TAINTS[int(self) | other]
+
+    def __and__(self, other: int) -> Taint:
+        return _TAINTS[int(self) & other]
+
+    def without(self, other: Taint) -> Taint:
+        return _TAINTS[int(self) & ~int(other)]
+
+
+_TAINTS = tuple(map(Taint, range(4)))
+Taint.NONE, Taint.RANK, Taint.ELEMENT = _TAINTS[:3]
 
 
 class Origin(Enum):
@@ -151,7 +167,7 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Mapping:
-    items: dict[object, Value]
+    items: dict[object, Value] = field(default_factory=dict)
     rest: list[Value] = field(default_factory=list)
     taint: Taint = Taint.NONE
 

@@ -6,6 +6,7 @@ may have been changed by it.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import Enum
 
@@ -167,6 +168,13 @@ RANK_VARIABLES = frozenset(
     }
 )
 
+# What holds wherever sharding runs at all.
+PRESUMED: dict[str, bool] = {
+    "torch.distributed.is_available": True,
+    "torch.distributed.is_initialized": True,
+    "torch.distributed.is_torchelastic_launched": True,
+}
+
 # nn.Module methods that return the module itself, or that neither shard nor replace parameters.
 RETURNS_SELF = frozenset(
     {
@@ -232,28 +240,11 @@ INERT_METHODS = frozenset(
 SUBMODULE_VIEWS = frozenset({"modules", "named_modules", "children", "named_children"})
 PARAMETER_VIEWS = frozenset({"parameters", "named_parameters"})
 
-# Code that never shards what it is given. Everything in torch but the calls above is such code.
+# Packages that never shard what they are given, like the standard library; all of torch but the
+# calls above is such code.
 HARMLESS_PACKAGES = frozenset(
     {
         "torch",
-        "builtins",
-        "logging",
-        "os",
-        "sys",
-        "math",
-        "time",
-        "json",
-        "re",
-        "typing",
-        "copy",
-        "pathlib",
-        "warnings",
-        "functools",
-        "itertools",
-        "contextlib",
-        "inspect",
-        "collections",
-        "random",
         "numpy",
         "tqdm",
         "wandb",
@@ -269,18 +260,22 @@ HARMLESS_PACKAGES = frozenset(
         "thop",
         "safetensors",
         "einops",
-        "pickle",
-        "gc",
         "loguru",
         "rich",
         "timm",
         "pytest",
-        "unittest",
         "huggingface_hub",
         "evaluate",
         "psutil",
     }
 )
+
+
+def is_harmless(name: str) -> bool:
+    """Whether code of a library, by canonical name, never shards or re-points what it is given."""
+    package = name.split(".")[0]
+    return package in HARMLESS_PACKAGES or package in sys.stdlib_module_names
+
 
 # What a value taken from a DTensor by these methods is, is no longer this rank's slice alone.
 GATHERS = frozenset({"full_tensor", "redistribute", "to_local"})

@@ -45,11 +45,13 @@ def _evidence(program: Program, fact: StaleOptimizer) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
-    frame = common_frame(fact.build.site, fact.last.site)
+    captured_early = fact.build.time > fact.last.time
+    first = fact.capture.source if captured_early else fact.build.site
+    frame = common_frame(first, fact.last.site)
     if frame is None:
         return Declined("the optimizer and the sharding stand in functions that share no caller")
-    path, build, last = frame
-    if not isinstance(build, ir.Call):
+    path, moved, last = frame
+    if not isinstance(moved, ir.Call):
         return Declined("the optimizer is built where its class is defined")
-    captures = nodes_in_frame(fact.build, build)
-    return build_after_sharding(program.code(path), build, captures, last)
+    captures = nodes_in_frame(fact.optimizer_captures, first, moved)
+    return build_after_sharding(program.code(path), moved, captures, last)

@@ -49,7 +49,7 @@ def _fix(program: Program, fact: ShardedWrite) -> Fix | Declined:
     code = program.code(site.path)
     write = site.node
     assert isinstance(write, ir.Call)
-    gathered = [_gathered(program, state) for state in fact.states]
+    gathered = [_gathered(program, state, fact.states) for state in fact.states]
     states = [state for state in gathered if state is not None]
     if len(states) < len(gathered):
         return Declined("it is not clear which model the state belongs to")
@@ -60,7 +60,9 @@ def _fix(program: Program, fact: ShardedWrite) -> Fix | Declined:
     return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
 
 
-def _gathered(program: Program, state: StateDict) -> GatheredState | None:
+def _gathered(
+    program: Program, state: StateDict, others: tuple[StateDict, ...]
+) -> GatheredState | None:
     """The expression to replace, with the texts of its model and optimizer."""
     path, node = state.source.path, state.source.node
     if not isinstance(node, ir.Call) or not isinstance(node.func, ir.Attribute):
@@ -68,12 +70,19 @@ def _gathered(program: Program, state: StateDict) -> GatheredState | None:
     receiver = program.text(path, node.func.value)
     if state.optimizer is None:
         return GatheredState(node, receiver)
-    model = _model_text(program, state)
+    model = _model_text(program, state, others)
     return None if model is None else GatheredState(node, model, receiver)
 
 
-def _model_text(program: Program, state: StateDict) -> str | None:
-    """How the optimizer's model is called where the optimizer was built in the same function."""
+def _model_text(
+    program: Program, state: StateDict, others: tuple[StateDict, ...]
+) -> str | None:
+    """How the function calls the optimizer's model: where it is saved too, or taken from."""
+    for other in others:
+        node = other.source.node
+        if other.optimizer is None and other.owner is state.owner and isinstance(node, ir.Call):
+            if isinstance(node.func, ir.Attribute):
+                return program.text(other.source.path, node.func.value)
     for capture in state.optimizer.captures if state.optimizer is not None else ():
         node = capture.source.node
         if capture.source.calls == state.source.calls and isinstance(node, ir.Call):

@@ -152,7 +152,7 @@ class Calls(Expressions):
             return self.apply(function.function, joined, node, frame)
         if isinstance(function, Object):
             return self.call_object(function, arguments, node, frame)
-        return self.call_unknown(function, arguments, frame)
+        return self.call_unknown(function, arguments, node, frame)
 
     def pick(self, function: Choice) -> Value:
         """One of several callables: an optimizer class stands for all optimizer classes."""
@@ -164,14 +164,16 @@ class Calls(Expressions):
         for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
             inner = resolved(option)
             hot = isinstance(inner, FunctionValue) and self.is_hot([inner.function])
-            if self.decisions.decide(test, hot, True, (id(function.tests), id(option))):
+            if self.decisions.decide(test, hot, 2, (id(inner), hot)):
                 return option
         if function.tests:
             return function.options[-1]
         return options[0] if options else function.options[0]
 
-    def call_unknown(self, function: Value, arguments: Arguments, frame: Frame) -> Value:
-        self.escape(*arguments.values())
+    def call_unknown(
+        self, function: Value, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        self.escape(node, frame, *arguments.values())
         return self.result_of(("call", key_of(function)), function, arguments)
 
     def result_of(self, about: object, function: Value, arguments: Arguments) -> Object:
@@ -213,7 +215,7 @@ class Calls(Expressions):
             return self.invoke(found, [function, *arguments.args], arguments.keywords, frame, node)
         if is_module(function) or function.sharded:
             return self.forward(function, arguments, node, frame)
-        return self.call_unknown(function, arguments, frame)
+        return self.call_unknown(function, arguments, node, frame)
 
     def instantiate(
         self, cls: ClassValue, arguments: Arguments, node: ir.Node, frame: Frame
@@ -288,7 +290,7 @@ class Calls(Expressions):
                 names[name] = Sequence(left, kind="tuple")
                 left = []
             elif parameter.kind == "**":
-                names[name] = Mapping(dict(extra))
+                names[name] = keyword_mapping(extra)
                 extra = {}
             elif parameter.kind == "positional" and left:
                 names[name] = left.pop(0)
@@ -335,6 +337,12 @@ def is_module(value: Object) -> bool:
         isinstance(cls, str) and (cls.startswith("torch.nn.") or "PreTrainedModel" in cls)
         for cls in class_names(value.cls)
     )
+
+
+def keyword_mapping(keywords: dict[str, Value]) -> Mapping:
+    made = Mapping()
+    made.items.update(keywords)
+    return made
 
 
 def is_unit(value: Object) -> bool:

@@ -27,13 +27,13 @@ class Decision:
     """A condition decided on a path.
 
     Attributes:
-        flippable: the other outcome leads to code worth following.
+        worth: how much the other outcome promises, 0 if it is not worth following.
         place: which branch in the text, to tell covered outcomes from new ones.
     """
 
     key: object
     outcome: bool
-    flippable: bool
+    worth: int
     place: object
 
 
@@ -85,30 +85,30 @@ class Decisions:
                 return implied
         return None
 
-    def decide(self, value: Value, prefer: bool, flippable: bool, place: object) -> bool:
+    def decide(self, value: Value, prefer: bool, worth: int, place: object) -> bool:
         """The outcome of a condition on this path, deciding what is not known yet."""
         known = self.known(value)
         if known is not None:
             return known
         if isinstance(value, Condition) and value.op == "not":
-            return not self.decide(value.operands[0], not prefer, flippable, (place, "not"))
+            return not self.decide(value.operands[0], not prefer, worth, (place, "not"))
         if isinstance(value, Condition) and value.op in ("and", "or"):
-            return self._decide_parts(value, prefer, flippable, place)
+            return self._decide_parts(value, prefer, worth, place)
         if isinstance(value, Choice):
-            return self._choose(("choice", id(value)), prefer, flippable, place)
-        return self._choose(key_of(value), prefer, flippable, place)
+            return self._choose(("choice", id(value)), prefer, worth, place)
+        return self._choose(key_of(value), prefer, worth, place)
 
-    def _decide_parts(self, value: Condition, prefer: bool, flippable: bool, place: object) -> bool:
+    def _decide_parts(self, value: Condition, prefer: bool, worth: int, place: object) -> bool:
         absorbing = value.op == "or"
         for index, operand in enumerate(value.operands):
-            if self.decide(operand, prefer, flippable, (place, index)) == absorbing:
+            if self.decide(operand, prefer, worth, (place, index)) == absorbing:
                 return absorbing
         return not absorbing
 
-    def _choose(self, key: object, prefer: bool, flippable: bool, place: object) -> bool:
+    def _choose(self, key: object, prefer: bool, worth: int, place: object) -> bool:
         index = len(self.made)
         outcome = self.prefix[index] if index < len(self.prefix) else prefer
-        self.made.append(Decision(key, outcome, flippable, place))
+        self.made.append(Decision(key, outcome, worth, place))
         self.memory[key] = outcome
         return outcome
 

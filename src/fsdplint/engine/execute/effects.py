@@ -16,7 +16,7 @@ from fsdplint.engine.events import (
     Use,
     states_in,
 )
-from fsdplint.engine.execute.calls import Arguments, is_module, is_unit
+from fsdplint.engine.execute.calls import Arguments, is_module, is_unit, keyword_mapping
 from fsdplint.engine.execute.elements import element_of
 from fsdplint.engine.execute.expressions import materialized, merge, store_key
 from fsdplint.engine.execute.state import Frame, is_const
@@ -102,8 +102,10 @@ class Effects(Statements):
     ) -> Value:
         name = symbol.name
         package, _, last = name.rpartition(".")
-        if name.split(".")[0] not in known.HARMLESS_PACKAGES:
-            self.escape(*arguments.values())
+        if not known.is_harmless(name):
+            self.escape(node, frame, *arguments.values())
+        if name in known.PRESUMED:
+            return Const(known.PRESUMED[name])
         if name in known.RANK_CALLS:
             return self.unknown(Taint.RANK, key=("call", name))
         if last in HUGGING_FACE_CONSTRUCTORS:
@@ -307,7 +309,7 @@ class Effects(Statements):
             return self.state_method(receiver, name, arguments)
         if isinstance(receiver, Parameters):
             return receiver
-        self.escape(*arguments.values())
+        self.escape(node, frame, *arguments.values())
         return self.result_of(("method", key_of(receiver), name), receiver, arguments)
 
     def object_method(
@@ -315,7 +317,9 @@ class Effects(Statements):
     ) -> Value:
         if name in known.PARAMETER_VIEWS:
             site = self.site(node, frame)
-            return Parameters(receiver, self.tick(), site, named=name == "named_parameters", lazy=True)
+            return Parameters(
+                receiver, self.tick(), site, named=name == "named_parameters", lazy=True
+            )
         if name in known.SUBMODULE_VIEWS or name in ("items", "values", "keys", "get_submodule"):
             return self.view(receiver, name, arguments)
         if name == "state_dict":
@@ -352,8 +356,8 @@ class Effects(Statements):
             self.emit(Use(self.tick(), self.site(node, frame), name, receiver))
         inert = name in known.INERT_METHODS or name in _USES or receiver.captures
         cls = next(iter(class_names(receiver.cls)), "")
-        if cls.split(".")[0] not in known.HARMLESS_PACKAGES and not inert:
-            self.escape(*arguments.values())
+        if not inert and not (cls and known.is_harmless(cls)):
+            self.escape(node, frame, *arguments.values())
         unread = not isinstance(receiver.cls, (ClassValue, Symbol))
         if unread and not inert and receiver.escaped is None:
             receiver.escaped = self.tick()  # its own method may shard it
@@ -596,7 +600,7 @@ class Effects(Statements):
     def new_dict(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
             return self.copied(arguments.args[0])
-        made = Mapping(dict(arguments.keywords))
+        made = keyword_mapping(arguments.keywords)
         for value in arguments.args:
             merge(made, resolved(value))
         return made

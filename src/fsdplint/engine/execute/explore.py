@@ -6,14 +6,15 @@ state to save and join, and every finding has a path as its witness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Trace
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.execute.effects import Effects
-from fsdplint.engine.execute.state import Frame, OutOfBudget
+from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
 from fsdplint.engine.link import Definition, Project, Unit
 from fsdplint.engine.values import ClassValue, Const, FunctionValue, Scope
 
@@ -21,10 +22,9 @@ MAX_PATHS = 20
 MAX_ENTRY_STEPS = 150_000
 
 # Names whose code can cause an event: such branches are worth following apart.
+_SHARDING_NAMES = frozenset({"fully_shard", "FullyShardedDataParallel"})
 _EVENT_NAMES = frozenset(
     {
-        "fully_shard",
-        "FullyShardedDataParallel",
         "no_sync",
         "state_dict",
         "parameters",
@@ -95,14 +95,14 @@ class Machine(Effects):
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """The traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
-    hot = _EVENT_NAMES | _hot_names(project, units)
+    interest = Interest(_SHARDING_NAMES | _hot_names(project, units), _EVENT_NAMES)
     traces: list[Trace] = []
     reached: set[ir.Node] = set()
     for unit in units:
         if _starts(unit):
-            traces.extend(_paths(project, Entry(unit), hot, reached))
+            traces.extend(_paths(project, Entry(unit), interest, reached))
     for entry in _entries(units, reached):
-        traces.extend(_paths(project, entry, hot, reached))
+        traces.extend(_paths(project, entry, interest, reached))
     return traces
 
 
@@ -143,7 +143,7 @@ def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
                     yield Entry(unit, definition, method)
 
 
-def _is_called_by_others(units: list[Unit]):  # type: ignore[no-untyped-def]
+def _is_called_by_others(units: list[Unit]) -> Callable[[Definition], int]:
     mentioned = [
         (other, other.names | other.attributes)
         for unit in units
@@ -159,18 +159,17 @@ def _is_called_by_others(units: list[Unit]):  # type: ignore[no-untyped-def]
 
 
 def _paths(
-    project: Project, entry: Entry, hot: frozenset[str], reached: set[ir.Node]
+    project: Project, entry: Entry, interest: Interest, reached: set[ir.Node]
 ) -> list[Trace]:
     """Replays an entry: first as preferred, then flipping decisions, new outcomes first."""
     traces: list[Trace] = []
     covered: set[tuple[object, bool]] = set()
-    fresh: list[tuple[bool, ...]] = [()]
-    stale: list[tuple[bool, ...]] = []
-    steps = 0
-    while (fresh or stale) and len(traces) < MAX_PATHS and steps < MAX_ENTRY_STEPS:
-        prefix = fresh.pop(0) if fresh else stale.pop(0)
+    queue: list[tuple[bool, int, int, tuple[bool, ...]]] = [(False, 0, 0, ())]
+    steps = serial = 0
+    while queue and len(traces) < MAX_PATHS and steps < MAX_ENTRY_STEPS:
+        prefix = heapq.heappop(queue)[-1]
         trace = Trace(entry.name, entry.unit.path)
-        machine = Machine(project, trace, Decisions(prefix), hot)
+        machine = Machine(project, trace, Decisions(prefix), interest)
         try:
             machine.start(entry)
         except OutOfBudget:
@@ -182,8 +181,10 @@ def _paths(
         traces.append(trace)
         covered.update((decision.place, decision.outcome) for decision in made)
         for index in range(len(prefix), len(made)):
-            if made[index].flippable:
-                flipped = (*(d.outcome for d in made[:index]), not made[index].outcome)
-                new = (made[index].place, not made[index].outcome) not in covered
-                (fresh if new else stale).append(flipped)
+            decision = made[index]
+            if decision.worth:
+                flipped = (*(d.outcome for d in made[:index]), not decision.outcome)
+                old = (decision.place, not decision.outcome) in covered
+                serial += 1
+                heapq.heappush(queue, (old, -decision.worth, serial, flipped))
     return traces

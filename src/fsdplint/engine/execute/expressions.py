@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from fsdplint.engine import ir
+from fsdplint.engine.events import Guard
 from fsdplint.engine.execute.elements import element_of, unpacked
 from fsdplint.engine.execute.state import Frame, State
 from fsdplint.engine.execute.tests import compare
@@ -302,8 +303,10 @@ class Expressions(State):
             filtered = selective or element.filtered
             element = replace(element, time=time, lazy=lazy, filtered=filtered)
         if node.kind == "dict":
-            return Mapping({}, [element], element.taint & ~Taint.ELEMENT)
-        return Sequence([], [element], node.kind, element.taint & ~Taint.ELEMENT, repeated=True)
+            return Mapping({}, [element], element.taint.without(Taint.ELEMENT))
+        return Sequence(
+            [], [element], node.kind, element.taint.without(Taint.ELEMENT), repeated=True
+        )
 
     def bind_clauses(
         self, clauses: tuple[ir.Clause, ...], source: Value, inner: Frame, outer: Frame
@@ -357,7 +360,7 @@ class Expressions(State):
         hot = self.is_hot([node.body, node.orelse])
         if outcome is None and hot and not test.taint:
             prefer = self.is_hot([node.body]) or not self.is_hot([node.orelse])
-            outcome = self.decisions.decide(test, prefer, not self.importing, node)
+            outcome = self.decisions.decide(test, prefer, 0 if self.importing else 2, node)
         if outcome is None:
             with self.under([self.guard(test, node.test, True, frame)]):
                 body = self.evaluate(node.body, frame)
@@ -368,7 +371,7 @@ class Expressions(State):
             return self.evaluate(node.body if outcome else node.orelse, frame)
 
     @abstractmethod
-    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> object: ...
+    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard: ...
 
     def bool_op(self, node: ir.BoolOp, frame: Frame) -> Value:
         left = self.evaluate(node.left, frame)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeVar
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Event, Guard, Site, Trace
+from fsdplint.engine.events import Event, Guard, Repoint, Site, Trace
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.link import Project, Unit, identifiers
 from fsdplint.engine.values import (
@@ -43,6 +43,14 @@ class Flow(Enum):
     RAISE = "raise"
 
 
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """Names by which code refers to sharding, and to anything else that causes events."""
+
+    sharding: frozenset[str]
+    events: frozenset[str]
+
+
 class OutOfBudget(Exception):
     """The path is longer than the engine is willing to follow."""
 
@@ -69,12 +77,12 @@ class State:
     """What every part of the machine shares."""
 
     def __init__(
-        self, project: Project, trace: Trace, decisions: Decisions, hot: frozenset[str]
+        self, project: Project, trace: Trace, decisions: Decisions, interest: Interest
     ) -> None:
         self.project = project
         self.trace = trace
         self.decisions = decisions
-        self.hot = hot
+        self.interest = interest
         self.reached: set[ir.Node] = set()
         self.guards: list[Guard] = []
         self.calls: list[tuple[str, ir.Node]] = []
@@ -148,22 +156,37 @@ class State:
             made.key = ("part", whole.key, step)
         return made
 
-    def escape(self, *values: Value) -> None:
+    def escape(self, node: ir.Node, frame: Frame, *values: Value) -> None:
         """Unknown code gets hold of these and of all that is reachable from them."""
         now = self.tick()
+        had: set[Object] = set()
         for value in values:
             for item in contained(value):
                 if isinstance(item, StateDict):
                     item.escaped = True
-            for item in reachable(value):
-                if item.escaped is None:
-                    item.escaped = now
+            had.update(reachable(value))
+        for item in had:
+            if item.escaped is None:
+                item.escaped = now
+            if any(capture.module in had for capture in item.captures):
+                self.emit(Repoint(now, self.site(node, frame), item, certain=False))
 
     # Relevance
 
     def is_hot(self, nodes: Sequence[ir.Node]) -> bool:
         """Whether code can reach an event that a rule may ask about."""
-        return any(_mentions(node) & self.hot for node in nodes)
+        return self.worth(nodes) > 1
+
+    def worth(self, nodes: Sequence[ir.Node]) -> int:
+        """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
+        found = 1
+        for node in nodes:
+            mentions = _mentions(node)
+            if mentions & self.interest.sharding:
+                return 3
+            if mentions & self.interest.events:
+                found = 2
+        return found
 
 
 _mention_cache: dict[ir.Node, frozenset[str]] = {}

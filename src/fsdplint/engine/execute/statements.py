@@ -110,7 +110,7 @@ class Statements(Calls):
     def assert_(self, node: ir.Assert, frame: Frame) -> Flow:
         test = self.evaluate(node.test, frame)
         if not test.taint and self.decisions.known(test) is None:
-            self.decisions.decide(test, True, False, node)
+            self.decisions.decide(test, True, 0, node)
         return Flow.NEXT
 
     def delete(self, node: ir.Delete, frame: Frame) -> Flow:
@@ -193,6 +193,8 @@ class Statements(Calls):
         self, owner: Value, target: ir.Attribute, value: Value, frame: Frame
     ) -> None:
         if isinstance(owner, Object):
+            if isinstance(value, Const) and target.attr in frame.unit.counters:
+                value = self.unknown(Taint.ELEMENT)  # a step count is no constant
             owner.attrs[target.attr] = value
             self.compose(owner, value, f".{target.attr}")
             if target.attr == "param_groups":
@@ -287,8 +289,11 @@ class Statements(Calls):
             prefer = not leaves_body or leaves_orelse
         other_is_hot = hot_orelse if prefer else hot_body
         other_leaves = leaves_orelse if prefer else leaves_body
-        flippable = other_is_hot or not other_leaves or _returns_value(orelse if prefer else body)
-        return self.decisions.decide(test, prefer, flippable, place)
+        other = orelse if prefer else body
+        worth = 0 if other_leaves and not _returns_value(other) else 1
+        if other_is_hot:
+            worth = self.worth(other)
+        return self.decisions.decide(test, prefer, worth, place)
 
     def both(
         self,
@@ -348,7 +353,7 @@ class Statements(Calls):
         outcome = self.decisions.known(test)
         if outcome is None:
             prefer = self.is_hot(case.body) or not self.is_hot(others)
-            outcome = self.decisions.decide(test, prefer, not self.importing, case)
+            outcome = self.decisions.decide(test, prefer, 0 if self.importing else 2, case)
         with self.under([self.guard(test, case.pattern or case, outcome, frame)]):
             return self.run(case.body, frame) if outcome else self.cases(subject, others, frame)
 
@@ -421,7 +426,7 @@ class Statements(Calls):
         failed: Value = self.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
         fails = False
         if self.is_hot(handlers) and not self.importing:
-            fails = self.decisions.decide(failed, False, True, node)
+            fails = self.decisions.decide(failed, False, self.worth(handlers), node)
         if fails:
             guard = self.guard(failed, node.handlers[0], True, frame)
             with self.under([guard]):
