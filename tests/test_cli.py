@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import os
 import pty
@@ -10,12 +12,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 
 import fsdplint
+from fsdplint import cli, rules
 from fsdplint.rules import RULES
-from fsdplint.source import SourceError, SourceFile
+from fsdplint.source import SourceError, SourceFile, writing
 
 # A finding that needs no analysis: a comment that silences nothing, with a safe fix.
 IDLE = "x = 1  # fsdplint: ignore[direct-forward]\n"
@@ -30,17 +34,27 @@ class Ran(NamedTuple):
 
 
 def run(*arguments: str | Path, stdin: str | bytes = "", **environment: str) -> Ran:
-    """The command in the working directory, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fsdplint", *map(os.fspath, arguments)],
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    out, err = (os.fsdecode(stream) for stream in (done.stdout, done.stderr))
-    assert "Traceback" not in err
-    return Ran(done.returncode, out, err)
+    """The command in the working directory, in this process."""
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    in_, out, err = (io.TextIOWrapper(io.BytesIO(d), "utf-8") for d in (data, b"", b""))
+    with (
+        mock.patch.multiple(sys, stdin=in_, stdout=out, stderr=err),
+        mock.patch.dict(os.environ, environment),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main(list(map(os.fspath, arguments)))
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(os.fsdecode(stream.buffer.getvalue()))  # type: ignore[attr-defined] # a BytesIO
+    return Ran(ended.value.code, *texts)  # type: ignore[arg-type] # an int
+
+
+def spawn(*arguments: str | Path) -> Ran:
+    """The command in the working directory, in a process of its own, which it may bring down."""
+    command = [sys.executable, "-m", "fsdplint", *map(os.fspath, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def concise(*arguments: str | Path, **more: str) -> Ran:
@@ -56,7 +70,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_version_and_help() -> None:
-    assert run("--version") == Ran(0, f"fsdplint {fsdplint.__version__}\n", "")
+    assert spawn("--version") == Ran(0, f"fsdplint {fsdplint.__version__}\n", "")
     assert run().out == run("--help").out
     assert run("check", "-h").code == 0
 
@@ -247,22 +261,16 @@ def test_fixing_a_notebook_leaves_its_json(here: Path) -> None:
     assert (here / "a.ipynb").read_text() == data.replace(IDLE.strip(), FIXED.strip())
 
 
-def test_what_cannot_be_written_fails_the_run(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fsdplint import cli
-    from fsdplint.source import writing
-
+def test_what_cannot_be_written_fails_the_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: SourceFile, edited: SourceFile) -> None:
         assert edited.text == FIXED
         raise SourceError(source.path, "cannot be written: Read-only file system")
 
     monkeypatch.setattr(writing, "write", refuse)
     (here / "a.py").write_text(IDLE)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["check", "--fix"])
-    assert ended.value.code == 2
-    assert "fsdplint: a.py: cannot be written: Read-only file system\n" in capsys.readouterr().err
+    ran = concise("--fix")
+    assert ran.code == 2
+    assert "fsdplint: a.py: cannot be written: Read-only file system\n" in ran.err
 
 
 def test_statistics(here: Path) -> None:
@@ -307,7 +315,7 @@ def test_colour_on_a_terminal(here: Path, environment: dict[str, str], coloured:
 
 
 def test_a_closed_pipe_is_quiet(here: Path) -> None:
-    (here / "a.py").write_text(IDLE * 5000)
+    (here / "a.py").write_text(IDLE * 3000)
     command = f"{sys.executable} -m fsdplint check | head -c 10"
     done = subprocess.run(command, shell=True, capture_output=True, check=False)
     assert (done.stdout, done.stderr) == (b"a.py:1:8: ", b"")
@@ -326,23 +334,33 @@ def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
     assert (here / "a.py").read_text() == IDLE
 
 
-def test_an_internal_error_is_one_line(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fsdplint import cli
-
+def test_an_internal_error_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise ZeroDivisionError("no such\nthing")
 
     (here / "a.py").write_text(FIXED)
     monkeypatch.setattr(cli, "run", crash)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["check"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
+    assert concise() == Ran(
+        2,
+        "",
         "fsdplint: internal error, please report it: ZeroDivisionError: no such thing"
-        " (FSDPLINT_DEBUG=1 shows where)\n"
+        " (FSDPLINT_DEBUG=1 shows where)\n",
     )
+
+
+def test_a_rule_that_crashes_fails_the_run_and_the_rest_goes_on(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("why")
+
+    broken = dataclasses.replace(RULES[2], reports=crash)
+    monkeypatch.setattr(rules, "RULES", (*RULES[:2], broken, *RULES[3:]))
+    (here / "a.py").write_text(IDLE)
+    ran = concise()
+    assert ran.code == 2
+    assert f"internal error in {broken.name}, please report it: ZeroDivisionError" in ran.err
+    assert ran.out.splitlines()[0] == f"a.py:1:8: {LINE}"
 
 
 @pytest.mark.parametrize("word", ["direct-forward", "FSD302", "fsd302"])
@@ -400,7 +418,7 @@ def test_hostile_text_neither_crashes_nor_hangs(here: Path, text: str) -> None:
     (here / "a.py").write_text(text)
     (here / "b.py").write_text(IDLE)
     started = time.monotonic()
-    ran = concise("a.py", "b.py")
-    assert ran.code == 1
+    ran = spawn("check", "--output-format=concise", "a.py", "b.py")
+    assert (ran.code, ran.err) == (1, "")
     assert f"b.py:1:8: {LINE}\n" in ran.out
     assert time.monotonic() - started < 30

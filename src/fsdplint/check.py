@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fsdplint.config import Settings
-from fsdplint.discover import discover, project_root
+from fsdplint.discover import discover, is_project, project_root
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError, SourceFile, from_text, load
@@ -35,15 +35,23 @@ class SyntaxProblem:
 
 @dataclass(slots=True)
 class Sources:
-    """Files of a run, each read once; ``overlay`` holds what is to be seen in their place."""
+    """Files of a run, each read once.
+
+    Attributes:
+        overlay: what to see in the place of files on disk.
+        alone: whether nothing but the overlay is read.
+    """
 
     overlay: Mapping[str, SourceFile] = field(default_factory=dict)
+    alone: bool = False
     files: dict[str, SourceFile | None] = field(default_factory=dict)
     failures: list[SourceError] = field(default_factory=list)
 
     def read(self, path: str | Path) -> SourceFile | None:
         """The file at ``path``, or None if it cannot be read, which is noted as a failure."""
         key = absolute(path)
+        if self.alone and key not in self.overlay:
+            return None
         if key not in self.files:
             try:
                 self.files[key] = self.overlay.get(key) or load(Path(key))
@@ -66,22 +74,25 @@ def check(
     paths: Sequence[str | Path],
     settings: Settings,
     overlay: Mapping[str, SourceFile] | None = None,
+    *,
+    alone: bool = False,
 ) -> Outcome:
     """Findings in the files at and below ``paths``.
 
     Args:
         overlay: by absolute path, what to read in the place of a file on disk.
+        alone: whether the files of the overlay are all there is.
     """
     overlay = overlay or {}
     given = frozenset(absolute(path) for path in paths)
     discovery = discover([Path(p) for p in paths if absolute(p) not in overlay], settings.exclude)
-    sources = Sources(overlay)
+    sources = Sources(overlay, alone)
     files = [*map(absolute, discovery.files), *(path for path in given if path in overlay)]
     wanted = [source for file in sorted(files) if (source := sources.read(file)) is not None]
     failures = [*discovery.failures, *sources.failures]
     if not wanted and not failures:
         failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
-    findings = _deep(lambda: _findings(wanted, given, sources, settings, failures))
+    findings = _deep(lambda: _findings(wanted, given, sources, settings, failures, alone))
     return Outcome(
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources=sources.loaded(),
@@ -94,7 +105,7 @@ def check(
 def check_text(text: str, path: str = "snippet.py") -> list[Finding]:
     """Findings of every rule in ``text`` alone, as if it stood in a file at ``path``."""
     source = from_text(text, path)
-    return list(check([source.path], Settings(), {source.path: source}).findings)
+    return list(check([source.path], Settings(), {source.path: source}, alone=True).findings)
 
 
 def _findings(
@@ -103,13 +114,15 @@ def _findings(
     sources: Sources,
     settings: Settings,
     failures: list[SourceError],
+    alone: bool,
 ) -> list[Finding]:
     from fsdplint.rules import RULES
 
     found: dict[str, list[Finding]] = {source.path: [] for source in wanted}
     problems: dict[str, SyntaxProblem] = {}
     for root, files in _programs(wanted, given).items():
-        for finding in _raised(root, files, sources, problems, failures):
+        around = [] if alone else _around(root, [file for file in files if file in given])
+        for finding in _raised(root, [*files, *around], sources, problems, failures):
             # What lies in a file that was only followed into is not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
@@ -127,20 +140,37 @@ def _findings(
     return kept
 
 
-def _programs(wanted: Sequence[SourceFile], given: frozenset[str]) -> dict[Path, list[SourceFile]]:
+def _programs(wanted: Sequence[SourceFile], given: frozenset[str]) -> dict[Path, list[str]]:
     """The files by the project that they are a part of, which imports are followed in."""
     roots = sorted({project_root(Path(path)) for path in given}, key=str, reverse=True)
-    programs: dict[Path, list[SourceFile]] = {}
+    programs: dict[Path, list[str]] = {}
     for source in wanted:
         path = Path(source.path)
-        around = (root for root in roots if path.is_relative_to(root))
-        programs.setdefault(next(around, path.parent), []).append(source)
+        holding = (root for root in roots if path.is_relative_to(root))
+        programs.setdefault(next(holding, path.parent), []).append(source.path)
     return programs
+
+
+def _around(root: Path, given: Sequence[str]) -> list[str]:
+    """The files that make a program with those ``given`` one by one, as a pre-commit hook does.
+
+    Below a directory that is known for a project's these are all; elsewhere, which may be a home
+    directory, those beside the given ones.
+    """
+    if not given:
+        return []
+    found = discover([root]).files if is_project(root) else _beside(given)
+    return [path for path in map(absolute, found) if path not in given]
+
+
+def _beside(given: Sequence[str]) -> list[Path]:
+    directories = sorted({Path(path).parent for path in given})
+    return [file for directory in directories for file in sorted(directory.glob("*.py"))]
 
 
 def _raised(
     root: Path,
-    files: Sequence[SourceFile],
+    files: Sequence[str],
     sources: Sources,
     problems: dict[str, SyntaxProblem],
     failures: list[SourceError],
@@ -149,7 +179,7 @@ def _raised(
     from fsdplint.engine.facts import analyze
     from fsdplint.rules import RULES
 
-    program = analyze(root, [Path(source.path) for source in files], sources.text)
+    program = analyze(root, list(map(Path, files)), sources.text)
     for path, error in program.project.failures.items():
         problems[path] = SyntaxProblem(error.message, error.offset)
     for rule in RULES:

@@ -101,9 +101,14 @@ def project_root(path: Path) -> Path:
     # Not resolve(), which would leave a project that is linked to.
     start = Path(os.path.abspath(path if path.is_dir() else path.parent))  # noqa: PTH100
     for directory in (start, *start.parents):
-        if any((directory / marker).exists() for marker in _ROOT_MARKERS):
+        if is_project(directory):
             return directory
     return start
+
+
+def is_project(directory: Path) -> bool:
+    """Whether a project starts in ``directory``, by the files that only projects have."""
+    return any((directory / marker).exists() for marker in _ROOT_MARKERS)
 
 
 def _nearest(path: Path) -> str:

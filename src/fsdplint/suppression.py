@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -42,6 +44,7 @@ class Suppression:
         comment: the whole comment it stands in.
         scope: the offsets that a finding starts between for it to be silenced.
         rules: what the directive calls each rule, and the rule's name.
+        whole: whether it is for the whole file.
         own: ours and not another tool's `noqa`, so it must silence something.
         used: the names of the rules that it silenced.
         problem: what of it is not understood, if anything.
@@ -52,6 +55,7 @@ class Suppression:
     scope: tuple[int, int]
     rules: dict[str, str]
     own: bool
+    whole: bool = False
     used: set[str] = field(default_factory=set)
     problem: str = ""
 
@@ -76,23 +80,37 @@ def suppress(
         findings: all of this file.
         enabled: the names of the rules that ran; a comment for another one may be of use.
     """
-    suppressions = list(_suppressions(source.text, rules))
-    kept = [finding for finding in findings if not _silenced(finding, suppressions)]
+    comments = _Comments(_suppressions(source.text, rules))
+    kept = [finding for finding in findings if not comments.silence(finding)]
     if UNUSED in enabled:
         rule = next(rule for rule in rules if rule.name == UNUSED)
-        unused = [
+        idle = [
             found
-            for suppression in suppressions
+            for suppression in comments.all
             if suppression.own
             for found in _unused(source, suppression, rule, enabled)
         ]
-        kept += [finding for finding in unused if not _silenced(finding, suppressions)]
+        kept += [finding for finding in idle if not comments.silence(finding)]
     return kept
 
 
-def _silenced(finding: Finding, suppressions: Iterable[Suppression]) -> bool:
-    # Every one that means it counts as used, so all are asked.
-    return bool([s for s in suppressions if s.silences(finding)])
+class _Comments:
+    """Suppressions, found by where they apply: scopes are the same or do not overlap."""
+
+    def __init__(self, suppressions: Iterable[Suppression]) -> None:
+        self.all = list(suppressions)
+        self.whole = [s for s in self.all if s.whole]
+        self.by_scope: dict[tuple[int, int], list[Suppression]] = {}
+        for suppression in self.all:
+            if not suppression.whole:
+                self.by_scope.setdefault(suppression.scope, []).append(suppression)
+        self.scopes = sorted(self.by_scope)
+
+    def silence(self, finding: Finding) -> bool:
+        index = bisect_right(self.scopes, (finding.span.start, sys.maxsize)) - 1
+        near = self.by_scope[self.scopes[index]] if index >= 0 else []
+        # Every one that means it counts as used, so all are asked.
+        return bool([s for s in (*self.whole, *near) if s.silences(finding)])
 
 
 def _suppressions(text: str, rules: Sequence[Rule]) -> Iterator[Suppression]:
@@ -119,8 +137,9 @@ def _of_comment(
 ) -> Iterator[Suppression]:
     for match in _OWN.finditer(text, *comment):
         verb, listed = match["verb"], match["rules"]
-        whole = (0, len(text) + 1) if verb == "ignore-file" else scope
-        suppression = Suppression(match.span(), comment, whole, {}, own=True)
+        whole = verb == "ignore-file"
+        lines = (0, len(text) + 1) if whole else scope
+        suppression = Suppression(match.span(), comment, lines, {}, own=True, whole=whole)
         if verb not in _VERBS:
             suppression.problem = f"unknown directive {verb!r}{suggest(verb, _VERBS)}"
         elif not (listed or "").strip():

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fsdplint.source import SourceError, load
+from fsdplint.source.writing import replace, write
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_the_file_is_replaced_in_one_step_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(b"# coding: latin-1\r\nx = '\xe9'\r\n")
+    file.chmod(0o754)
+    before = file.stat().st_ino
+    source = load(file)
+    write(source, source.edited(source.text.replace("x", "y")))
+    assert file.read_bytes() == b"# coding: latin-1\r\ny = '\xe9'\r\n"
+    assert file.stat().st_mode & 0o777 == 0o754
+    assert file.stat().st_ino != before
+    assert names(tmp_path) == ["a.py"]
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    file = tmp_path / "real/a.py"
+    file.write_text("x\n")
+    link = tmp_path / "link.py"
+    link.symlink_to(file)
+    source = load(link)
+    write(source, source.edited("y\n"))
+    assert link.is_symlink()
+    assert file.read_text() == "y\n"
+    assert names(tmp_path) == ["link.py", "real"]
+
+
+def test_a_file_that_has_changed_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    source = load(file)
+    file.write_text("z\n")
+    with pytest.raises(SourceError, match="has changed since it was read; not written"):
+        write(source, source.edited("y\n"))
+    assert file.read_text() == "z\n"
+
+
+def test_a_file_that_is_gone_is_not_made(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    source = load(file)
+    file.unlink()
+    with pytest.raises(SourceError, match="cannot be written: No such file or directory"):
+        write(source, source.edited("y\n"))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_on_the_way_leaves_the_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise fault
+
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(type(fault)):
+        replace(file, b"y\n")
+    assert file.read_text() == "x\n"
+    assert names(tmp_path) == ["a.py"]
+
+
+def test_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
+    (tmp_path / "usual").write_text("")
+    replace(tmp_path / "new", b"y\n")
+    assert (tmp_path / "new").read_bytes() == b"y\n"
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode

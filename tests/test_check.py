@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from fsdplint.check import check, check_text
+from fsdplint.config import Settings
+from fsdplint.source import from_text
+
+SHARD = """\
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    fully_shard(model)
+"""
+TRAIN = """\
+import torch
+from shard import shard
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters())
+shard(model)
+"""
+SETTINGS = Settings(select=frozenset({"optimizer-before-sharding", "invalid-syntax"}))
+
+
+def tree(root: Path, **files: str) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def found(*paths: Path, settings: Settings = SETTINGS) -> list[tuple[str, str]]:
+    outcome = check(paths, settings)
+    assert outcome.failures == ()
+    return [(Path(f.span.path).name, f.rule) for f in outcome.findings]
+
+
+def test_findings_reach_across_files_and_have_their_sources(tmp_path: Path) -> None:
+    tree(tmp_path, **{"shard.py": SHARD, "train.py": TRAIN})
+    outcome = check([tmp_path], SETTINGS)
+    (finding,) = outcome.findings
+    assert finding.span.path == (tmp_path / "train.py").as_posix()
+    places = {evidence.span.path for evidence in finding.evidence}
+    assert (tmp_path / "shard.py").as_posix() in places
+    assert places <= set(outcome.sources)
+
+
+def test_only_files_that_were_asked_for_have_findings(tmp_path: Path) -> None:
+    broken = SHARD + "    bad(\n"
+    tree(tmp_path, **{"shard.py": SHARD, "train.py": TRAIN})
+    assert found(tmp_path / "train.py") == [("train.py", "optimizer-before-sharding")]
+    assert found(tmp_path / "shard.py") == []
+    (tmp_path / "shard.py").write_text(broken)
+    assert found(tmp_path / "train.py") == []
+    assert found(tmp_path) == [("shard.py", "invalid-syntax")]
+
+
+def test_a_file_of_a_project_is_checked_with_all_of_it(tmp_path: Path) -> None:
+    build = "import torch\n\n\ndef build(m):\n    return torch.optim.AdamW(m.parameters())\n"
+    tree(
+        tmp_path,
+        **{
+            "lib/build.py": build,
+            "lib/shard.py": SHARD,
+            "run.py": "from lib.build import build\nfrom lib.shard import shard\nimport torch\n"
+            "model = torch.nn.Linear(8, 8)\noptimizer = build(model)\nshard(model)\n",
+        },
+    )
+    assert found(tmp_path / "lib/build.py") == []
+    (tmp_path / "pyproject.toml").write_text("")
+    assert found(tmp_path / "lib/build.py") == [("build.py", "optimizer-before-sharding")]
+    assert check_text(build, str(tmp_path / "lib/build.py")) == []
+
+
+def test_a_suppression_where_the_finding_is(tmp_path: Path) -> None:
+    silent = TRAIN.replace("())\n", "())  # fsdplint: ignore[FSD301]\n")
+    tree(tmp_path, **{"shard.py": SHARD, "train.py": silent})
+    assert found(tmp_path, settings=Settings()) == []
+
+
+def test_an_overlay_is_seen_in_the_place_of_files(tmp_path: Path) -> None:
+    tree(tmp_path, **{"shard.py": SHARD, "train.py": TRAIN})
+    moved = from_text(TRAIN.replace("shard(model)", ""), str(tmp_path / "train.py"))
+    assert check([tmp_path], SETTINGS, {moved.path: moved}).findings == ()
+    assert check([moved.path], SETTINGS, {moved.path: moved}).findings == ()
+
+
+def test_a_given_file_is_parsed_whatever_it_is_about(tmp_path: Path) -> None:
+    tree(tmp_path, **{"a.py": "def f(:\n"})
+    assert found(tmp_path / "a.py") == [("a.py", "invalid-syntax")]
+
+
+def test_newer_syntax_than_this_python_has_is_no_mistake() -> None:
+    assert check_text("type A = int\ndef f[T](x: T) -> T: ...\nawait x\n") == []
+
+
+def test_the_outcome_counts_and_orders(tmp_path: Path) -> None:
+    tree(tmp_path, **{"b.py": "(\n", "a.py": ")\n", "c.py": ""})
+    outcome = check([tmp_path / "b.py", tmp_path / "a.py", tmp_path / "c.py"], Settings())
+    assert [Path(f.span.path).name for f in outcome.findings] == ["a.py", "b.py"]
+    assert outcome.checked == 3
+
+
+def test_errors_in_the_analysis_reach_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError
+
+    before = threading.stack_size()
+    monkeypatch.setattr("fsdplint.check._findings", crash)
+    with pytest.raises(ZeroDivisionError):
+        check_text("")
+    assert threading.stack_size() == before
