@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import get_args
@@ -81,6 +81,29 @@ class Code:
         """The innermost function, class or module around ``node``."""
         kinds = (ir.Function, ir.ClassDef, ir.Module)
         return next(a for a in self.ancestors(node) if isinstance(a, kinds))
+
+    @cached_property
+    def _nodes_by_scope(self) -> dict[ir.Node, list[ir.Node]]:
+        nodes: dict[ir.Node, list[ir.Node]] = {self.module: []}
+        scopes: dict[ir.Node, ir.Node] = {self.module: self.module}
+        for node in ir.walk(self.module):
+            scope = scopes[node]
+            if node is not self.module:
+                nodes[scope].append(node)
+            inner = node if isinstance(node, (ir.Function, ir.ClassDef, ir.Module)) else scope
+            nodes.setdefault(inner, [])
+            scopes.update((child, inner) for child in ir.children(node))
+        return nodes
+
+    def nodes_of(self, scope: ir.Function | ir.ClassDef | ir.Module) -> Sequence[ir.Node]:
+        """The nodes whose ``scope`` it is: those of nested functions and classes left out."""
+        return self._nodes_by_scope[scope]
+
+    @cached_property
+    def imports(self) -> tuple[ir.Import | ir.ImportFrom, ...]:
+        """Every import statement of the file."""
+        nodes = ir.walk(self.module)
+        return tuple(node for node in nodes if isinstance(node, (ir.Import, ir.ImportFrom)))
 
     # Text
 

@@ -15,6 +15,9 @@ def call_module(code: Code, forward: ir.Attribute) -> Fix:
     inner = forward.value.func if isinstance(forward.value, ir.Call) else None
     if isinstance(inner, ir.Name) and inner.id == "super":
         raise NoFixError("`super().forward` has no module of its own to call")
+    parent = code.parent(forward)
+    if isinstance(parent, (ir.Assign, ir.Delete)) and forward in parent.targets:
+        raise NoFixError(f"`{code.short(forward)}` is assigned, not called")
     dot = code.text.rindex(".", forward.value.end, forward.end)
     between = code.text[forward.value.end : dot]
     kept = between if code.comments(forward.value.end, dot) else between.rstrip(" \t\f\r\n\\")

@@ -34,13 +34,12 @@ class Binding:
 
 def bindings(code: Code) -> Iterator[Binding]:
     """Every name that an import anywhere in the file binds; relative and star imports left out."""
-    for node in ir.walk(code.module):
-        if isinstance(node, ir.ImportFrom) and node.level == 0:
-            for name, alias in node.names:
-                yield Binding(alias or name, f"{node.module}.{name}", node)
-        elif isinstance(node, ir.Import):
-            for name, alias in node.names:
+    for node in code.imports:
+        for name, alias in node.names:
+            if isinstance(node, ir.Import):
                 yield Binding(alias or name, name, node)
+            elif node.level == 0:
+                yield Binding(alias or name, f"{node.module}.{name}", node)
 
 
 def qualified(code: Code, node: ir.Node) -> str | None:
@@ -215,12 +214,8 @@ def _meanings(code: Code, use: ir.Node, name: str) -> set[str]:
         if variable == name:
             imported[binding.statement] = meaning
     scopes = [a for a in code.ancestors(use) if isinstance(a, (ir.Module, ir.Function))]
-    nodes = (node for scope in scopes for node in _nodes_of(code, scope))
+    nodes = (node for scope in scopes for node in code.nodes_of(scope))
     return {imported.get(node, "?") for node in nodes if name in bound_by(node)}
-
-
-def _nodes_of(code: Code, scope: ir.Function | ir.Module) -> Iterator[ir.Node]:
-    return (node for node in ir.walk(scope) if node is not scope and code.scope(node) is scope)
 
 
 def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
