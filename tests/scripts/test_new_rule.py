@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pages
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def scaffold() -> ModuleType:
+    path = ROOT / "scripts" / "new_rule.py"
+    spec = importlib.util.spec_from_file_location("new_rule", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+new_rule = scaffold()
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copytree(ROOT / "rules", tmp_path / "rules")
+    return tmp_path
+
+
+def registered(root: Path) -> list[list[str]]:
+    code = (
+        "import json, fsdplint.rules as r; print(json.dumps([[x.name, x.code] for x in r.RULES]))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=root, env={"PYTHONPATH": str(root / "src")}, capture_output=True, check=True
+    )
+    listed: list[list[str]] = json.loads(done.stdout)
+    return listed
+
+
+@pytest.mark.parametrize("code", ["FSD101", "FSD399", "FSD999"])
+def test_a_new_rule_has_a_page_a_module_and_its_place(copy: Path, code: str) -> None:
+    before = registered(copy)
+    written = new_rule.start_rule(copy, "some-new-fault", code)
+    assert [path.relative_to(copy).as_posix() for path in written] == [
+        "rules/some-new-fault.md",
+        "src/fsdplint/rules/some_new_fault.py",
+        "src/fsdplint/rules/__init__.py",
+    ]
+    expected = sorted([*before, ["some-new-fault", code]], key=lambda rule: rule[1])
+    assert registered(copy) == expected
+    page = pages.read(written[0])
+    assert (page.name, page.code, len(page.proofs)) == ("some-new-fault", code, 1)
+    ruff = [sys.executable, "-m", "ruff", "--config", str(ROOT / "pyproject.toml")]
+    for check in (["check", "--quiet"], ["format", "--check", "--quiet"]):
+        subprocess.run([*ruff[:3], *check, *ruff[3:], *map(str, written[1:])], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("Some-Fault", "FSD399", "'Some-Fault' is not kebab-case of two words or more"),
+        ("fault", "FSD399", "'fault' is not kebab-case of two words or more"),
+        ("some-fault", "FSD39", "'FSD39' is not FSD and three digits"),
+        ("some-fault", "FSD302", "FSD302 is taken"),
+        ("direct-forward", "FSD399", "there is a rule 'direct-forward'"),
+    ],
+)
+def test_what_is_no_new_rule_writes_nothing(copy: Path, name: str, code: str, message: str) -> None:
+    before = sorted(copy.rglob("*"))
+    with pytest.raises(new_rule.ScaffoldError) as caught:
+        new_rule.start_rule(copy, name, code)
+    assert str(caught.value) == message
+    assert sorted(copy.rglob("*")) == before
+
+
+def test_the_command_explains_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new_rule.main(["direct-forward", "FSD399"]) == 2
+    assert capsys.readouterr().err == "new_rule: there is a rule 'direct-forward'\n"

@@ -1,0 +1,42 @@
+"""The wheel holds what the checkout does: the typed package and the pages of the rules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fsdplint.pages import page
+from fsdplint.rule import Rule
+from fsdplint.rules import RULES
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    out = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = out.glob("*.whl")
+    return zipfile.Path(built)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_page_is_in_the_wheel(wheel: zipfile.Path, rule: Rule) -> None:
+    shipped = wheel / "fsdplint" / "rules" / f"{rule.name}.md"
+    assert shipped.read_text("utf-8") == page(rule.name)
+
+
+def test_the_package_is_typed_and_licensed(wheel: zipfile.Path) -> None:
+    assert (wheel / "fsdplint" / "py.typed").is_file()
+    licenses = [n for n in wheel.root.namelist() if n.endswith("licenses/LICENSE")]
+    assert len(licenses) == 1
+
+
+def test_a_page_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError, match="no page for rule 'no-such-rule'"):
+        page("no-such-rule")

@@ -1,0 +1,70 @@
+"""The README is true: what it draws is what the command prints, and its table is the rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fsdplint import cli
+from fsdplint.rules import RULES
+
+README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+ABOVE = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(8, 8) for _ in range(6)])
+
+
+torch.manual_seed(0)
+model = GPT()
+"""
+
+
+def test_the_finding_that_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    drawn = re.search(r"```text\n(.*?)```", README, re.DOTALL)
+    assert code is not None
+    assert drawn is not None
+    (tmp_path / "train.py").write_text(ABOVE + code[1], "utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", "train.py"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().out == drawn[1]
+
+
+def test_the_table_of_rules() -> None:
+    rows = re.findall(
+        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| (\w+) \|", README, re.MULTILINE
+    )
+    assert rows == [
+        (
+            rule.code,
+            rule.name,
+            f"rules/{rule.name}.md",
+            rule.severity.value,
+            rule.fix.value if rule.fix else "none",
+        )
+        for rule in RULES
+    ]
+
+
+def test_every_setting_is_read(tmp_path: Path) -> None:
+    from fsdplint.config import _KEYS, load_settings
+
+    table = re.search(r"```toml\n(.*?)```", README, re.DOTALL)
+    assert table is not None
+    (tmp_path / "pyproject.toml").write_text(table[1], "utf-8")
+    settings = load_settings(tmp_path / "pyproject.toml", RULES)
+    assert "only-root-sharded" not in settings.select
+    assert all(key in table[1] for key in _KEYS)
