@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Trace
+from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
@@ -19,6 +19,7 @@ from fsdplint.engine.link import Definition, Project, Unit
 from fsdplint.engine.values import ClassValue, Const, FunctionValue, Scope
 
 MAX_PATHS = 20
+MAX_REPEATS = 6  # paths on which every single outcome was followed before
 MAX_ENTRY_STEPS = 150_000
 
 # Names whose code can cause an event: such branches are worth following apart.
@@ -161,13 +162,14 @@ def _is_called_by_others(units: list[Unit]) -> Callable[[Definition], int]:
 def _paths(
     project: Project, entry: Entry, interest: Interest, reached: set[ir.Node]
 ) -> list[Trace]:
-    """Replays an entry: first as preferred, then flipping decisions, new outcomes first."""
-    traces: list[Trace] = []
-    covered: set[tuple[object, bool]] = set()
-    queue: list[tuple[bool, int, int, tuple[bool, ...]]] = [(False, 0, 0, ())]
-    steps = serial = 0
-    while queue and len(traces) < MAX_PATHS and steps < MAX_ENTRY_STEPS:
-        prefix = heapq.heappop(queue)[-1]
+    """The paths of an entry that shard: first as preferred, then with decisions flipped."""
+    frontier = _Frontier()
+    found: list[Trace] = []
+    steps = 0
+    for _ in range(MAX_PATHS):
+        prefix = frontier.next(sharding_seen=bool(found))
+        if prefix is None or steps > MAX_ENTRY_STEPS:
+            break
         trace = Trace(entry.name, entry.unit.path)
         machine = Machine(project, trace, Decisions(prefix), interest)
         try:
@@ -178,13 +180,40 @@ def _paths(
         reached |= machine.reached
         made = machine.decisions.made
         trace.decisions = [(decision.key, decision.outcome) for decision in made]
-        traces.append(trace)
-        covered.update((decision.place, decision.outcome) for decision in made)
-        for index in range(len(prefix), len(made)):
-            decision = made[index]
+        if any(isinstance(event, Shard) for event in trace.events):
+            found.append(trace)
+        frontier.add(made, len(prefix))
+    return found
+
+
+class _Frontier:
+    """Paths not yet followed: new outcomes first, and of those the ones that promise most."""
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[bool, int, int, tuple[bool, ...]]] = [(False, -3, 0, ())]
+        self.covered: set[tuple[object, bool]] = set()
+        self.count = 0
+        self.repeats = 0
+
+    def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
+        """The decisions to start the next path with; None when no path is worth its cost."""
+        while self.queue:
+            repeat, worth, _, prefix = heapq.heappop(self.queue)
+            if not sharding_seen and worth != -3:
+                continue  # only a path that may shard can hold a finding
+            self.repeats += repeat
+            if self.repeats > MAX_REPEATS:
+                return None
+            return prefix
+        return None
+
+    def add(self, made: list[Decision], start: int) -> None:
+        """Notes a path: each of its own decisions can be flipped."""
+        outcomes = tuple(decision.outcome for decision in made)
+        self.covered.update((decision.place, decision.outcome) for decision in made)
+        for index, decision in enumerate(made[start:], start):
             if decision.worth:
-                flipped = (*(d.outcome for d in made[:index]), not decision.outcome)
-                old = (decision.place, not decision.outcome) in covered
-                serial += 1
-                heapq.heappush(queue, (old, -decision.worth, serial, flipped))
-    return traces
+                repeat = (decision.place, not decision.outcome) in self.covered
+                flipped = (*outcomes[:index], not decision.outcome)
+                self.count += 1
+                heapq.heappush(self.queue, (repeat, -decision.worth, self.count, flipped))
