@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -128,7 +129,7 @@ class Module:
 def splice(text: str, edits: Iterable[Edit]) -> str:
     """``text`` with each [start, end) replaced; insertions at one place keep their order."""
     ordered = sorted(edits, key=lambda edit: (edit[0], edit[1]))
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in itertools.pairwise(ordered):
         assert before[1] <= after[0], f"edits overlap: {before} {after}"
     for start, end, new in reversed(ordered):
         text = text[:start] + new + text[end:]

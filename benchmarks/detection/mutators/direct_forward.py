@@ -27,9 +27,7 @@ def _units(program: Program) -> set[str]:
     return {ast.unparse(ast.parse(unit, mode="eval").body) for unit in program.units}
 
 
-def _at_call(
-    program: Program, module: Module, call: ast.Call, random: Random
-) -> Iterator[Mutant]:
+def _at_call(program: Program, module: Module, call: ast.Call, random: Random) -> Iterator[Mutant]:
     unit = module.source(call.func)
     where = f"{unit}(...) in {next(iter(module.functions(call)), 'the script')}"
 
@@ -99,14 +97,18 @@ def _partial(module: Module, call: ast.Call, unit: str) -> str:
 
 def _checkpointable(module: Module, call: ast.Call) -> bool:
     positional = len(call.args) == 1 and not call.keywords
-    return positional and not isinstance(call.args[0], ast.Starred) and "forward" in (
-        module.functions(call)
+    return (
+        positional
+        and not isinstance(call.args[0], ast.Starred)
+        and "forward" in (module.functions(call))
     )
 
 
 def _checkpointed(module: Module, call: ast.Call, unit: str) -> str:
     argument = module.source(call.args[0])
-    new = f"torch.utils.checkpoint.checkpoint({MARK}{unit}.forward, {argument}, use_reentrant=False)"
+    new = (
+        f"torch.utils.checkpoint.checkpoint({MARK}{unit}.forward, {argument}, use_reentrant=False)"
+    )
     return module.edited([_swap(module, call, new)], imports="import torch.utils.checkpoint")
 
 
@@ -114,5 +116,3 @@ def _at_checkpoint(program: Program, module: Module, call: ast.Call) -> Mutant:
     unit = module.source(call.args[0])
     text = module.edited([_swap(module, call.args[0], f"{MARK}{unit}.forward")])
     return mutant(program, RULE, f"checkpoint({unit}.forward, ...)", {module.path: text})
-
-

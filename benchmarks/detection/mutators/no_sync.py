@@ -122,7 +122,9 @@ def _every_second(module: Module, statement: ast.stmt) -> str:
     return "torch.distributed.get_world_size() == 1"
 
 
-def _rewritten(site: Site, text: str, *, imports: str = "import contextlib", helper: str = "") -> str:
+def _rewritten(
+    site: Site, text: str, *, imports: str = "import contextlib", helper: str = ""
+) -> str:
     start, end = site.module.rows(site.flag or site.body[0], site.body[-1])
     new = indented(text, site.module.indent(site.body[0]))
     return site.module.edited([(start, end, new)], imports=imports, helper=helper)
@@ -177,9 +179,7 @@ def _variable_replaced(site: Site) -> str:
 def _function_chosen(site: Site) -> str:
     """The method itself is chosen, and called in the with statement."""
     name = fresh("maybe_sync", site.module.text)
-    choice = (
-        f"{name} = {MARK}{site.model}.no_sync if {_negated(site)} else contextlib.nullcontext"
-    )
+    choice = f"{name} = {MARK}{site.model}.no_sync if {_negated(site)} else contextlib.nullcontext"
     return _rewritten(site, _under(site, choice, f"with {MARK}{name}():"))
 
 

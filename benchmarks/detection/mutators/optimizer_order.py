@@ -122,8 +122,9 @@ def _used(node: ast.AST) -> set[str]:
 
 def _defined(node: ast.AST) -> set[str]:
     stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _stores(n)}
-    imported = {a.asname or a.name for n in ast.walk(node) if isinstance(n, ast.ImportFrom)
-                for a in n.names}
+    imported = {
+        a.asname or a.name for n in ast.walk(node) if isinstance(n, ast.ImportFrom) for a in n.names
+    }
     made = {"self.model"} if "self.build_model()" in ast.unparse(node) else set()
     return stored | imported | _fields(node, ast.Store) | made
 
@@ -159,14 +160,14 @@ def _mutants(
             texts = _marked(site, gap, constructions)
         yield mutant(program, RULE, f"moved {place}", texts)
     direct = next((c for c in ast.walk(site.build) if _is_direct(c)), None)
-    if isinstance(direct, ast.Call):
+    if isinstance(direct, ast.Call) and not site.inputs:
         variants = [_list, _filtered, _groups, _factory, _partial, _holder, _dict]
         for variant in random.sample(variants, 5):
             gap = random.choice(site.gaps)
             kind = f"{variant.__name__.strip('_')} before {_shown(site.module, gap)}"
             text = variant(site, gap, direct)
             yield mutant(program, RULE, kind, {site.module.path: text})
-    if site.inputs:
+    if any(_captures(node) for statement in site.inputs for node in ast.walk(statement)):
         gap = random.choice(site.gaps)
         yield mutant(
             program, RULE, "captured early, built late", {site.module.path: _capture(site, gap)}
@@ -204,7 +205,8 @@ def _move(site: Site, gap: ast.stmt) -> list[Edit]:
 def _with_marks(module: Module, statement: ast.stmt) -> str:
     """The rows of ``statement`` with a mark before each construction and capture in it."""
     start, end = module.rows(statement)
-    offsets = {module.span(node)[0] - start for node in ast.walk(statement) if _captures(node)}
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    offsets = {module.span(call)[0] - start for call in calls if _captures(call)}
     text = module.text[start:end]
     for offset in sorted(offsets, reverse=True):
         text = text[:offset] + MARK + text[offset:]

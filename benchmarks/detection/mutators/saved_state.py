@@ -207,4 +207,6 @@ def _root_at_hand(program: Program, module: Module, node: ast.AST) -> str:
     while scope in module.parents and not isinstance(scope, Function):
         scope = module.parents[scope]
     text = ast.unparse(scope).replace("'", '"')
-    return program.units[0] if re.search(rf"(?<![\w.]){re.escape(program.units[0])}\b", text) else ""
+    return (
+        program.units[0] if re.search(rf"(?<![\w.]){re.escape(program.units[0])}\b", text) else ""
+    )
