@@ -270,6 +270,11 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
             "`if x:` may leave before the new place",
         ),
         (
+            "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return o\n"
+            "    <last:shard(m):last>\n",
+            "`if x:` has to move but may leave before the new place",
+        ),
+        (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n    if x: continue\n"
             "    <last:shard(m):last>\n",
             "`if x: continue` may leave before the new place",

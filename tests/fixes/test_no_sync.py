@@ -40,8 +40,8 @@ for i, x in enumerate(loader):
         """\
 for i, x in enumerate(loader):
     # Not the last.
-    self.model.set_requires_gradient_sync(False)
-    try:  # accumulate
+    self.model.set_requires_gradient_sync(False)  # accumulate
+    try:
         loss = model(x, '''
   y''')
 
@@ -202,6 +202,10 @@ def test_conditional(marked: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("marked", "why"),
     [
+        (
+            "with <n:accelerator.no_sync(m):n>:\n    a()\n",
+            "`accelerator.no_sync(m)` is not the method of a sharded module",
+        ),
         ("with <n:m.no_sync():n> as c:\n    a()\n", "`c` is bound to the context"),
         (
             "async def f():\n    async with b(), <n:m.no_sync():n>:\n        a()\n",
@@ -256,7 +260,7 @@ def test_conditional(marked: str, expected: str) -> None:
         ("use(<n:m.no_sync():n>)\n", "`m.no_sync()` is passed to code that is not known"),
         (
             "def f(m):\n    return <n:m.no_sync():n>\n",
-            "`m.no_sync()` is used in a way that has no equivalent",
+            "`m.no_sync()` is not entered where it is made",
         ),
         (
             "y = s.enter_context(<n:m.no_sync():n>)\n",

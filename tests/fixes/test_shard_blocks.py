@@ -67,6 +67,12 @@ def check(marked: str, expected: str, *containers: str) -> None:
             "for block in model.layers:\n    fully_shard(block, mesh=mesh_)\n"
             "fully_shard(model, mesh=mesh_)\n",
         ),
+        (
+            "<root:fully_shard(model, mesh=init()\n  if x else y, f=lambda: g()):root>\n",
+            "mesh = (init()\n  if x else y)\nfor block in model.layers:\n"
+            "    fully_shard(block, mesh=mesh, f=lambda: g())\n"
+            "fully_shard(model, mesh=mesh, f=lambda: g())\n",
+        ),
     ],
 )
 def test_a_loop_goes_before_the_root(marked: str, expected: str) -> None:

@@ -182,9 +182,12 @@ def _leaves_of(targets: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
 
 
 def _check_moving(code: Code, statement: ir.Stmt, last: ir.Node) -> None:
-    kinds = (ir.Delete, ir.Scope, ir.Try)
-    if isinstance(statement, kinds) or _leaves(statement):
+    if isinstance(statement, (ir.Delete, ir.Scope, ir.Try)):
         raise NoFixError(f"`{code.short(statement)}` cannot move")
+    if _leaves(statement):
+        raise NoFixError(
+            f"`{code.short(statement)}` has to move but may leave before the new place"
+        )
     if any(isinstance(node, ir.Yield) for node in ir.walk(statement)):
         raise NoFixError(f"`{code.short(statement)}` suspends its function and cannot move")
     function = code.slice(last.func) if isinstance(last, ir.Call) else None

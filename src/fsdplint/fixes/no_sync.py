@@ -62,6 +62,8 @@ def _context(code: Code, call: ir.Call | ir.Attribute) -> _Context:
         raise NoFixError(f"`{code.short(call)}` does not name the model")
     if any(isinstance(n, (ir.Call, ir.NamedExpr, ir.Yield)) for n in ir.walk(method.value)):
         raise NoFixError(f"`{code.short(method.value)}` cannot be evaluated more than once")
+    if isinstance(call, ir.Call) and call.args:
+        raise NoFixError(f"`{code.short(call)}` is not the method of a sharded module")
     choice = code.parent(call)
     if isinstance(choice, ir.Conditional) and choice.test is not call:
         other = choice.orelse if choice.body is call else choice.body
@@ -111,7 +113,7 @@ def _edits(code: Code, context: _Context) -> Iterator[Edit]:
     elif isinstance(parent, ir.Argument):
         yield from _on_stack(code, context, parent)
     else:
-        raise NoFixError(f"`{code.short(context.node)}` is used in a way that has no equivalent")
+        raise NoFixError(f"`{code.short(context.node)}` is not entered where it is made")
 
 
 def _calls(code: Code, context: _Context) -> tuple[str, str]:
@@ -128,11 +130,11 @@ def _in_with(code: Code, context: _Context, item: ir.WithItem) -> Iterator[Edit]
     _check_with(code, context, item, with_)
     indent, newline = code.indentation(with_), code.newline
     off, on = _calls(code, context)
-    start = f"{off}{newline}{indent}try:"
     if len(with_.items) == 1:
-        yield _header(code, with_, item, start)
+        yield _header(code, with_, item, off)
     else:
-        yield code.edit(with_.start, with_.start, f"{start}{newline}{indent}{code.unit}")
+        start = f"{off}{newline}{indent}try:{newline}{indent}{code.unit}"
+        yield code.edit(with_.start, with_.start, start)
         removed = _without_item(code, with_, item)
         yield removed
         for at in code.code_lines(code.line_end(with_.start), code.after(with_)):
@@ -155,16 +157,17 @@ def _check_with(code: Code, context: _Context, item: ir.WithItem, with_: ir.With
         raise NoFixError(f"`{rebound}` is assigned in the with statement")
 
 
-def _header(code: Code, with_: ir.With, item: ir.WithItem, start: str) -> Edit:
-    """Replaces the head; a body on the same line goes to a line of its own."""
+def _header(code: Code, with_: ir.With, item: ir.WithItem, off: str) -> Edit:
+    """Replaces the head; its comment stays on it, a body on the same line gets one of its own."""
     colon = _COLON.match(code.text, item.end)
     if colon is None:
         raise NoFixError(f"`{code.short(with_)}` has a head that cannot be read")
-    body = with_.body[0]
-    if code.line_start(body.start) > code.line_start(colon.end() - 1):
-        return code.edit(with_.start, colon.end(), start)
-    below = f"{start}{code.newline}{code.indentation(with_)}{code.unit}"
-    return code.edit(with_.start, body.start, below)
+    body, indent = with_.body[0], code.newline + code.indentation(with_)
+    if code.line_start(body.start) == code.line_start(colon.end() - 1):
+        return code.edit(with_.start, body.start, f"{off}{indent}try:{indent}{code.unit}")
+    end = code.line_start(colon.end()) + len(code.line(colon.end()))
+    comment = code.text[colon.end() : end]
+    return code.edit(with_.start, end, f"{off}{comment}{indent}try:")
 
 
 def _without_item(code: Code, with_: ir.With, item: ir.WithItem) -> Edit:

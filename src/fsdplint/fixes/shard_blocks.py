@@ -11,6 +11,7 @@ from fsdplint.fixes.code import COMPOUND, Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
+from fsdplint.source.lexing import NEWLINE
 
 _POLICY = "auto_wrap_policy"
 
@@ -80,17 +81,24 @@ def _hoisted(code: Code, root: ir.Call) -> tuple[list[str], list[Edit], list[str
             raise NoFixError(f"`{text}` cannot be evaluated more than once")
         if argument.keyword is not None and _makes(code, argument.value):
             name, value = fresh(code, root, argument.keyword), text.partition("=")[2].strip()
-            lines.append(f"{name} = {value}")
+            lines.append(f"{name} = ({value})" if NEWLINE.search(value) else f"{name} = {value}")
             edits.append(code.edit(argument.end - len(value), argument.end, name))
             text = f"{argument.keyword}={name}"
         arguments.append(text)
     return lines, edits, arguments
 
 
-def _makes(code: Code, value: ir.Expr) -> bool:
+def _makes(code: Code, value: ir.Node) -> bool:
     """Whether ``value`` calls a function; a class, by its capital, makes a plain setting."""
-    calls = (node for node in ir.walk(value) if isinstance(node, ir.Call))
-    return any(code.slice(call.func).rpartition(".")[2][:1].islower() for call in calls)
+    if isinstance(value, ir.Lambda):
+        return False
+    if isinstance(value, ir.Call) and _last_part(code, value.func)[:1].islower():
+        return True
+    return any(_makes(code, child) for child in ir.children(value))
+
+
+def _last_part(code: Code, function: ir.Expr) -> str:
+    return code.slice(function).rpartition(".")[2]
 
 
 def _arguments(code: Code, root: ir.Call) -> Iterator[ir.Argument]:
