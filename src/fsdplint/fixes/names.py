@@ -187,8 +187,7 @@ def loop_variables(node: ir.Node) -> set[str]:
 
 
 def fresh(code: Code, use: ir.Node, name: str, besides: Iterable[str] = ()) -> str:
-    """``name``, with underscores until neither the function or module around
-    ``use`` nor ``besides`` has it."""
+    """``name`` with underscores until it is new to the function or module of ``use``."""
     scope = code.function(use) or code.module
     found = {path for statement in scope.body for path in names_in(statement).all}
     if isinstance(scope, ir.Function):
@@ -210,10 +209,16 @@ def _free(function: ir.Function) -> Names:
     for decorator in function.decorators:
         _collect(decorator, outer)
     declared = {n for s in ir.walk(function) if isinstance(s, ir.Scope) for n in s.names}
-    local = {parameter.name for parameter in function.parameters}
-    local |= {name for name in names.writes if "." not in name} - declared
-    outer.add(_without(names, local))
+    outer.add(_without(names, set(_locals(function)) - declared))
     return outer
+
+
+def _locals(scope: ir.Node) -> Iterator[str]:
+    """The variables bound in a function, class or comprehension, nested ones left out."""
+    for child in ir.children(scope):
+        yield from bound_by(child)
+        if not isinstance(child, (ir.Function, ir.ClassDef, ir.Comprehension)):
+            yield from _locals(child)
 
 
 def _inner(node: ir.Comprehension | ir.ClassDef) -> Names:
@@ -221,8 +226,7 @@ def _inner(node: ir.Comprehension | ir.ClassDef) -> Names:
     names = Names()
     for child in ir.children(node):
         _collect(child, names)
-    own = {name for name in names.writes if "." not in name}
-    names = _without(names, own)
+    names = _without(names, set(_locals(node)))
     names.writes.update(_bound(node))
     return names
 
