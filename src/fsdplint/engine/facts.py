@@ -28,7 +28,8 @@ from fsdplint.engine.events import (
 )
 from fsdplint.engine.execute import explore
 from fsdplint.engine.execute.calls import is_module
-from fsdplint.engine.link import Project, Reader, Unit, related_units
+from fsdplint.engine.link import Project, Reader, Unit
+from fsdplint.engine.relevance import related_units
 from fsdplint.engine.values import (
     ClassValue,
     Object,

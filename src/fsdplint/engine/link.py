@@ -6,7 +6,6 @@ library symbols, even when they lie below the root.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,10 +18,7 @@ from fsdplint.knowledge.calls import SHARDING_CALLS
 from fsdplint.knowledge.names import canonical
 from fsdplint.source.syntax import InvalidSyntax
 
-# A file that holds neither word shards nothing itself.
-_SHARDING_WORDS = ("fully_shard", "FullyShardedDataParallel")
 _MAX_CHARACTERS = 2_000_000
-_MAX_LINKED = 400
 
 Reader = Callable[[Path], "str | None"]
 
@@ -169,165 +165,25 @@ class Project:
         target = None if found is None else self.unit(found)
         return target is not None and self.refers_to_sharding(target, member, depth + 1)
 
+    def loaded_definition(self, unit: Unit, name: str) -> Definition | None:
+        """Like `definition`, but lowers no file that is not lowered already."""
+        for _ in range(6):
+            if name in unit.definitions:
+                return unit.definitions[name]
+            module, level, member = unit.bindings.get(name, ("", 0, None))
+            found = None if member is None else self.find(module, level, unit)
+            target = None if found is None else self.units.get(found.as_posix())
+            if target is None or member is None:
+                return None
+            unit, name = target, member
+        return None
+
 
 def _module_file(base: Path) -> Path | None:
     package = base / "__init__.py"
     if base.name and base.with_name(base.name + ".py").is_file():
         return base.with_name(base.name + ".py")
     return package if package.is_file() else None
-
-
-def mentions_sharding(text: str) -> bool:
-    """Whether a file can hold a sharding call at all."""
-    return any(word in text for word in _SHARDING_WORDS)
-
-
-def related_units(project: Project, files: Iterable[Path]) -> list[Unit]:
-    """The units that take part in sharding, in file order.
-
-    These are the files that hold a sharding call and those that import them, through any number of
-    files; where that is a large part of a large project, only those that name what they import.
-    """
-    texts = {path: text for path in files if (text := project.read(path)) is not None}
-    strict = [path for path, text in texts.items() if mentions_sharding(text)]
-    importers = _importers(project, texts, strict)
-    if len(importers) > _MAX_LINKED:
-        importers = _naming(project, texts, strict, importers)
-    chosen = {*strict, *importers}
-    units = [unit for path in texts if path in chosen and (unit := project.unit(path)) is not None]
-    heat(project, units)
-    return units
-
-
-def _importers(project: Project, texts: dict[Path, str], targets: list[Path]) -> list[Path]:
-    """The files that import one of ``targets``, directly or through others, nearest first."""
-    importing: dict[Path, list[Path]] = {}
-    for path, text in texts.items():
-        for module, level in _imported_modules(text):
-            found = project.find(module, level, path.parent)
-            if found is not None:
-                importing.setdefault(found, []).append(path)
-    seen, queue = set(targets), list(targets)
-    for current in queue:
-        fresh = [path for path in importing.get(current, ()) if path not in seen]
-        seen.update(fresh)
-        queue.extend(dict.fromkeys(fresh))
-    return queue[len(targets) :]
-
-
-def _imported_modules(text: str) -> Iterator[tuple[str, int]]:
-    for match in _IMPORT.finditer(text):
-        dots, module, names, plain = match.group(1, 2, 3, 4)
-        if plain is not None:
-            yield from ((name.strip().split(" ")[0], 0) for name in plain.split(","))
-            continue
-        yield module, len(dots)
-        for name in _NAME.findall(names):
-            yield f"{module}.{name}" if module else name, len(dots)
-
-
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)|import[ \t]+([\w., \t]+))",
-    re.MULTILINE,
-)
-_NAME = re.compile(r"\b(?!as\b)[^\W\d]\w*")
-
-
-def _naming(
-    project: Project, texts: dict[Path, str], strict: list[Path], importers: list[Path]
-) -> list[Path]:
-    """Those importers that name a function or class which can reach a sharding call."""
-    units = [unit for path in strict if (unit := project.unit(path)) is not None]
-    chosen: list[Path] = []
-    for _ in range(6):
-        heat(project, units)
-        carriers = _carriers(units)
-        fresh = [
-            path
-            for path in importers
-            if path not in chosen
-            and any(name in texts[path] and stem in texts[path] for name, stem in carriers)
-        ][: _MAX_LINKED - len(chosen)]
-        added = [unit for path in fresh if (unit := project.unit(path)) is not None]
-        if not added:
-            break
-        chosen.extend(fresh)
-        units.extend(added)
-    return chosen
-
-
-def _carriers(units: Iterable[Unit]) -> set[tuple[str, str]]:
-    """Names of hot definitions, each with the module name it can be imported from."""
-    found: set[tuple[str, str]] = set()
-    for unit in units:
-        path = Path(unit.path)
-        stem = path.parent.name if path.stem == "__init__" else path.stem
-        found.update(
-            (definition.name, stem)
-            for definition in unit.definitions.values()
-            if definition.hot and definition.name not in ("main", "train")
-        )
-    return found
-
-
-def heat(project: Project, units: list[Unit]) -> None:
-    """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
-    pending = [
-        definition
-        for unit in units
-        for top in unit.definitions.values()
-        for definition in (*top.methods.values(), top)
-    ]
-    methods = {d.name for d in pending if d.hot and d.owner is not None}
-    changed = True
-    while changed:
-        changed = False
-        for definition in pending:
-            if not definition.hot and _is_hot(project, definition, methods):
-                definition.hot = changed = True
-                node = definition.node
-                if isinstance(node, ir.FunctionDef) and node.function.decorators:
-                    definition.unit.registers = True
-                if definition.owner is not None:
-                    definition.owner.hot = True
-                    methods.add(definition.name)
-
-
-def _is_hot(project: Project, definition: Definition, methods: set[str]) -> bool:
-    unit = definition.unit
-    if definition.attributes & {"fully_shard", "FullyShardedDataParallel"}:
-        return True
-    if (definition.attributes & methods) - _COMMON_METHODS:
-        return True
-    for name in definition.names:
-        if project.refers_to_sharding(unit, name):
-            return True
-        target = _loaded(project, unit, name)
-        if target is not None and target is not definition and target.hot:
-            return True
-    return False
-
-
-# Method names that every other class has too: they say nothing about what is called.
-_COMMON_METHODS = frozenset(
-    {"__init__", "forward", "__call__", "step", "load", "save", "get", "run"}
-)
-
-
-def _loaded(project: Project, unit: Unit, name: str) -> Definition | None:
-    """Like `Project.definition`, but lowers no file that is not lowered already."""
-    for _ in range(6):
-        if name in unit.definitions:
-            return unit.definitions[name]
-        module, level, member = unit.bindings.get(name, ("", 0, None))
-        if member is None:
-            return None
-        found = project.find(module, level, unit)
-        target = None if found is None else project.units.get(found.as_posix())
-        if target is None:
-            return None
-        unit, name = target, member
-    return None
 
 
 def _index(unit: Unit) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Trace
-from fsdplint.engine.execute.decisions import Decisions
+from fsdplint.engine.execute.decisions import Decision, Decisions
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
 from fsdplint.engine.link import Definition, Project, Unit

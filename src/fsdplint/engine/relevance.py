@@ -1,0 +1,170 @@
+"""Which files and definitions matter: those that can reach a sharding call, and their users.
+
+A definition is hot when running it may shard: it names a sharding call, or something hot. Only hot
+definitions are entries, and only branches with hot names are worth a path of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.link import Definition, Project, Unit
+
+# A file that holds neither word shards nothing itself.
+_SHARDING_WORDS = ("fully_shard", "FullyShardedDataParallel")
+# Up to so many importers every one is read; of more, those that name what they import.
+_MAX_IMPORTERS = 60
+_MAX_NAMING = 120
+# An attribute name that more definitions share than this says nothing about which is meant.
+_MAX_NAMESAKES = 3
+
+
+def mentions_sharding(text: str) -> bool:
+    """Whether a file can hold a sharding call at all."""
+    return any(word in text for word in _SHARDING_WORDS)
+
+
+def related_units(project: Project, files: Iterable[Path]) -> list[Unit]:
+    """The units that take part in sharding, in file order.
+
+    These are the files that hold a sharding call and those that import them, through any number of
+    files; where that is a large part of a large project, only those that name what they import.
+    """
+    texts = {path: text for path in files if (text := project.read(path)) is not None}
+    strict = [path for path, text in texts.items() if mentions_sharding(text)]
+    importers = _importers(project, texts, strict)
+    if len(importers) > _MAX_IMPORTERS:
+        importers = _naming(project, texts, strict, importers)
+    chosen = {*strict, *importers}
+    units = [unit for path in texts if path in chosen and (unit := project.unit(path)) is not None]
+    heat(project, units)
+    return units
+
+
+def _importers(project: Project, texts: dict[Path, str], targets: list[Path]) -> list[Path]:
+    """The files that import one of ``targets``, directly or through others, nearest first."""
+    importing: dict[Path, list[Path]] = {}
+    for path, text in texts.items():
+        for module, level in _imported_modules(text):
+            found = project.find(module, level, path.parent)
+            if found is not None:
+                importing.setdefault(found, []).append(path)
+    seen, queue = set(targets), list(targets)
+    for current in queue:
+        fresh = [path for path in importing.get(current, ()) if path not in seen]
+        seen.update(fresh)
+        queue.extend(dict.fromkeys(fresh))
+    return queue[len(targets) :]
+
+
+def _imported_modules(text: str) -> Iterator[tuple[str, int]]:
+    for match in _IMPORT.finditer(text):
+        dots, module, names, plain = match.group(1, 2, 3, 4)
+        if plain is not None:
+            yield from ((name.strip().split(" ")[0], 0) for name in plain.split(","))
+            continue
+        yield module, len(dots)
+        for name in _NAME.findall(names):
+            yield f"{module}.{name}" if module else name, len(dots)
+
+
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)|import[ \t]+([\w., \t]+))",
+    re.MULTILINE,
+)
+_NAME = re.compile(r"\b(?!as\b)[^\W\d]\w*")
+
+
+def _naming(
+    project: Project, texts: dict[Path, str], strict: list[Path], importers: list[Path]
+) -> list[Path]:
+    """Those importers that name a function or class which can reach a sharding call."""
+    units = [unit for path in strict if (unit := project.unit(path)) is not None]
+    chosen: list[Path] = []
+    for _ in range(6):
+        heat(project, units)
+        carriers = _carriers(units)
+        fresh = [
+            path
+            for path in importers
+            if path not in chosen
+            and any(name in texts[path] and stem in texts[path] for name, stem in carriers)
+        ][: _MAX_NAMING - len(chosen)]
+        added = [unit for path in fresh if (unit := project.unit(path)) is not None]
+        if not added:
+            break
+        chosen.extend(fresh)
+        units.extend(added)
+    return chosen
+
+
+def _carriers(units: Iterable[Unit]) -> set[tuple[str, str]]:
+    """Names of hot definitions, each with the module name it can be imported from."""
+    found: set[tuple[str, str]] = set()
+    for unit in units:
+        path = Path(unit.path)
+        stem = path.parent.name if path.stem == "__init__" else path.stem
+        found.update(
+            (definition.name, stem)
+            for definition in unit.definitions.values()
+            if definition.hot and definition.name not in ("main", "train")
+        )
+    return found
+
+
+def heat(project: Project, units: list[Unit]) -> None:
+    """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
+    every = list(_every_definition(units))
+    users = _users(project, every)
+    hot = [definition for definition in every if _shards(project, definition)]
+    while hot:
+        definition = hot.pop()
+        if not definition.hot:
+            definition.hot = True
+            hot.extend(users[definition])
+            node = definition.node
+            if isinstance(node, ir.FunctionDef) and node.function.decorators:
+                definition.unit.registers = True
+
+
+def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
+    for unit in units:
+        for top in unit.definitions.values():
+            yield top
+            yield from top.methods.values()
+
+
+def _users(project: Project, every: list[Definition]) -> dict[Definition, list[Definition]]:
+    """Who refers to a definition: by a name that resolves to it, or by a telling attribute."""
+    named: dict[str, list[Definition]] = defaultdict(list)
+    for definition in every:
+        named[definition.name].append(definition)
+    users: dict[Definition, list[Definition]] = defaultdict(list)
+    for definition in every:
+        if definition.owner is not None:
+            users[definition].append(definition.owner)
+        for name in definition.names:
+            target = project.loaded_definition(definition.unit, name)
+            if target is not None:
+                users[target].append(definition)
+        for attribute in definition.attributes:
+            for target in _meant(attribute, named[attribute], definition):
+                users[target].append(definition)
+    return users
+
+
+def _meant(name: str, namesakes: list[Definition], user: Definition) -> list[Definition]:
+    """The definitions an attribute may mean: those of the same file, or all if they are few."""
+    if len(namesakes) <= _MAX_NAMESAKES:
+        return namesakes
+    return [definition for definition in namesakes if definition.unit is user.unit]
+
+
+def _shards(project: Project, definition: Definition) -> bool:
+    if not definition.attributes.isdisjoint(_SHARDING_WORDS):
+        return True
+    return any(project.refers_to_sharding(definition.unit, name) for name in definition.names)
