@@ -1,8 +1,10 @@
 """Asks torch: runs the programs and their mutants on two CPU ranks.
 
 A correct program runs, its optimizers step over the model's own parameters, no slice of a state
-is written as the whole, and no model is a single unit. A mutant must show the harm its rule
-speaks of. Needs torch; nothing here is needed to run the benchmark itself.
+is written as the whole, and no model is a single unit: the exit status is 1 otherwise. A mutant
+shows the harm its rule speaks of; those that do not are listed. They are wrong at a place that
+this run does not come to, or call `forward` on a root that an earlier call has left gathered.
+Needs torch; nothing here is needed to run the benchmark itself.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -71,18 +73,41 @@ def _mutant_run(program: Program, made: Mutant, args: tuple[str, ...]) -> Run:
     return Run(name, made.rule, dict(made.files), program, args)
 
 
+def repaired(run: Run) -> Run | None:
+    """``run`` with its mistake fixed, which must be correct then; None if it is left as it is."""
+    # Not needed by those who only ask torch.
+    from fsdplint.check import check
+    from fsdplint.config import Settings
+    from fsdplint.fixing import fixed
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        _write(run.files, folder)
+        outcome = check([folder], Settings())
+        changes = fixed(outcome, lambda overlay: check([folder], Settings(), overlay), unsafe=True)
+    texts = {Path(new.path).relative_to(folder).as_posix(): new.text for _, new in changes.files}
+    if not texts:
+        return None
+    return replace(run, name=f"fixed: {run.name}", rule="", files={**run.files, **texts})
+
+
+def _write(files: dict[str, str], folder: Path) -> None:
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
 def judge(run: Run) -> str:
     """ "" if ``run`` behaves as it must, else what is wrong."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        for path, text in run.files.items():
-            target = Path(folder, path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text)
+        _write(run.files, Path(folder))
         observed, late = _observe(run, Path(folder))
     harms = _harms(observed)
     if run.rule:
-        return "" if run.rule in harms else f"no harm seen (late: {late}; {observed})"
-    wrong = sorted(harms) + (["timed out"] if late else [])
+        return "" if run.rule in harms else f"no harm seen: {observed}"
+    silent = ["a rank said nothing"] if len(observed) < WORLD else []
+    wrong = sorted(harms) + silent + (["timed out"] if late else [])
     return f"{wrong}: {observed}" if wrong else ""
 
 
@@ -149,6 +174,8 @@ def _become(run: Run, folder: Path, rank: int, port: int) -> None:
         os.environ.update(WORLD_SIZE=world, LOCAL_WORLD_SIZE=world, MASTER_PORT=str(port))
     sys.argv = [run.program.entry, *run.args]
     sys.path.insert(0, str(folder))
+    # A worker of a pool is a daemon, which may not start the ranks of `mp.spawn`.
+    vars(multiprocessing.current_process())["_config"]["daemon"] = False
     observed = Observed()
     install(observed)
     try:
@@ -182,9 +209,13 @@ def main() -> int:
     parser.add_argument("--mutants", action="store_true", help="also run the mutants")
     parser.add_argument("--rule", default="", help="only mutants of the rules named like this")
     parser.add_argument("--program", default="", help="only programs named like this")
+    parser.add_argument("--fixed", action="store_true", help="run the mutants after fsdplint --fix")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    todo = runs(args.seed, args.mutants or bool(args.rule), args.rule, args.program)
+    mutants = args.mutants or args.fixed or bool(args.rule)
+    todo = runs(args.seed, mutants, args.rule, args.program)
+    if args.fixed:
+        todo = [fixed for run in todo if run.rule and (fixed := repaired(run))]
     counts: Counter[tuple[str, bool]] = Counter()
     with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
         for run, verdict in zip(todo, pool.imap(judge, todo), strict=True):
@@ -194,7 +225,7 @@ def main() -> int:
     for rule in sorted({rule for rule, _ in counts}):
         right, wrong = counts[rule, True], counts[rule, False]
         print(f"{rule:28} {right:4} as expected, {wrong:3} not")
-    return 1 if any(not right for _, right in counts) else 0
+    return 1 if counts["correct", False] else 0
 
 
 if __name__ == "__main__":
