@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from fsdplint import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def test_short_work_is_silent(terminal: Terminal) -> None:
+    with progress.progress("working"):
+        pass
+    assert terminal.getvalue() == ""
+
+
+def test_long_work_shows_a_line_and_takes_it_away(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
+    with progress.progress("working"):
+        deadline = time.monotonic() + 10
+        while not terminal.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert terminal.getvalue() == "working\r\x1b[K"
+
+
+def test_what_is_no_terminal_sees_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
+    with progress.progress("working"):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
