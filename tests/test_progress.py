@@ -14,28 +14,28 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    # Not a fixture: pytest puts its own streams back between setup and call.
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     return stream
 
 
-def test_short_work_is_silent(terminal: Terminal) -> None:
+def test_short_work_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
     with progress.progress("working"):
         pass
-    assert terminal.getvalue() == ""
+    assert stream.getvalue() == ""
 
 
-def test_long_work_shows_a_line_and_takes_it_away(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_work_shows_a_line_and_takes_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
     monkeypatch.setattr(progress, "_PATIENCE", 0.01)
     with progress.progress("working"):
         deadline = time.monotonic() + 10
-        while not terminal.getvalue() and time.monotonic() < deadline:
+        while not stream.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert terminal.getvalue() == "working\r\x1b[K"
+    assert stream.getvalue() == "working\r\x1b[K"
 
 
 def test_what_is_no_terminal_sees_nothing(
