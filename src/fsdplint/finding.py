@@ -1,7 +1,7 @@
 """What a rule reports and a reader sees: findings, their evidence and their fixes, as values.
 
-Positions are half-open character offsets into the decoded text of a file (no byte order mark,
-line endings as they stand), so that a span is also the place an edit splices.
+Positions are half-open character offsets into the decoded text of a file (no byte order mark, line
+endings as they stand), so that a span is also the place an edit splices.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Severity(str, Enum):
-    """SARIF's own levels: error is wrong training, a hang or a crash; warning is memory or speed."""
+    """SARIF's levels: error is wrong training, a hang or a crash; warning is memory or speed."""
 
     ERROR = "error"
     WARNING = "warning"

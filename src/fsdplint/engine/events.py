@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from fsdplint.engine import ir
 from fsdplint.engine.values import Choice, Mapping, Object, Parameters, Sequence, StateDict, Value
@@ -128,7 +127,7 @@ class PlainWrite:
     states: tuple[StateDict, ...]
 
 
-Event = Union[Shard, BuildOptimizer, Repoint, Use, DirectForward, NoSync, PlainWrite]
+Event = Shard | BuildOptimizer | Repoint | Use | DirectForward | NoSync | PlainWrite
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +148,7 @@ class Trace:
 
 
 def states_in(value: Value, depth: int = 0) -> tuple[StateDict, ...]:
-    """The sharded state that is surely in ``value``: a choice holds it only if every option does."""
+    """The sharded state that is surely in ``value``: in every option, where it is a choice."""
     if isinstance(value, StateDict):
         return () if value.escaped else (value,)
     if depth > 6:

@@ -241,8 +241,7 @@ class Program:
         for trace in self.traces:
             for shard in _of(trace, Shard):
                 if shard.call in spoiled or shard.wraps_children is not False:
-                    if shard.generation is Generation.FSDP1 or shard.call in spoiled:
-                        continue
+                    continue
                 found = block_containers(shard.module)
                 if found is not None and not self._other_sharding_near(shard):
                     yield RootOnly(shard, *found)
@@ -255,9 +254,9 @@ class Program:
         function = code.function(shard.call) or code.module
         assert unit is not None
         for node in ir.walk(function):
-            if isinstance(node, ir.Call) and node is not shard.call:
-                if _is_sharding(self.project, unit, node) and node not in executed:
-                    return True
+            other = isinstance(node, ir.Call) and node not in executed
+            if other and _is_sharding(self.project, unit, node):
+                return True
         return False
 
     # Feasibility
@@ -356,7 +355,9 @@ def _elsewhere(other: Object, root: Object) -> bool:
     return top.origin is Origin.ALLOCATED and other not in set(reachable(root))
 
 
-def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
+def _is_sharding(project: Project, unit: Unit, node: ir.Node) -> bool:
+    if not isinstance(node, ir.Call):
+        return False
     if isinstance(node.func, ir.Name):
         return project.refers_to_sharding(unit, node.func.id)
     return isinstance(node.func, ir.Attribute) and node.func.attr in (

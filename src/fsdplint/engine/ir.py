@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Union
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,27 +166,27 @@ class Opaque(Node):
     children: tuple[Expr, ...]
 
 
-Expr = Union[
-    Name,
-    Constant,
-    Attribute,
-    Call,
-    Subscript,
-    Collection,
-    DictDisplay,
-    Starred,
-    Comprehension,
-    Lambda,
-    Conditional,
-    BoolOp,
-    Not,
-    Compare,
-    BinOp,
-    NamedExpr,
-    FormattedString,
-    Yield,
-    Opaque,
-]
+Expr = (
+    Name
+    | Constant
+    | Attribute
+    | Call
+    | Subscript
+    | Collection
+    | DictDisplay
+    | Starred
+    | Comprehension
+    | Lambda
+    | Conditional
+    | BoolOp
+    | Not
+    | Compare
+    | BinOp
+    | NamedExpr
+    | FormattedString
+    | Yield
+    | Opaque
+)
 
 
 # Statements
@@ -376,30 +375,30 @@ class Pass(Node):
     pass
 
 
-Stmt = Union[
-    FunctionDef,
-    ClassDef,
-    Assign,
-    Declare,
-    AugAssign,
-    Expression,
-    Return,
-    If,
-    For,
-    While,
-    With,
-    Try,
-    Match,
-    Import,
-    ImportFrom,
-    Raise,
-    Assert,
-    Delete,
-    Break,
-    Continue,
-    Scope,
-    Pass,
-]
+Stmt = (
+    FunctionDef
+    | ClassDef
+    | Assign
+    | Declare
+    | AugAssign
+    | Expression
+    | Return
+    | If
+    | For
+    | While
+    | With
+    | Try
+    | Match
+    | Import
+    | ImportFrom
+    | Raise
+    | Assert
+    | Delete
+    | Break
+    | Continue
+    | Scope
+    | Pass
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

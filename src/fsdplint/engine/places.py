@@ -14,7 +14,7 @@ def common_frame(first: Site, second: Site) -> tuple[str, ir.Node, ir.Node] | No
 
     A node is the site's own where the site stands in that function, else the call that leads to it.
     """
-    for (path, a), (other, b) in zip(first.frames(), second.frames()):
+    for (path, a), (other, b) in zip(first.frames(), second.frames(), strict=False):
         if path != other:
             return None
         if a is not b:

@@ -73,7 +73,8 @@ def _imported_modules(text: str) -> Iterator[tuple[str, int]]:
 
 
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)|import[ \t]+([\w., \t]+))",
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)"
+    r"|import[ \t]+([\w., \t]+))",
     re.MULTILINE,
 )
 _NAME = re.compile(r"\b(?!as\b)[^\W\d]\w*")
@@ -152,12 +153,12 @@ def _users(project: Project, every: list[Definition]) -> dict[Definition, list[D
             if target is not None:
                 users[target].append(definition)
         for attribute in definition.attributes:
-            for target in _meant(attribute, named[attribute], definition):
+            for target in _meant(named[attribute], definition):
                 users[target].append(definition)
     return users
 
 
-def _meant(name: str, namesakes: list[Definition], user: Definition) -> list[Definition]:
+def _meant(namesakes: list[Definition], user: Definition) -> list[Definition]:
     """The definitions an attribute may mean: those of the same file, or all if they are few."""
     if len(namesakes) <= _MAX_NAMESAKES:
         return namesakes

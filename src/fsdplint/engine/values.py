@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from fsdplint.engine import ir
 from fsdplint.knowledge.calls import Generation
@@ -326,25 +326,25 @@ class Object:
         return self.sharded[-1].generation if self.sharded else None
 
 
-Value = Union[
-    Const,
-    Symbol,
-    UnitValue,
-    FunctionValue,
-    ClassValue,
-    Method,
-    Partial,
-    Sequence,
-    Mapping,
-    Choice,
-    Parameters,
-    StateDict,
-    Condition,
-    Super,
-    Imported,
-    Context,
-    Object,
-]
+Value = (
+    Const
+    | Symbol
+    | UnitValue
+    | FunctionValue
+    | ClassValue
+    | Method
+    | Partial
+    | Sequence
+    | Mapping
+    | Choice
+    | Parameters
+    | StateDict
+    | Condition
+    | Super
+    | Imported
+    | Context
+    | Object
+)
 
 NONE = Const(None)
 

@@ -66,7 +66,7 @@ CALLS_FIRST_ARGUMENT = frozenset(
     }
 )
 
-# Joint preparation re-points an optimizer at the parameters it shards (accelerate, Fabric, DeepSpeed).
+# Joint preparation re-points an optimizer at the parameters it shards (accelerate, Fabric).
 REPOINTING_METHODS = frozenset({"prepare", "prepare_optimizer", "setup", "setup_optimizers"})
 REPOINTING_CALLS = frozenset(
     {

@@ -15,8 +15,8 @@ DTENSOR = "torch.distributed.tensor.DTensor"
 MODULE = "torch.nn.Module"
 OPTIMIZER = "torch.optim.Optimizer"
 
-# Longest prefix first. `torch.distributed._composable.fully_shard` (up to 2.5) is FSDP1's composable
-# form, another function, and is left unknown on purpose.
+# Longest prefix first. `torch.distributed._composable.fully_shard` (up to 2.5) is another function,
+# FSDP1's composable form, and is left unknown on purpose.
 _SAME_OBJECT: tuple[tuple[str, str], ...] = (
     ("torch.distributed._composable.fsdp.fully_shard.fully_shard", FULLY_SHARD),
     ("torch.distributed._composable.fsdp", "torch.distributed.fsdp"),
@@ -56,7 +56,7 @@ def canonical(name: str) -> str:
 
 
 def is_optimizer(name: str) -> bool:
-    """Whether a canonical name is an optimizer class, or one chosen from ``torch.optim`` by name."""
+    """Whether a canonical name is an optimizer class, one picked from ``torch.optim`` included."""
     package, _, attribute = name.rpartition(".")
     if attribute in ("Optimizer", "lr_scheduler", "swa_utils", "LRScheduler"):
         return False

@@ -65,27 +65,31 @@ def _gathered(
 ) -> GatheredState | None:
     """The expression to replace, with the texts of its model and optimizer."""
     path, node = state.source.path, state.source.node
-    if not isinstance(node, ir.Call) or not isinstance(node.func, ir.Attribute):
+    target = _receiver(node)
+    if target is None or not isinstance(node, ir.Call):
         return None
-    receiver = program.text(path, node.func.value)
+    receiver = program.text(path, target)
     if state.optimizer is None:
         return GatheredState(node, receiver)
     model = _model_text(program, state, others)
     return None if model is None else GatheredState(node, model, receiver)
 
 
-def _model_text(
-    program: Program, state: StateDict, others: tuple[StateDict, ...]
-) -> str | None:
+def _model_text(program: Program, state: StateDict, others: tuple[StateDict, ...]) -> str | None:
     """How the function calls the optimizer's model: where it is saved too, or taken from."""
     for other in others:
         node = other.source.node
-        if other.optimizer is None and other.owner is state.owner and isinstance(node, ir.Call):
-            if isinstance(node.func, ir.Attribute):
-                return program.text(other.source.path, node.func.value)
+        receiver = _receiver(node)
+        if other.optimizer is None and other.owner is state.owner and receiver is not None:
+            return program.text(other.source.path, receiver)
     for capture in state.optimizer.captures if state.optimizer is not None else ():
-        node = capture.source.node
-        if capture.source.calls == state.source.calls and isinstance(node, ir.Call):
-            if isinstance(node.func, ir.Attribute):
-                return program.text(capture.source.path, node.func.value)
+        receiver = _receiver(capture.source.node)
+        if capture.source.calls == state.source.calls and receiver is not None:
+            return program.text(capture.source.path, receiver)
     return None
+
+
+def _receiver(node: ir.Node) -> ir.Expr | None:
+    """What the method is called on, of a method call."""
+    function = node.func if isinstance(node, ir.Call) else None
+    return function.value if isinstance(function, ir.Attribute) else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.execute.expressions import Expressions, decorators, merge
+from fsdplint.engine.execute.expressions import Expressions
 from fsdplint.engine.execute.state import MAX_DEPTH, Flow, Frame
 from fsdplint.engine.values import (
     NONE,
@@ -239,7 +239,7 @@ class Calls(Expressions):
             for base in reversed([base for base in cls.lineage() if isinstance(base, ClassValue)])
             for name in field_names(base)
         ]
-        made.attrs.update(zip(names, arguments.args))
+        made.attrs.update(zip(names, arguments.args, strict=False))
         made.attrs.update(arguments.keywords)
         post = cls.lookup("__post_init__")
         if isinstance(post, FunctionValue):
@@ -255,7 +255,7 @@ class Calls(Expressions):
         frame: Frame,
         node: ir.Node,
     ) -> Value:
-        """Runs a project function on these arguments; beyond the depth limit its result is unknown."""
+        """Runs a project function; beyond the depth limit its result is unknown."""
         self.reached.add(function.function)
         too_deep = len(self.calls) >= MAX_DEPTH or self.active.count(function.function) > 1
         if too_deep:
@@ -359,6 +359,3 @@ def field_names(cls: ClassValue) -> list[str]:
         if isinstance(target, ir.Name):
             names.append(target.id)
     return names
-
-
-__all__ = ["Arguments", "Calls", "decorators", "field_names", "is_module", "is_unit", "merge"]

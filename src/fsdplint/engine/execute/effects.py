@@ -16,11 +16,10 @@ from fsdplint.engine.events import (
     Use,
     states_in,
 )
-from fsdplint.engine.execute.calls import Arguments, is_module, is_unit, keyword_mapping
+from fsdplint.engine.execute.builtins import BUILTINS, Builtins
+from fsdplint.engine.execute.calls import Arguments, is_module, is_unit
 from fsdplint.engine.execute.elements import element_of
-from fsdplint.engine.execute.expressions import materialized, merge, store_key
 from fsdplint.engine.execute.state import Frame, is_const
-from fsdplint.engine.execute.statements import EXIT, Statements
 from fsdplint.engine.values import (
     NONE,
     Choice,
@@ -40,7 +39,6 @@ from fsdplint.engine.values import (
     Symbol,
     Taint,
     Value,
-    choice,
     class_names,
     contained,
     key_of,
@@ -50,22 +48,19 @@ from fsdplint.engine.values import (
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS
 from fsdplint.knowledge.names import (
-    FSDP1,
-    FSDP2_MODULE,
-    MODULE,
     REGISTER_FORWARD,
     is_optimizer,
 )
 
 
-class Effects(Statements):
+class Effects(Builtins):
     # Library functions and classes
 
     def library_call(
         self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
         name = symbol.name
-        handler = _FUNCTIONS.get(name)
+        handler = _FUNCTIONS.get(name) or BUILTINS.get(name)
         if handler is not None:
             return handler(self, arguments, node, frame)
         if name in known.SHARDING_CALLS:
@@ -93,7 +88,7 @@ class Effects(Statements):
         return self.other_library_call(symbol, arguments, node, frame)
 
     def compiled(self, module: Value) -> None:
-        """The ``forward`` of a compiled module is its ``__call__`` (OptimizedModule, torch 2.13)."""
+        """A compiled module's ``forward`` is its ``__call__`` (OptimizedModule, torch 2.13)."""
         if isinstance(module, Object):
             module.hooked_methods.add("forward")
 
@@ -221,7 +216,7 @@ class Effects(Statements):
     # State and files
 
     def state_of(self, owner: Object, node: ir.Node, frame: Frame) -> Value:
-        """``owner.state_dict()``: sharded if the owner, or the model an optimizer holds, is FSDP2's."""
+        """``owner.state_dict()``, sharded if the owner or an optimizer's model is FSDP2's."""
         if owner.captures:
             modules = [capture.module for capture in owner.captures]
             if any(holds_fsdp2(module, self) for module in modules):
@@ -412,202 +407,6 @@ class Effects(Statements):
                 return True
         return False
 
-    # Containers and state dicts
-
-    def container_method(
-        self, receiver: Sequence | Mapping, name: str, arguments: Arguments, frame: Frame
-    ) -> Value:
-        if isinstance(receiver, Sequence):
-            return self.sequence_method(receiver, name, arguments, frame)
-        return self.mapping_method(receiver, name, arguments)
-
-    def sequence_method(
-        self, receiver: Sequence, name: str, arguments: Arguments, frame: Frame
-    ) -> Value:
-        values = arguments.args
-        if name in ("append", "add", "insert", "appendleft"):
-            receiver.rest.extend(materialized(self, value) for value in values[-1:])
-            receiver.repeated |= frame.loops > 0
-        elif name in ("extend", "update") and values:
-            inner = resolved(values[0])
-            receiver.rest.append(element_of(self, inner))
-        elif name in ("pop", "popleft"):
-            return element_of(self, receiver)
-        elif name == "copy":
-            return self.copied(receiver)
-        elif name == "enter_context" and values:
-            return values[0]
-        return NONE
-
-    def mapping_method(self, receiver: Mapping, name: str, arguments: Arguments) -> Value:
-        values = arguments.args
-        if name in ("get", "pop", "setdefault") and values:
-            return self.mapping_item(receiver, values[0])
-        if name == "update":
-            for value in values:
-                merge(receiver, resolved(value))
-            for key, value in arguments.keywords.items():
-                store_key(receiver, Const(key), value)
-        if name == "copy":
-            return self.copied(receiver)
-        held = [*receiver.items.values(), *receiver.rest]
-        if name == "values":
-            return Sequence(list(receiver.items.values()), list(receiver.rest))
-        if name == "keys":
-            return Sequence(
-                [Const(key) for key in receiver.items], [self.unknown()] if receiver.rest else []
-            )
-        if name == "items":
-            known_pairs: list[Value] = [
-                Sequence([Const(k), v], kind="tuple") for k, v in receiver.items.items()
-            ]
-            pairs: list[Value] = [
-                Sequence([self.unknown(Taint.ELEMENT), v], kind="tuple") for v in receiver.rest
-            ]
-            return Sequence(known_pairs, pairs)
-        return choice(held) if name == "popitem" and held else NONE
-
-    def state_method(self, receiver: StateDict, name: str, arguments: Arguments) -> Value:
-        element = StateDict(
-            receiver.owner, receiver.source, receiver.optimizer, True, receiver.escaped
-        )
-        if receiver.element:
-            return receiver if name in known.KEEPS_SHARDED else self.unknown()
-        if name == "items":
-            return Sequence([], [Sequence([self.unknown(Taint.ELEMENT), element], kind="tuple")])
-        if name == "values":
-            return Sequence([], [element])
-        if name in ("get", "pop"):
-            return element
-        if name == "copy":
-            return receiver
-        if name == "update":
-            receiver.escaped = True
-        return self.unknown(Taint.ELEMENT)
-
-    def copied(self, value: Value) -> Value:
-        value = resolved(value)
-        if isinstance(value, Sequence):
-            return Sequence(
-                list(value.items), list(value.rest), value.kind, value.taint, value.repeated
-            )
-        if isinstance(value, Mapping):
-            return Mapping(dict(value.items), list(value.rest), value.taint)
-        return value
-
-    # Builtins
-
-    def deepcopy(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        value = resolved(arguments.args[0]) if arguments.args else NONE
-        if not isinstance(value, Object):
-            return self.copied(value)
-        made = self.new(Origin.ALLOCATED, value.cls, self.site(node, frame))
-        made.args, made.keywords = value.args, dict(value.keywords)
-        return made
-
-    def is_instance(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if len(arguments.args) != 2:
-            return self.unknown()
-        value, classes = resolved(arguments.args[0]), resolved(arguments.args[1])
-        options = classes.items if isinstance(classes, Sequence) else [classes]
-        verdicts = [_instance_of(value, resolved(option)) for option in options]
-        if True in verdicts:
-            return Const(True)
-        if None not in verdicts:
-            return Const(False)
-        key = ("isinstance", key_of(value), *map(key_of, options))
-        return Condition("isinstance", tuple(arguments.args), key, value.taint)
-
-    def has_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if len(arguments.args) != 2:
-            return self.unknown()
-        value, name = resolved(arguments.args[0]), arguments.args[1]
-        if isinstance(value, Object) and isinstance(name, Const):
-            if name.value in value.attrs and value.attrs[str(name.value)].__class__ is not Object:
-                return Const(True)
-            if is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
-                defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
-                return Const(bool(defined))
-        key = ("hasattr", key_of(value), key_of(name))
-        return Condition("hasattr", tuple(arguments.args), key, value.taint)
-
-    def get_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if len(arguments.args) < 2:
-            return self.unknown()
-        value, name = resolved(arguments.args[0]), arguments.args[1]
-        if not isinstance(name, Const):
-            if isinstance(value, Symbol):
-                return Symbol(f"{value.name}.?")
-            if isinstance(value, Object):
-                return self.part(value, ".?", taint=name.taint & Taint.RANK)
-            return self.unknown(taint_of(value, name))
-        if isinstance(value, Object) and is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
-            return arguments.args[2] if len(arguments.args) > 2 else self.unknown()
-        return self.read(value, str(name.value), node, frame)
-
-    def set_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if len(arguments.args) == 3:
-            owner, name, value = resolved(arguments.args[0]), arguments.args[1], arguments.args[2]
-            if isinstance(owner, Object):
-                if isinstance(name, Const):
-                    owner.attrs[str(name.value)] = value
-                self.compose(owner, value, f".{name.value}" if isinstance(name, Const) else ".?")
-        return NONE
-
-    def same_iterable(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        """``list``, ``reversed``, ``tqdm`` …: the same elements."""
-        if not arguments.args:
-            return Sequence([])
-        return materialized(self, self.copied(arguments.args[0]))
-
-    def filtered(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if len(arguments.args) < 2:
-            return self.unknown()
-        return resolved(arguments.args[1])
-
-    def mapped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if len(arguments.args) < 2:
-            return self.unknown()
-        element = element_of(self, resolved(arguments.args[1]))
-        result = self.apply(arguments.args[0], Arguments([element], {}), node, frame)
-        return Sequence([], [result], "generator", repeated=True)
-
-    def chained(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        return Sequence([], [element_of(self, resolved(value)) for value in arguments.args])
-
-    def enumerated(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if not arguments.args:
-            return Sequence([])
-        iterable = resolved(arguments.args[0])
-        if isinstance(iterable, Sequence) and not iterable.rest:
-            pairs: list[Value] = [
-                Sequence([Const(i), item], kind="tuple") for i, item in enumerate(iterable.items)
-            ]
-            return Sequence(pairs)
-        pair = Sequence([self.unknown(Taint.ELEMENT), element_of(self, iterable)], kind="tuple")
-        return Sequence([], [pair])
-
-    def zipped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        columns = [element_of(self, resolved(value)) for value in arguments.args]
-        return Sequence([], [Sequence(columns, kind="tuple")])
-
-    def partial(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if not arguments.args:
-            return self.unknown()
-        function, *args = arguments.args
-        return Partial(function, tuple(args), dict(arguments.keywords))
-
-    def new_dict(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
-            return self.copied(arguments.args[0])
-        made = keyword_mapping(arguments.keywords)
-        for value in arguments.args:
-            merge(made, resolved(value))
-        return made
-
-    def environment_call(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        return self.environment(arguments.args[0] if arguments.args else NONE)
-
     def spawn(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         """``mp.spawn(fn, args=(…))`` calls ``fn(rank, *args)`` in every process."""
         function = arguments.get(0, "fn")
@@ -617,42 +416,11 @@ class Effects(Statements):
             self.apply(function, Arguments([self.unknown(Taint.RANK), *given], {}), node, frame)
         return NONE
 
-    def exit(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        return Const(EXIT)
-
-    def apply_to_modules(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        return NONE
-
     def clip(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         held = [item for value in arguments.values() for item in contained(value)]
         target = next((item.module for item in held if isinstance(item, Parameters)), None)
         self.emit(Use(self.tick(), self.site(node, frame), "clip", target))
         return self.unknown()
-
-
-def _instance_of(value: Value, cls: Value) -> bool | None:
-    """Whether ``value`` is an instance of ``cls``; None where it is not known."""
-    if not isinstance(value, Object):
-        return None
-    if isinstance(cls, Symbol) and value.sharded:
-        generation = value.generation()
-        if cls.name == FSDP1:
-            return generation is known.Generation.FSDP1
-        if cls.name == FSDP2_MODULE:
-            return generation is known.Generation.FSDP2
-        if cls.name.startswith("torch.nn.parallel."):
-            return False
-    if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
-        return True
-    if (
-        isinstance(value.cls, ClassValue)
-        and isinstance(cls, ClassValue)
-        and value.origin is Origin.ALLOCATED
-    ):
-        if cls in value.cls.lineage():
-            return True
-        return None if value.cls.opaque() else False
-    return None
 
 
 def holds_fsdp2(module: Object, machine: Effects) -> bool:
@@ -677,40 +445,7 @@ _USES = frozenset({"step", "backward", "zero_grad", "load_state_dict", "clip_gra
 
 _Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
 
-_SAME_ITERABLE = (
-    "builtins.list",
-    "builtins.tuple",
-    "builtins.set",
-    "builtins.frozenset",
-    "builtins.iter",
-    "builtins.sorted",
-    "builtins.reversed",
-    "tqdm.tqdm",
-    "tqdm.auto.tqdm",
-    "rich.progress.track",
-)
-
 _FUNCTIONS: dict[str, _Handler] = {
-    **dict.fromkeys(_SAME_ITERABLE, Effects.same_iterable),
-    "builtins.isinstance": Effects.is_instance,
-    "builtins.hasattr": Effects.has_attribute,
-    "builtins.getattr": Effects.get_attribute,
-    "builtins.setattr": Effects.set_attribute,
-    "builtins.filter": Effects.filtered,
-    "builtins.map": Effects.mapped,
-    "builtins.enumerate": Effects.enumerated,
-    "builtins.zip": Effects.zipped,
-    "builtins.dict": Effects.new_dict,
-    "collections.OrderedDict": Effects.new_dict,
-    "builtins.exit": Effects.exit,
-    "builtins.quit": Effects.exit,
-    "sys.exit": Effects.exit,
-    "os._exit": Effects.exit,
-    "itertools.chain": Effects.chained,
-    "copy.deepcopy": Effects.deepcopy,
-    "functools.partial": Effects.partial,
-    "os.getenv": Effects.environment_call,
-    "os.environ.get": Effects.environment_call,
     "torch.multiprocessing.spawn": Effects.spawn,
     "torch.multiprocessing.spawn.spawn": Effects.spawn,
     "torch.nn.utils.clip_grad_norm_": Effects.clip,

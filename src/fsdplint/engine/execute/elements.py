@@ -1,4 +1,4 @@
-"""Iteration: what a loop variable is, and how a value unpacks."""
+"""Containers: what a loop variable is, how a value unpacks, what a store changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from fsdplint.engine.execute.state import State
 from fsdplint.engine.values import (
     ClassValue,
+    Const,
     Mapping,
     Object,
     Parameters,
@@ -19,6 +20,8 @@ from fsdplint.engine.values import (
     key_of,
     resolved,
 )
+
+_MAX_UNROLLED = 8
 
 # The element that stands for all elements of an object.
 EVERY = "*"
@@ -107,3 +110,49 @@ def _position(state: State, value: Object, index: int) -> Value:
         made = state.unknown(value.taint, key=("position", key_of(value), index))
         value.elements[index] = made
     return value.elements[index]
+
+
+def unrolled(value: Value) -> list[Value] | None:
+    """The elements of a short sequence known one by one."""
+    if isinstance(value, Sequence) and not value.rest and len(value.items) <= _MAX_UNROLLED:
+        return value.items
+    return None
+
+
+def kinds(state: State, value: Value) -> list[Value]:
+    """One element for each kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
+    if isinstance(value, Sequence) and 1 < len(value.rest) <= _MAX_UNROLLED:
+        return [*value.items[:_MAX_UNROLLED], *value.rest]
+    return [element_of(state, value)]
+
+
+def materialized(state: State, value: Value) -> Value:
+    """``list(value)``: generators of parameters take the tensors now."""
+    value = resolved(value)
+    if isinstance(value, Parameters) and value.lazy:
+        return replace(value, time=state.tick(), lazy=False)
+    if isinstance(value, Sequence):
+        items = [materialized(state, item) for item in value.items]
+        rest = [materialized(state, item) for item in value.rest]
+        return Sequence(items, rest, "list", value.taint, value.repeated)
+    return value
+
+
+def merge(target: Mapping, value: Value) -> None:
+    """``target.update(value)``."""
+    if isinstance(value, Mapping):
+        target.items.update(value.items)
+        target.rest.extend(value.rest)
+    else:
+        target.rest.append(value)
+
+
+def store_key(target: Mapping, key: Value, value: Value) -> None:
+    if isinstance(key, Const):
+        target.items[hashable(key.value)] = value
+    else:
+        target.rest.append(value)
+
+
+def hashable(value: object) -> object:
+    return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else repr(value)

@@ -10,9 +10,16 @@ from itertools import zip_longest
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Guard
-from fsdplint.engine.execute.elements import element_of, unpacked
+from fsdplint.engine.execute.comparison import compare
+from fsdplint.engine.execute.elements import (
+    element_of,
+    hashable,
+    merge,
+    store_key,
+    unpacked,
+    unrolled,
+)
 from fsdplint.engine.execute.state import Frame, State
-from fsdplint.engine.execute.tests import compare
 from fsdplint.engine.link import Unit
 from fsdplint.engine.values import (
     NONE,
@@ -41,8 +48,6 @@ from fsdplint.engine.values import (
 )
 from fsdplint.knowledge.calls import RANK_ATTRIBUTES, RANK_VARIABLES
 from fsdplint.knowledge.names import canonical
-
-_MAX_UNROLLED = 8
 
 # Attributes that read as a bound method even where no class is known to define them.
 _BOUND_METHODS = frozenset(
@@ -223,8 +228,8 @@ class Expressions(State):
         return self.unknown(taint_of(value, index), key=("item", key_of(value), key_of(index)))
 
     def mapping_item(self, value: Mapping, index: Value) -> Value:
-        if isinstance(index, Const) and _hashable(index.value) in value.items:
-            return value.items[_hashable(index.value)]
+        if isinstance(index, Const) and hashable(index.value) in value.items:
+            return value.items[hashable(index.value)]
         if isinstance(index, Const):
             return choice(list(value.rest)) if value.rest else self.unknown()
         options = [*value.items.values(), *value.rest]
@@ -240,16 +245,15 @@ class Expressions(State):
 
     def object_item(self, value: Object, index: Value) -> Value:
         if isinstance(index, Const):
-            key: object = _hashable(index.value)
+            key: object = hashable(index.value)
             if key in value.elements:
                 return value.elements[key]
             if isinstance(key, str):
                 made = value.elements[key] = self.part(value, f"[{key!r}]", taint=index.taint)
                 return made
             known = value.args[0] if value.args else None
-            if isinstance(known, Sequence) and isinstance(key, int) and not known.rest:
-                if -len(known.items) <= key < len(known.items):
-                    return known.items[key]
+            if isinstance(known, Sequence) and not known.rest:
+                return self.item(known, index)
         return element_of(self, value)
 
     # Displays and comprehensions
@@ -409,7 +413,7 @@ class Expressions(State):
         values = [self.evaluate(value, frame) for value in node.values]
         known = [value.value for value in values if isinstance(value, Const)]
         if len(known) == len(values) and len(node.literals) == len(values) + 1:
-            pieces = [text + str(value) for text, value in zip(node.literals, known)]
+            pieces = [text + str(value) for text, value in zip(node.literals, known, strict=False)]
             return Const("".join(pieces) + node.literals[-1], taint_of(*values))
         return self.unknown(taint_of(*values), key=("text", *map(key_of, values)))
 
@@ -436,52 +440,6 @@ def decorators(function: ir.Function) -> set[str]:
         if isinstance(node, (ir.Name, ir.Attribute)):
             found.add(node.id if isinstance(node, ir.Name) else node.attr)
     return found
-
-
-def unrolled(value: Value) -> list[Value] | None:
-    """The elements of a short sequence known one by one."""
-    if isinstance(value, Sequence) and not value.rest and len(value.items) <= _MAX_UNROLLED:
-        return value.items
-    return None
-
-
-def kinds(state: State, value: Value) -> list[Value]:
-    """One element for each kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
-    if isinstance(value, Sequence) and 1 < len(value.rest) <= _MAX_UNROLLED:
-        return [*value.items[:_MAX_UNROLLED], *value.rest]
-    return [element_of(state, value)]
-
-
-def materialized(state: State, value: Value) -> Value:
-    """``list(value)``: generators of parameters take the tensors now."""
-    value = resolved(value)
-    if isinstance(value, Parameters) and value.lazy:
-        return replace(value, time=state.tick(), lazy=False)
-    if isinstance(value, Sequence):
-        items = [materialized(state, item) for item in value.items]
-        rest = [materialized(state, item) for item in value.rest]
-        return Sequence(items, rest, "list", value.taint, value.repeated)
-    return value
-
-
-def merge(target: Mapping, value: Value) -> None:
-    """``target.update(value)``."""
-    if isinstance(value, Mapping):
-        target.items.update(value.items)
-        target.rest.extend(value.rest)
-    else:
-        target.rest.append(value)
-
-
-def store_key(target: Mapping, key: Value, value: Value) -> None:
-    if isinstance(key, Const):
-        target.items[_hashable(key.value)] = value
-    else:
-        target.rest.append(value)
-
-
-def _hashable(value: object) -> object:
-    return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else repr(value)
 
 
 _HANDLERS: dict[type[ir.Node], Callable[..., Value]] = {

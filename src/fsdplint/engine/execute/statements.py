@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from fsdplint.engine import ir
 from fsdplint.engine.events import Guard, Repoint
 from fsdplint.engine.execute.calls import Calls, is_module
-from fsdplint.engine.execute.elements import container_items
-from fsdplint.engine.execute.expressions import kinds, store_key, unrolled
+from fsdplint.engine.execute.comparison import compare
+from fsdplint.engine.execute.elements import container_items, kinds, store_key, unrolled
+from fsdplint.engine.execute.shape import assigned, leaves, only_imports, returns_value
 from fsdplint.engine.execute.state import Flow, Frame
-from fsdplint.engine.execute.tests import compare
 from fsdplint.engine.link import Unit
 from fsdplint.engine.values import (
     NONE,
@@ -40,7 +40,8 @@ from fsdplint.engine.values import (
     same,
 )
 
-_LEAVES = (ir.Return, ir.Raise, ir.Break, ir.Continue)
+# What a call that ends the program evaluates to.
+EXIT = object()
 
 
 class Statements(Calls):
@@ -266,7 +267,7 @@ class Statements(Calls):
         guard = self.guard(test, place, outcome, frame)
         with self.under([guard] if not isinstance(test, Const) else []):
             flow = self.run(taken, frame)
-        if flow is Flow.NEXT and not isinstance(test, Const) and _leaves(other):
+        if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
             self.guards.append(guard)  # only this outcome gets past the branch
         return flow
 
@@ -280,7 +281,7 @@ class Statements(Calls):
     ) -> bool | None:
         """The outcome to follow, or None where following both at once loses nothing."""
         hot_body, hot_orelse = self.is_hot(body), self.is_hot(orelse)
-        leaves_body, leaves_orelse = _leaves(body), _leaves(orelse)
+        leaves_body, leaves_orelse = leaves(body), leaves(orelse)
         if not (hot_body or hot_orelse or leaves_body or leaves_orelse):
             return None
         if hot_body != hot_orelse and not (leaves_body or leaves_orelse):
@@ -290,7 +291,7 @@ class Statements(Calls):
         other_is_hot = hot_orelse if prefer else hot_body
         other_leaves = leaves_orelse if prefer else leaves_body
         other = orelse if prefer else body
-        worth = 0 if other_leaves and not _returns_value(other) else 1
+        worth = 0 if other_leaves and not returns_value(other) else 1
         if other_is_hot:
             worth = self.worth(other)
         return self.decisions.decide(test, prefer, worth, place)
@@ -395,7 +396,7 @@ class Statements(Calls):
             frame.loops -= 1
 
     def forget_constants(self, node: ir.For | ir.While, frame: Frame) -> None:
-        for target in _assigned(node):
+        for target in assigned(node):
             if isinstance(target, ir.Name):
                 old = frame.scope.names.get(target.id)
                 if isinstance(old, Const):
@@ -431,58 +432,13 @@ class Statements(Calls):
             guard = self.guard(failed, node.handlers[0], True, frame)
             with self.under([guard]):
                 flow = self.run(handlers, frame)
-        elif self.importing or _imports(node.body):
+        elif self.importing or only_imports(node.body):
             flow = self.both(failed, node, handlers, node.body, frame)
         else:
             flow = self.run((*node.body, *node.orelse), frame)
             flow = Flow.NEXT if flow is Flow.RAISE and node.handlers else flow
         final = self.run(node.final, frame)
         return final if final is not Flow.NEXT else flow
-
-
-EXIT = object()
-
-
-def _leaves(body: Items[ir.Stmt]) -> bool:
-    """Whether a block surely leaves the function or the loop, or ends the program."""
-    if not body:
-        return False
-    last = body[-1]
-    if isinstance(last, ir.If):
-        return _leaves(last.body) and _leaves(last.orelse)
-    return isinstance(last, _LEAVES) or _exits(last)
-
-
-def _returns_value(body: Items[ir.Stmt]) -> bool:
-    last = body[-1] if body else None
-    return isinstance(last, ir.Return) and not isinstance(last.value, (ir.Constant, type(None)))
-
-
-def _exits(node: ir.Stmt) -> bool:
-    call = node.value if isinstance(node, ir.Expression) else None
-    function = call.func if isinstance(call, ir.Call) else None
-    name = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
-    return name in ("exit", "_exit", "abort")
-
-
-def _imports(body: Items[ir.Stmt]) -> bool:
-    return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
-
-
-_assigned_cache: dict[ir.Node, list[ir.Expr]] = {}
-
-
-def _assigned(loop: ir.For | ir.While) -> list[ir.Expr]:
-    """Targets assigned anywhere in a loop's body."""
-    found = _assigned_cache.get(loop)
-    if found is None:
-        found = _assigned_cache[loop] = []
-        for node in ir.walk(loop):
-            if isinstance(node, ir.AugAssign):
-                found.append(node.target)
-            elif isinstance(node, ir.Assign):
-                found.extend(node.targets)
-    return found
 
 
 _HANDLERS: dict[type[ir.Node], Callable[..., Flow]] = {

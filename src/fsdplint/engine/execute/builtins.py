@@ -1,0 +1,303 @@
+"""Builtins, the standard library and the methods of containers, on abstract values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fsdplint.engine import ir
+from fsdplint.engine.execute.calls import Arguments, is_module, is_unit, keyword_mapping
+from fsdplint.engine.execute.elements import element_of, materialized, merge, store_key
+from fsdplint.engine.execute.state import Frame
+from fsdplint.engine.execute.statements import EXIT, Statements
+from fsdplint.engine.values import (
+    NONE,
+    ClassValue,
+    Condition,
+    Const,
+    Mapping,
+    Object,
+    Origin,
+    Partial,
+    Sequence,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    choice,
+    key_of,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.names import (
+    FSDP1,
+    FSDP2_MODULE,
+    MODULE,
+)
+
+
+class Builtins(Statements):
+    # Containers and state dicts
+
+    def container_method(
+        self, receiver: Sequence | Mapping, name: str, arguments: Arguments, frame: Frame
+    ) -> Value:
+        if isinstance(receiver, Sequence):
+            return self.sequence_method(receiver, name, arguments, frame)
+        return self.mapping_method(receiver, name, arguments)
+
+    def sequence_method(
+        self, receiver: Sequence, name: str, arguments: Arguments, frame: Frame
+    ) -> Value:
+        values = arguments.args
+        if name in ("append", "add", "insert", "appendleft"):
+            receiver.rest.extend(materialized(self, value) for value in values[-1:])
+            receiver.repeated |= frame.loops > 0
+        elif name in ("extend", "update") and values:
+            inner = resolved(values[0])
+            receiver.rest.append(element_of(self, inner))
+        elif name in ("pop", "popleft"):
+            return element_of(self, receiver)
+        elif name == "copy":
+            return self.copied(receiver)
+        elif name == "enter_context" and values:
+            return values[0]
+        return NONE
+
+    def mapping_method(self, receiver: Mapping, name: str, arguments: Arguments) -> Value:
+        values = arguments.args
+        if name in ("get", "pop", "setdefault") and values:
+            return self.mapping_item(receiver, values[0])
+        if name == "update":
+            for value in values:
+                merge(receiver, resolved(value))
+            for key, value in arguments.keywords.items():
+                store_key(receiver, Const(key), value)
+        if name == "copy":
+            return self.copied(receiver)
+        held = [*receiver.items.values(), *receiver.rest]
+        if name == "values":
+            return Sequence(list(receiver.items.values()), list(receiver.rest))
+        if name == "keys":
+            return Sequence(
+                [Const(key) for key in receiver.items], [self.unknown()] if receiver.rest else []
+            )
+        if name == "items":
+            known_pairs: list[Value] = [
+                Sequence([Const(k), v], kind="tuple") for k, v in receiver.items.items()
+            ]
+            pairs: list[Value] = [
+                Sequence([self.unknown(Taint.ELEMENT), v], kind="tuple") for v in receiver.rest
+            ]
+            return Sequence(known_pairs, pairs)
+        return choice(held) if name == "popitem" and held else NONE
+
+    def state_method(self, receiver: StateDict, name: str, arguments: Arguments) -> Value:
+        element = StateDict(
+            receiver.owner, receiver.source, receiver.optimizer, True, receiver.escaped
+        )
+        if receiver.element:
+            return receiver if name in known.KEEPS_SHARDED else self.unknown()
+        if name == "items":
+            return Sequence([], [Sequence([self.unknown(Taint.ELEMENT), element], kind="tuple")])
+        if name == "values":
+            return Sequence([], [element])
+        if name in ("get", "pop"):
+            return element
+        if name == "copy":
+            return receiver
+        if name == "update":
+            receiver.escaped = True
+        return self.unknown(Taint.ELEMENT)
+
+    def copied(self, value: Value) -> Value:
+        value = resolved(value)
+        if isinstance(value, Sequence):
+            return Sequence(
+                list(value.items), list(value.rest), value.kind, value.taint, value.repeated
+            )
+        if isinstance(value, Mapping):
+            return Mapping(dict(value.items), list(value.rest), value.taint)
+        return value
+
+    # Builtins
+
+    def deepcopy(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        value = resolved(arguments.args[0]) if arguments.args else NONE
+        if not isinstance(value, Object):
+            return self.copied(value)
+        made = self.new(Origin.ALLOCATED, value.cls, self.site(node, frame))
+        made.args, made.keywords = value.args, dict(value.keywords)
+        return made
+
+    def is_instance(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) != 2:
+            return self.unknown()
+        value, classes = resolved(arguments.args[0]), resolved(arguments.args[1])
+        options = classes.items if isinstance(classes, Sequence) else [classes]
+        verdicts = [_instance_of(value, resolved(option)) for option in options]
+        if True in verdicts:
+            return Const(True)
+        if None not in verdicts:
+            return Const(False)
+        key = ("isinstance", key_of(value), *map(key_of, options))
+        return Condition("isinstance", tuple(arguments.args), key, value.taint)
+
+    def has_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) != 2:
+            return self.unknown()
+        value, name = resolved(arguments.args[0]), arguments.args[1]
+        if isinstance(value, Object) and isinstance(name, Const):
+            if name.value in value.attrs and value.attrs[str(name.value)].__class__ is not Object:
+                return Const(True)
+            if is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
+                defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
+                return Const(bool(defined))
+        key = ("hasattr", key_of(value), key_of(name))
+        return Condition("hasattr", tuple(arguments.args), key, value.taint)
+
+    def get_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) < 2:
+            return self.unknown()
+        value, name = resolved(arguments.args[0]), arguments.args[1]
+        if not isinstance(name, Const):
+            if isinstance(value, Symbol):
+                return Symbol(f"{value.name}.?")
+            if isinstance(value, Object):
+                return self.part(value, ".?", taint=name.taint & Taint.RANK)
+            return self.unknown(taint_of(value, name))
+        if isinstance(value, Object) and is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
+            return arguments.args[2] if len(arguments.args) > 2 else self.unknown()
+        return self.read(value, str(name.value), node, frame)
+
+    def set_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) == 3:
+            owner, name, value = resolved(arguments.args[0]), arguments.args[1], arguments.args[2]
+            if isinstance(owner, Object):
+                if isinstance(name, Const):
+                    owner.attrs[str(name.value)] = value
+                self.compose(owner, value, f".{name.value}" if isinstance(name, Const) else ".?")
+        return NONE
+
+    def same_iterable(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``list``, ``reversed``, ``tqdm`` …: the same elements."""
+        if not arguments.args:
+            return Sequence([])
+        return materialized(self, self.copied(arguments.args[0]))
+
+    def filtered(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) < 2:
+            return self.unknown()
+        return resolved(arguments.args[1])
+
+    def mapped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if len(arguments.args) < 2:
+            return self.unknown()
+        element = element_of(self, resolved(arguments.args[1]))
+        result = self.apply(arguments.args[0], Arguments([element], {}), node, frame)
+        return Sequence([], [result], "generator", repeated=True)
+
+    def chained(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return Sequence([], [element_of(self, resolved(value)) for value in arguments.args])
+
+    def enumerated(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if not arguments.args:
+            return Sequence([])
+        iterable = resolved(arguments.args[0])
+        if isinstance(iterable, Sequence) and not iterable.rest:
+            pairs: list[Value] = [
+                Sequence([Const(i), item], kind="tuple") for i, item in enumerate(iterable.items)
+            ]
+            return Sequence(pairs)
+        pair = Sequence([self.unknown(Taint.ELEMENT), element_of(self, iterable)], kind="tuple")
+        return Sequence([], [pair])
+
+    def zipped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        columns = [element_of(self, resolved(value)) for value in arguments.args]
+        return Sequence([], [Sequence(columns, kind="tuple")])
+
+    def partial(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if not arguments.args:
+            return self.unknown()
+        function, *args = arguments.args
+        return Partial(function, tuple(args), dict(arguments.keywords))
+
+    def new_dict(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
+            return self.copied(arguments.args[0])
+        made = keyword_mapping(arguments.keywords)
+        for value in arguments.args:
+            merge(made, resolved(value))
+        return made
+
+    def environment_call(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return self.environment(arguments.args[0] if arguments.args else NONE)
+
+    def exit(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return Const(EXIT)
+
+
+def _instance_of(value: Value, cls: Value) -> bool | None:
+    """Whether ``value`` is an instance of ``cls``; None where it is not known."""
+    if not isinstance(value, Object):
+        return None
+    if isinstance(cls, Symbol) and value.sharded:
+        generation = value.generation()
+        if cls.name == FSDP1:
+            return generation is known.Generation.FSDP1
+        if cls.name == FSDP2_MODULE:
+            return generation is known.Generation.FSDP2
+        if cls.name.startswith("torch.nn.parallel."):
+            return False
+    if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
+        return True
+    if (
+        isinstance(value.cls, ClassValue)
+        and isinstance(cls, ClassValue)
+        and value.origin is Origin.ALLOCATED
+    ):
+        if cls in value.cls.lineage():
+            return True
+        return None if value.cls.opaque() else False
+    return None
+
+
+_Handler = Callable[[Any, Arguments, ir.Call, Frame], Value]
+
+_SAME_ITERABLE = (
+    "builtins.list",
+    "builtins.tuple",
+    "builtins.set",
+    "builtins.frozenset",
+    "builtins.iter",
+    "builtins.sorted",
+    "builtins.reversed",
+    "tqdm.tqdm",
+    "tqdm.auto.tqdm",
+    "rich.progress.track",
+)
+
+# The machine is a Builtins; a handler takes the more telling type of its own module.
+BUILTINS: dict[str, _Handler] = {
+    **dict.fromkeys(_SAME_ITERABLE, Builtins.same_iterable),
+    "builtins.isinstance": Builtins.is_instance,
+    "builtins.hasattr": Builtins.has_attribute,
+    "builtins.getattr": Builtins.get_attribute,
+    "builtins.setattr": Builtins.set_attribute,
+    "builtins.filter": Builtins.filtered,
+    "builtins.map": Builtins.mapped,
+    "builtins.enumerate": Builtins.enumerated,
+    "builtins.zip": Builtins.zipped,
+    "builtins.dict": Builtins.new_dict,
+    "collections.OrderedDict": Builtins.new_dict,
+    "builtins.exit": Builtins.exit,
+    "builtins.quit": Builtins.exit,
+    "sys.exit": Builtins.exit,
+    "os._exit": Builtins.exit,
+    "itertools.chain": Builtins.chained,
+    "copy.deepcopy": Builtins.deepcopy,
+    "functools.partial": Builtins.partial,
+    "os.getenv": Builtins.environment_call,
+    "os.environ.get": Builtins.environment_call,
+}

@@ -1,0 +1,51 @@
+"""What a block of statements is like, told from its text: how it ends, what it assigns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+from fsdplint.engine import ir
+
+_LEAVES = (ir.Return, ir.Raise, ir.Break, ir.Continue)
+
+
+def leaves(body: Items[ir.Stmt]) -> bool:
+    """Whether a block surely leaves the function or the loop, or ends the program."""
+    if not body:
+        return False
+    last = body[-1]
+    if isinstance(last, ir.If):
+        return leaves(last.body) and leaves(last.orelse)
+    return isinstance(last, _LEAVES) or exits(last)
+
+
+def returns_value(body: Items[ir.Stmt]) -> bool:
+    last = body[-1] if body else None
+    return isinstance(last, ir.Return) and not isinstance(last.value, (ir.Constant, type(None)))
+
+
+def exits(node: ir.Stmt) -> bool:
+    call = node.value if isinstance(node, ir.Expression) else None
+    function = call.func if isinstance(call, ir.Call) else None
+    name = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
+    return name in ("exit", "_exit", "abort")
+
+
+def only_imports(body: Items[ir.Stmt]) -> bool:
+    return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
+
+
+_assigned_cache: dict[ir.Node, list[ir.Expr]] = {}
+
+
+def assigned(loop: ir.For | ir.While) -> list[ir.Expr]:
+    """Targets assigned anywhere in a loop's body."""
+    found = _assigned_cache.get(loop)
+    if found is None:
+        found = _assigned_cache[loop] = []
+        for node in ir.walk(loop):
+            if isinstance(node, ir.AugAssign):
+                found.append(node.target)
+            elif isinstance(node, ir.Assign):
+                found.extend(node.targets)
+    return found
