@@ -54,6 +54,7 @@ class Shard:
         keeps_parameters: the original Parameters stay the ones to train (FSDP1 with
             ``use_orig_params=True``), None where an argument leaves it open.
         wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
+        keywords: the keyword arguments, those of ``**`` and of a partial included.
     """
 
     time: int
@@ -63,6 +64,7 @@ class Shard:
     keeps_parameters: bool | None
     wraps_children: bool | None
     call: ir.Call
+    keywords: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +92,7 @@ class Repoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """A method of no further consequence for the state: step, backward, clip, load, forward."""
+    """A call of no further consequence for the state: step, backward, clip, forward, mesh, save."""
 
     time: int
     site: Site
@@ -130,11 +132,21 @@ class PlainWrite:
 Event = Shard | BuildOptimizer | Repoint | Use | DirectForward | NoSync | PlainWrite
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Escape:
+    """A call of unknown code that got hold of ``objects``, directly or through their attributes."""
+
+    time: int
+    site: Site
+    objects: frozenset[Object]
+
+
 @dataclass(slots=True, eq=False)
 class Trace:
     """One path through one entry.
 
     Attributes:
+        escapes: what unknown code was given, which no rule reports by itself.
         decisions: the conditions that were decided, with the outcome, in order.
         complete: False when a budget ended the path early.
     """
@@ -145,6 +157,7 @@ class Trace:
     decisions: list[tuple[object, bool]] = field(default_factory=list)
     objects: list[Object] = field(default_factory=list)
     complete: bool = True
+    escapes: list[Escape] = field(default_factory=list)
 
 
 def states_in(value: Value, depth: int = 0) -> tuple[StateDict, ...]:

@@ -77,6 +77,7 @@ class Project:
     Attributes:
         root: no import is resolved to a file outside it.
         failures: files that could not be lowered, with the error.
+        exhausted: entries not followed to the end, by file and name, with the budget that ended it.
     """
 
     def __init__(self, root: Path, read: Reader) -> None:
@@ -85,6 +86,7 @@ class Project:
         self.units: dict[str, Unit | None] = {}
         self.found: dict[tuple[str, str], Path | None] = {}
         self.failures: dict[str, InvalidSyntax] = {}
+        self.exhausted: dict[tuple[str, str], str] = {}
 
     def unit(self, path: Path) -> Unit | None:
         """The unit of a file, or None if it cannot be read or is not Python."""

@@ -57,6 +57,17 @@ RETURNS_ARGUMENT: dict[str, int] = {
     "copy.copy": 0,
 }
 
+# Calls of no consequence for what is sharded, which a reader of the training program looks for.
+NOTED_CALLS: dict[str, str] = {
+    "torch.distributed.init_device_mesh": "mesh",
+    "torch.distributed.device_mesh.init_device_mesh": "mesh",
+    "torch.distributed.DeviceMesh": "mesh",
+    "torch.distributed.device_mesh.DeviceMesh": "mesh",
+    "torch.distributed.checkpoint.save": "save",
+    "torch.distributed.checkpoint.async_save": "save",
+    "torch.distributed.checkpoint.load": "load",
+}
+
 # `checkpoint(function, *args)` calls its first argument.
 CALLS_FIRST_ARGUMENT = frozenset(
     {

@@ -97,6 +97,8 @@ class Effects(Builtins):
     ) -> Value:
         name = symbol.name
         package, _, last = name.rpartition(".")
+        if name in known.NOTED_CALLS:
+            self.emit(Use(self.tick(), self.site(node, frame), known.NOTED_CALLS[name], None))
         if not known.is_harmless(name):
             self.escape(node, frame, *arguments.values())
         if name in known.PRESUMED:
@@ -153,7 +155,8 @@ class Effects(Builtins):
             keeps = self.flag(arguments, -1, "use_orig_params")
             wraps = self.wraps_children(arguments)
         module.sharded.append(Sharded(generation, time, site))
-        self.emit(Shard(time, site, generation, module, keeps, wraps, node))
+        keywords = dict(arguments.keywords)
+        self.emit(Shard(time, site, generation, module, keeps, wraps, node, keywords))
 
     def flag(self, arguments: Arguments, position: int, keyword: str) -> bool | None:
         """A boolean argument that defaults to False; None where it is not known."""
@@ -217,6 +220,7 @@ class Effects(Builtins):
 
     def state_of(self, owner: Object, node: ir.Node, frame: Frame) -> Value:
         """``owner.state_dict()``, sharded if the owner or an optimizer's model is FSDP2's."""
+        self.emit(Use(self.tick(), self.site(node, frame), "state_dict", owner))
         if owner.captures:
             modules = [capture.module for capture in owner.captures]
             if any(holds_fsdp2(module, self) for module in modules):
@@ -380,6 +384,8 @@ class Effects(Builtins):
             isinstance(receiver.cls, ClassValue) and receiver.cls.opaque()
         ):
             self.emit(NoSync(self.tick(), self.site(node, frame), receiver))
+        else:
+            self.emit(Use(self.tick(), self.site(node, frame), "no_sync", receiver))
         return self.unknown()
 
     def appended(self, receiver: Object, arguments: Arguments, frame: Frame) -> Value:
@@ -441,7 +447,9 @@ def holds_fsdp2(module: Object, machine: Effects) -> bool:
     )
 
 
-_USES = frozenset({"step", "backward", "zero_grad", "load_state_dict", "clip_grad_norm_"})
+_USES = frozenset(
+    {"step", "backward", "zero_grad", "load_state_dict", "clip_grad_norm_", "save_pretrained"}
+)
 
 _Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
 

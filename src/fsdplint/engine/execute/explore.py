@@ -166,9 +166,11 @@ def _paths(
     frontier = _Frontier()
     found: list[Trace] = []
     steps = 0
+    cut = f"it has more than {MAX_PATHS} paths"
     for _ in range(MAX_PATHS):
         prefix = frontier.next(sharding_seen=bool(found))
         if prefix is None or steps > MAX_ENTRY_STEPS:
+            cut = "its paths are too long to follow them all" if prefix is not None else ""
             break
         trace = Trace(entry.name, entry.unit.path)
         machine = Machine(project, trace, Decisions(prefix), interest)
@@ -176,6 +178,7 @@ def _paths(
             machine.start(entry)
         except OutOfBudget:
             trace.complete = False
+            project.exhausted[entry.unit.path, entry.name] = "a path is too long to be followed"
         steps += machine.steps
         reached |= machine.reached
         made = machine.decisions.made
@@ -183,6 +186,8 @@ def _paths(
         if any(isinstance(event, Shard) for event in trace.events):
             found.append(trace)
         frontier.add(made, len(prefix))
+    if cut:
+        project.exhausted.setdefault((entry.unit.path, entry.name), cut)
     return found
 
 

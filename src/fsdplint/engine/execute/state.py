@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeVar
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Event, Guard, Repoint, Site, Trace
+from fsdplint.engine.events import Escape, Event, Guard, Repoint, Site, Trace
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.link import Project, Unit, identifiers
 from fsdplint.engine.values import (
@@ -165,6 +165,8 @@ class State:
                 if isinstance(item, StateDict):
                     item.escaped = True
             had.update(reachable(value))
+        if had and not self.importing:
+            self.trace.escapes.append(Escape(now, self.site(node, frame), frozenset(had)))
         for item in had:
             if item.escaped is None:
                 item.escaped = now
