@@ -1,0 +1,108 @@
+"""Programs written by a test, and the layers of the engine over them in a form to compare with."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Event, Guard, Trace
+from fsdplint.engine.facts import Program, analyze
+from fsdplint.engine.link import Project, Unit
+from fsdplint.engine.lower import lower
+
+# Most programs need these; a test's line 1 is the line after them.
+HEADER = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+"""
+
+
+def module(text: str) -> ir.Module:
+    return lower(text, "x.py")
+
+
+def dump(value: object) -> str:
+    """A node as a constructor call without its span, e.g. ``Attribute(Name('a'), 'b')``."""
+    if isinstance(value, ir.Node):
+        inner = [getattr(value, f.name) for f in fields(value) if f.name not in ("start", "end")]
+        return f"{type(value).__name__}({', '.join(map(dump, inner))})"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(dump, value))}]"
+    return repr(value)
+
+
+def texts(source: str, kind: type[ir.Node]) -> list[str]:
+    """The source text of every node of a kind, parents first."""
+    nodes = [node for node in ir.walk(module(source)) if isinstance(node, kind)]
+    return [source[node.start : node.end] for node in nodes]
+
+
+def write(root: Path, files: dict[str, str]) -> list[Path]:
+    """Writes dedented files below ``root``."""
+    paths = []
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def project(root: Path, files: dict[str, str]) -> Project:
+    write(root, files)
+    return Project(root, read)
+
+
+def unit(project: Project, name: str) -> Unit:
+    found = project.unit(project.root / name)
+    assert found is not None, name
+    return found
+
+
+def program(root: Path, files: dict[str, str]) -> Program:
+    return analyze(root, write(root, files), read)
+
+
+def script(root: Path, text: str) -> Program:
+    """The program of one file that begins with `HEADER`."""
+    return program(root, {"train.py": HEADER + textwrap.dedent(text)})
+
+
+def path_of(program: Program) -> Trace:
+    """The one path of a program that has no other."""
+    (trace,) = program.traces
+    return trace
+
+
+def events(program: Program, trace: Trace) -> list[tuple[str, str]]:
+    """What happens on a path, in order: the kind of each event and the source of its node."""
+    return [event(program, each) for each in trace.events]
+
+
+def event(program: Program, each: Event) -> tuple[str, str]:
+    return type(each).__name__, program.text(each.site.path, each.site.node)
+
+
+def every_path(program: Program) -> list[list[tuple[str, str]]]:
+    return sorted(events(program, trace) for trace in program.traces)
+
+
+def guards(program: Program, these: Iterable[Guard]) -> list[tuple[str, bool, str]]:
+    """Branches as (test, outcome, "rank", "loop" or "")."""
+    return [
+        (
+            program.text(guard.path, guard.test),
+            guard.taken,
+            "rank" * guard.divergent + "loop" * guard.progress,
+        )
+        for guard in these
+    ]
