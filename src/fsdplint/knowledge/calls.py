@@ -66,6 +66,9 @@ NOTED_CALLS: dict[str, str] = {
     "torch.distributed.checkpoint.save": "save",
     "torch.distributed.checkpoint.async_save": "save",
     "torch.distributed.checkpoint.load": "load",
+    "torch.distributed.checkpoint.state_dict.set_model_state_dict": "load",
+    "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict": "load",
+    "torch.distributed.checkpoint.state_dict.set_state_dict": "load",
 }
 
 # `checkpoint(function, *args)` calls its first argument.

@@ -65,6 +65,11 @@ def is_optimizer(name: str) -> bool:
     return name in _OPTIMIZERS
 
 
+def offers_optimizers(package: str) -> bool:
+    """Whether some optimizer is known by a name of the top-level ``package``."""
+    return any(name.split(".")[0] == package for name in (*_OPTIMIZER_PACKAGES, *_OPTIMIZERS))
+
+
 _OPTIMIZER_PACKAGES = frozenset(
     {
         "torch.optim",

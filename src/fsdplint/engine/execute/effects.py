@@ -232,6 +232,8 @@ class Effects(Builtins):
     def state_helper(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         module = resolved(arguments.get(0, "model") or NONE)
         options = resolved(arguments.get(99, "options") or NONE)
+        if isinstance(module, Object):
+            self.emit(Use(self.tick(), self.site(node, frame), "state_dict", module))
         if arguments.open or not isinstance(module, Object) or not holds_fsdp2(module, self):
             return self.unknown()
         full: Value | None = None
