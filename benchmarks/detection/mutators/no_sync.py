@@ -86,7 +86,7 @@ def _until_backward(statements: list[ast.stmt], backward: set[str]) -> list[ast.
 
 
 def _plain(program: Program, module: Module) -> Iterator[Site]:
-    """Passes of a program that communicates in each of them."""
+    """Passes of a program that does not accumulate: they are made two, summed."""
     for block in module.blocks():
         ends = [i for i, s in enumerate(block) if isinstance(s, ast.Expr) and _is_backward(s)]
         for end in ends:
@@ -94,7 +94,11 @@ def _plain(program: Program, module: Module) -> Iterator[Site]:
             if starts:
                 root = _root_call(program, block[starts[0]])
                 body = block[starts[0] : end + 1]
-                yield Site(module, None, body, root, _every_second(module, body[0]))
+                yield Site(module, None, body, root, f"{_counter(module)} == 1")
+
+
+def _counter(module: Module) -> str:
+    return fresh("micro_step", module.text)
 
 
 def _is_backward(statement: ast.stmt) -> bool:
@@ -111,21 +115,12 @@ def _root_call(program: Program, statement: ast.stmt) -> str:
     return ""
 
 
-def _every_second(module: Module, statement: ast.stmt) -> str:
-    """A condition on the loop's counter, if there is one."""
-    node: ast.AST = statement
-    while node in module.parents and not isinstance(node, ast.FunctionDef):
-        node = module.parents[node]
-        counted = isinstance(node, ast.For) and ast.unparse(node.iter).startswith("range(")
-        if counted and isinstance(node, ast.For):
-            return f"{ast.unparse(node.target)} % 2 == 1"
-    return "torch.distributed.get_world_size() == 1"
-
-
 def _rewritten(
     site: Site, text: str, *, imports: str = "import contextlib", helper: str = ""
 ) -> str:
     start, end = site.module.rows(site.flag or site.body[0], site.body[-1])
+    if site.flag is None:
+        text = f"for {_counter(site.module)} in range(2):\n{indented(text, '    ')}"
     new = indented(text, site.module.indent(site.body[0]))
     return site.module.edited([(start, end, new)], imports=imports, helper=helper)
 
