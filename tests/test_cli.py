@@ -321,15 +321,28 @@ def test_a_closed_pipe_is_quiet(here: Path) -> None:
     assert (done.stdout, done.stderr) == (b"a.py:1:8: ", b"")
 
 
+def opened_by_reader(pipe: Path) -> int:
+    """The writing end of ``pipe``, once another process reads from it."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
     os.mkfifo(here / "slow.py")
     (here / "a.py").write_text(IDLE)
     command = [sys.executable, "-m", "fsdplint", "check", "--fix", "slow.py", "a.py"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with (here / "slow.py").open("wb"):  # returns once the command reads
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+    writer = opened_by_reader(here / "slow.py")
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    os.close(writer)
     assert (process.returncode, out, err) == (130, b"", b"\n")
     assert (here / "a.py").read_text() == IDLE
 
