@@ -125,12 +125,15 @@ class Project:
             base = directory
             for _ in range(level - 1):
                 base = base.parent
-            return _module_file(base.joinpath(*parts))
+            return self._below_root(_module_file(base.joinpath(*parts)))
         for base in self._bases(directory):
-            found = _module_file(base.joinpath(*parts))
+            found = self._below_root(_module_file(base.joinpath(*parts)))
             if found is not None:
                 return found
         return None
+
+    def _below_root(self, found: Path | None) -> Path | None:
+        return found if found is not None and self.root in found.parents else None
 
     def _bases(self, directory: Path) -> Iterator[Path]:
         """Where absolute imports start: the importer's directory and those above it, then src."""

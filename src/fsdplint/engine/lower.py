@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 
 import libcst as cst
@@ -32,7 +33,11 @@ class _Lowering:
         self.yields = False
 
     def at(self, node: cst.CSTNode) -> tuple[int, int]:
-        return self.spans.get(node, (0, 0))
+        span = self.spans.get(node)
+        if span is None:  # a slice, say: as far as what it holds
+            inner = [self.at(child) for child in node.children if child in self.spans]
+            span = (inner[0][0], inner[-1][1]) if inner else (0, 0)
+        return span
 
     # Statements
 
@@ -296,7 +301,9 @@ class _Lowering:
             node = node.inner_for_in
 
     def lambda_(self, node: cst.Lambda) -> ir.Expr:
+        outer = self.yields
         value = self.expr(node.body)
+        self.yields = outer
         body = ir.Return(value.start, value.end, value)
         parameters = self.parameters(node.params)
         function = ir.Function(*self.at(node), "<lambda>", parameters, (body,), (), False)
@@ -335,7 +342,12 @@ class _Lowering:
         return ir.BinOp(*self.at(node), op, self.expr(node.left), self.expr(node.right))
 
     def literal(self, node: cst.SimpleString | cst.Integer | cst.Float | cst.Imaginary) -> ir.Expr:
-        return ir.Constant(*self.at(node), ast.literal_eval(node.value))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an invalid escape is not ours to report
+                return ir.Constant(*self.at(node), ast.literal_eval(node.value))
+        except (SyntaxError, ValueError):  # "\\N{nope}": LibCST does not look into strings
+            return ir.Opaque(*self.at(node), ())
 
     def concatenated(self, node: cst.ConcatenatedString) -> ir.Expr:
         parts = [self.expr(node.left), self.expr(node.right)]
@@ -349,7 +361,7 @@ class _Lowering:
         literals, values = [""], []
         for part in node.parts:
             if isinstance(part, cst.FormattedStringText):
-                literals[-1] += part.value
+                literals[-1] += part.value.replace("{{", "{").replace("}}", "}")
             elif isinstance(part, cst.FormattedStringExpression):
                 values.append(self.expr(part.expression))
                 literals.append("")

@@ -120,6 +120,8 @@ def _carriers(units: Iterable[Unit]) -> set[tuple[str, str]]:
 def heat(project: Project, units: list[Unit]) -> None:
     """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
     every = list(_every_definition(units))
+    for definition in every:
+        definition.hot = False
     users = _users(project, every)
     hot = [definition for definition in every if _shards(project, definition)]
     while hot:

@@ -9,6 +9,7 @@ from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.optimizer import build_after_sharding
+from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, rule
 
 
@@ -39,9 +40,15 @@ def _evidence(program: Program, fact: StaleOptimizer) -> tuple[Evidence, ...]:
     return (
         *made,
         program.evidence(fact.capture.source, "the parameters are taken"),
-        program.evidence(fact.shard.site, "the parameters become DTensor shards"),
+        program.evidence(fact.shard.site, _replacement(fact)),
         *program.conditions(fact.build.site, fact.shard.site),
     )
+
+
+def _replacement(fact: StaleOptimizer) -> str:
+    if fact.shard.generation is Generation.FSDP1:
+        return "the parameters are flattened into new ones"
+    return "the parameters become DTensor shards"
 
 
 def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:

@@ -60,13 +60,37 @@ def parse(text: str) -> Syntax:
         raise InvalidSyntax(str(error).splitlines()[0], 0) from None
     state = _Recorder(tree.default_indent, tree.default_newline)
     tree._codegen(state)
+    rendered = "".join(state.tokens)
+    anchors = None if rendered == text else _anchors(rendered, text)
     ends = [0, *accumulate(map(len, state.tokens))]
+    starts = ends
+    if anchors is not None:
+        starts = [anchors[end] for end in ends]
+        ends = [anchors[end - 1] + 1 if end else 0 for end in ends]
     last = len(ends) - 1
     spans = {
-        node: (ends[min(first, last)], ends[min(after, last)])
+        node: (starts[min(first, last)], ends[min(after, last)])
         for node, (first, after) in state.indexes.items()
     }
-    return Syntax(tree, spans, "".join(state.tokens) == text)
+    return Syntax(tree, spans, rendered == text or anchors is not None)
+
+
+def _anchors(rendered: str, text: str) -> list[int] | None:
+    """For every offset in what LibCST renders, the offset in the text it was parsed from.
+
+    LibCST drops some blanks, e.g. before the colon of an ``except`` or a form feed. None if the two
+    differ in more than blanks.
+    """
+    anchors, at = [], 0
+    for character in rendered:
+        while at < len(text) and text[at] != character and text[at].isspace():
+            at += 1
+        if at >= len(text) or text[at] != character:
+            return None
+        anchors.append(at)
+        at += 1
+    anchors.append(at)
+    return None if text[at:].strip() else anchors
 
 
 class _Recorder(CodegenState):

@@ -7,7 +7,7 @@ from typing import Any
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.calls import Arguments, is_module, is_unit, keyword_mapping
-from fsdplint.engine.execute.elements import element_of, materialized, merge, store_key
+from fsdplint.engine.execute.elements import element_of, hashable, materialized, merge, store_key
 from fsdplint.engine.execute.state import Frame
 from fsdplint.engine.execute.statements import EXIT, Statements
 from fsdplint.engine.values import (
@@ -67,8 +67,10 @@ class Builtins(Statements):
 
     def mapping_method(self, receiver: Mapping, name: str, arguments: Arguments) -> Value:
         values = arguments.args
-        if name in ("get", "pop", "setdefault") and values:
-            return self.mapping_item(receiver, values[0])
+        if name == "setdefault" and len(values) > 1 and isinstance(values[0], Const):
+            return receiver.items.setdefault(hashable(values[0].value), values[1])
+        if name in ("get", "pop") and values:
+            return self.mapping_get(receiver, values)
         if name == "update":
             for value in values:
                 merge(receiver, resolved(value))
@@ -92,6 +94,13 @@ class Builtins(Statements):
             ]
             return Sequence(known_pairs, pairs)
         return choice(held) if name == "popitem" and held else NONE
+
+    def mapping_get(self, receiver: Mapping, values: list[Value]) -> Value:
+        """``mapping.get(key, default)``."""
+        absent = isinstance(values[0], Const) and hashable(values[0].value) not in receiver.items
+        if absent and not receiver.rest:
+            return values[1] if len(values) > 1 else NONE
+        return self.mapping_item(receiver, values[0])
 
     def state_method(self, receiver: StateDict, name: str, arguments: Arguments) -> Value:
         element = StateDict(

@@ -22,6 +22,9 @@ from fsdplint.engine.values import (
 )
 
 
+_NONE = ("const", "NoneType", None)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A condition decided on a path.
@@ -72,11 +75,15 @@ class Decisions:
 
     def _recall(self, key: object) -> bool | None:
         known = self.memory.get(key)
+        if known is None and self.memory.get(("==", key, _NONE)):
+            return False
         if known is None and isinstance(key, tuple) and len(key) == 3 and key[0] in ("==", ">"):
             return self._implied(*key)
         return known
 
     def _implied(self, op: str, subject: object, constant: object) -> bool | None:
+        if op == "==" and constant == _NONE and self.memory.get(subject):
+            return False
         for key, outcome in self.memory.items():
             if not (isinstance(key, tuple) and len(key) == 3 and key[1] == subject):
                 continue

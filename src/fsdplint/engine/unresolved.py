@@ -1,0 +1,145 @@
+"""What the engine could not look into: imports, calls of unknown code, budgets, broken files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Escape, Shard, Trace
+from fsdplint.engine.facts import Program
+from fsdplint.engine.outline import written
+from fsdplint.finding import Span
+from fsdplint.knowledge.packages import is_known_package
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """An import that leads to no file and to no library the engine knows; its first place."""
+
+    module: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCall:
+    """A call of code that is not understood, with what it was given: "model", "optimizer"."""
+
+    text: str
+    given: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """An entry that was not followed to its end, and the budget that ended it."""
+
+    entry: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A file that does not parse."""
+
+    span: Span
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    imports: tuple[Import, ...]
+    calls: tuple[UnknownCall, ...]
+    entries: tuple[Unfollowed, ...]
+    files: tuple[Broken, ...]
+
+
+def unresolved(
+    program: Program, script: str, files: Iterable[str], traces: Iterable[Trace]
+) -> Unresolved:
+    """What was not looked into in ``files`` and on the paths ``traces``."""
+    imports: dict[str, Import] = {}
+    for path in sorted(files, key=lambda path: (path != script, path)):
+        for found in _imports(program, path):
+            imports.setdefault(found.module, found)
+    calls: dict[tuple[Span, tuple[str, ...]], UnknownCall] = {}
+    for trace in traces:
+        for call in _calls(program, trace):
+            calls.setdefault((call.span, call.given), call)
+    return Unresolved(
+        tuple(imports.values()),
+        tuple(calls.values()),
+        tuple(_entries(program, script)),
+        tuple(_broken(program)),
+    )
+
+
+# Imports
+
+
+def _imports(program: Program, path: str) -> Iterator[Import]:
+    for node in program.code(path).imports:
+        for modules, level in _wanted(node):
+            if not _leads_somewhere(program, path, modules, level):
+                name = modules[0] if level else modules[0].split(".")[0]
+                yield Import("." * level + name, Span(path, node.start, node.end))
+
+
+def _wanted(node: ir.Import | ir.ImportFrom) -> Iterator[tuple[list[str], int]]:
+    """The modules an import may mean, any of which will do, and how many dots it begins with."""
+    if isinstance(node, ir.ImportFrom):
+        inner = [f"{node.module}.{name}".lstrip(".") for name, _ in node.names]
+        yield [node.module, *inner], node.level
+    else:
+        yield from (([name], 0) for name, _ in node.names)
+
+
+def _leads_somewhere(program: Program, path: str, modules: list[str], level: int) -> bool:
+    unit = program.project.unit(Path(path))
+    if not level and is_known_package(modules[0].split(".")[0]):
+        return True
+    return unit is not None and any(
+        program.project.find(module, level, unit) is not None for module in modules
+    )
+
+
+# Calls of unknown code
+
+
+def _calls(program: Program, trace: Trace) -> Iterator[UnknownCall]:
+    models = {
+        part
+        for event in trace.events
+        if isinstance(event, Shard)
+        for part in (event.module, *event.module.ancestors())
+    }
+    for escape in trace.escapes:
+        given = [
+            name
+            for name, held in (
+                ("model", not models.isdisjoint(escape.objects)),
+                ("optimizer", any(item.captures for item in escape.objects)),
+            )
+            if held
+        ]
+        if given:
+            yield UnknownCall(_text(program, escape), tuple(given), program.span(escape.site))
+
+
+def _text(program: Program, escape: Escape) -> str:
+    return written(program, escape.site.path, escape.site.node)
+
+
+# Budgets and files
+
+
+def _entries(program: Program, script: str) -> Iterator[Unfollowed]:
+    for (path, entry), reason in program.project.exhausted.items():
+        if path == script:
+            yield Unfollowed(entry, reason)
+
+
+def _broken(program: Program) -> Iterator[Broken]:
+    for path, error in program.project.failures.items():
+        yield Broken(Span(path, error.offset, error.offset + 1), error.message)
