@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint.config import Settings
 from fsdplint.discover import discover, is_project, project_root
@@ -16,6 +16,9 @@ from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError, SourceFile, from_text, load
 from fsdplint.source.file import absolute
 from fsdplint.suppression import suppress
+
+if TYPE_CHECKING:
+    from fsdplint.engine.inspection import Inspection
 
 _STACK = 64 * 1024 * 1024
 _RECURSION = 20_000
@@ -106,6 +109,35 @@ def check_text(text: str, path: str = "snippet.py") -> list[Finding]:
     """Findings of every rule in ``text`` alone, as if it stood in a file at ``path``."""
     source = from_text(text, path)
     return list(check([source.path], Settings(), {source.path: source}, alone=True).findings)
+
+
+def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
+    """What is understood of the script at ``path``, in the program that `check` sees it in.
+
+    Returns:
+        The inspection, and an outcome without findings that holds the sources of its places.
+
+    Raises:
+        SourceError: the file cannot be read, or is not Python.
+    """
+    from fsdplint.engine import inspection
+    from fsdplint.engine.facts import analyze
+
+    source = load(Path(path))
+    problem = _syntax_problem(source)
+    if problem is not None:
+        line, _ = source.position(problem.offset)
+        raise SourceError(source.path, f"line {line}: {problem.message}")
+    sources = Sources({source.path: source})
+    root = project_root(Path(source.path))
+    files = [source.path, *_around(root, [source.path])]
+
+    def understood() -> Inspection:
+        program = analyze(root, list(map(Path, files)), sources.text)
+        return inspection.inspect(program, source.path)
+
+    found = _deep(understood)
+    return found, Outcome((), sources.loaded(), 1, tuple(sources.failures), Path.cwd().as_posix())
 
 
 def _findings(

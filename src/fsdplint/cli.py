@@ -14,6 +14,7 @@ import click
 
 from fsdplint import __version__
 from fsdplint.check import check as run
+from fsdplint.check import inspect as understand
 from fsdplint.config import (
     OUTPUT_FORMATS,
     ConfigError,
@@ -31,7 +32,7 @@ from fsdplint.report.places import shown
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.selection import UnknownRuleError, find
-from fsdplint.source import SourceError, SourceFile, from_bytes, load
+from fsdplint.source import SourceError, SourceFile, from_bytes
 from fsdplint.source.file import absolute
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
@@ -289,8 +290,16 @@ def _rule(rule: Rule) -> dict[str, str | None]:
 
 @cli.command()
 @click.argument("script", type=click.Path())
-def inspect(script: str) -> None:
+@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+def inspect(script: str, output_format: str) -> None:
     """Print what is understood of SCRIPT: models, sharding, optimizers, and what is not."""
-    from fsdplint.engine import inspect as inspect_
+    from fsdplint.report.inspection import inspection_as_json, inspection_as_text
+    from fsdplint.report.style import coloured, plain
 
-    click.echo(inspect_(load(Path(script))))
+    with progress("fsdplint: reading…"):
+        inspection, outcome = understand(script)
+    color = _colour(sys.stdout)
+    if output_format == "json":
+        _print(inspection_as_json(inspection, outcome))
+    else:
+        _print(inspection_as_text(inspection, outcome, coloured if color else plain), color)

@@ -157,7 +157,7 @@ def _entry(program: Program, traces: Sequence[Trace]) -> Entry:
     return Entry(
         path=first.path,
         name=first.entry,
-        models=tuple(_model(program, first, root) for root in models),
+        models=tuple(dict.fromkeys(_model(program, first, root) for root in models)),
         settings=tuple(dict.fromkeys(_settings(program, first))),
         optimizers=tuple(dict.fromkeys(_optimizers(program, first))),
         steps=steps[0],
@@ -327,6 +327,8 @@ def _when(trace: Trace, capture: Parameters) -> str:
 
 # Paths
 
+_MAX_WORDS = 3
+
 # The text of a condition, and whether it is true when what it is remembered by is.
 _Words = dict[object, tuple[str, bool]]
 
@@ -361,7 +363,26 @@ def _variants(
         seen.add(frozenset(events))
         added = tuple(step for key, step in events.items() if key not in first)
         removed = tuple(step for key, step in first.items() if key not in events)
-        yield Variant(tuple(_decided(words, traces[0], trace)), added, removed)
+        parts = _parted(steps[0], own) or list(_decided(words, traces[0], trace))[:_MAX_WORDS]
+        yield Variant(tuple(dict.fromkeys(parts)), added, removed)
+
+
+def _parted(first: Sequence[Step], own: Sequence[Step]) -> list[str]:
+    """The outermost branches that only one of two paths takes, as conditions of the second."""
+    return [*_gained(own, first, True), *_gained(first, own, False)]
+
+
+def _gained(steps: Sequence[Step], others: Sequence[Step], holds: bool) -> Iterator[str]:
+    known = {_identity(step) for step in others if step.kind == "branch"}
+    inside: int | None = None
+    for step in steps:
+        if inside is not None and step.depth > inside:
+            continue
+        inside = None
+        word, _, text = step.text.partition(" ")
+        if step.kind == "branch" and _identity(step) not in known and word in ("if", "unless"):
+            inside = step.depth
+            yield f"`{text}` is {'true' if holds is (word == 'if') else 'false'}"
 
 
 def _identity(step: Step) -> tuple[str, Span, str]:

@@ -21,6 +21,7 @@ from fsdplint.engine.events import (
     Use,
 )
 from fsdplint.finding import Span
+from fsdplint.source.lexing import NEWLINE, TOKEN
 
 if TYPE_CHECKING:
     from fsdplint.engine.facts import Program
@@ -73,10 +74,15 @@ def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
 
 def written(program: Program, path: str, node: ir.Node) -> str:
     """The code of ``node`` on one line, as it would be written if it fitted there."""
-    text = program.text(path, node)
-    if "\n" not in program.code(path).slice(node):
+    source = program.code(path).slice(node)
+    text = " ".join(TOKEN.sub(_without_comment, source).split())
+    if NEWLINE.search(source) is None:
         return text
     return _BEFORE_CLOSING.sub("", _AFTER_OPENING.sub("", text))
+
+
+def _without_comment(token: re.Match[str]) -> str:
+    return "" if token.lastgroup == "comment" else token.group()
 
 
 _AFTER_OPENING = re.compile(r"(?<=[(\[{]) ")
