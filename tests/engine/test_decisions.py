@@ -122,6 +122,15 @@ def test_the_truth_of_an_object_is_remembered_by_its_key(outcome: bool) -> None:
     assert decisions.known(unknown(1)) is None
 
 
+def test_none_is_not_true() -> None:
+    is_none = against("Is", None)
+    assert told((is_none, True)).known(X) is False
+    assert told((is_none, False)).known(X) is None
+    assert told((X, True)).known(is_none) is False
+    assert told((X, False)).known(is_none) is None
+    assert told((is_none, True)).known(Y) is None
+
+
 def test_negations_are_remembered_as_what_they_negate() -> None:
     decisions = told((negated(X), True))
     assert decisions.known(X) is False

@@ -34,6 +34,7 @@ from fsdplint.source.syntax import InvalidSyntax
             "FormattedString(['', ''], [Name('b')])])",
         ),
         ("f'a{b}c{d!r:>8}'", "FormattedString(['a', 'c', ''], [Name('b'), Name('d')])"),
+        ("f'{{a}}{b}'", "FormattedString(['{a}', ''], [Name('b')])"),
         ("f'plain'", "FormattedString(['plain'], [])"),
         ("a.b.c", "Attribute(Attribute(Name('a'), 'b'), 'c')"),
         ("f()", "Call(Name('f'), [])"),
@@ -195,6 +196,28 @@ def test_a_function_is_a_generator_by_its_own_yield_alone() -> None:
     assert [(f.name, f.is_generator) for f in functions] == [("f", False), ("g", True)]
 
 
+def test_a_lambda_is_its_own_generator() -> None:
+    source = "def f():\n    return lambda: (yield)\n"
+    functions = [n for n in ir.walk(module(source)) if isinstance(n, ir.Function)]
+    assert functions[0].is_generator is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r'"\N{nope}"', r'"\x1"', 'b"é"', "1" * 5000],
+    ids=["no such name", "short escape", "not ASCII", "too many digits"],
+)
+def test_a_literal_that_python_rejects_is_opaque(text: str) -> None:
+    source = f"x = {text}\ny(x)\n"
+    assert dump(module(source).body[0]) == "Assign([Name('x')], Opaque([]))"
+    assert texts(source, ir.Opaque) == [text]
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_invalid_escape_warns_nobody() -> None:
+    assert dump(module(r'"\d"').body) == r"[Expression(Constant('\\d'))]"
+
+
 def test_the_cases_of_a_match() -> None:
     source = """\
 match x:
@@ -265,6 +288,9 @@ match x:
         ("x = (a, b)\n", ir.Collection, ["a, b"]),
         ("f(a)\\\n  (b)\n", ir.Call, ["f(a)\\\n  (b)", "f(a)"]),
         ("\x0c\nf()\n", ir.Call, ["f()"]),
+        ("\x0cf()\n", ir.Call, ["f()"]),
+        ("try: a()\nexcept B : c( )\nd(\n )\n", ir.Call, ["a()", "c( )", "d(\n )"]),
+        ("a[b():c, d:]\n", ir.Opaque, ["b():c", "d:"]),
         ("f()", ir.Call, ["f()"]),
     ],
 )

@@ -115,10 +115,12 @@ def test_a_large_project_is_narrowed_to_files_that_name_what_they_import(tmp_pat
     files = {
         "wrap.py": SHARD + "def shard_model(m): fully_shard(m)\ndef cold(m): pass\n",
         "build.py": "from wrap import shard_model\ndef build_model():\n    shard_model(1)\n",
-        "same_word.py": "import build\nshard_model = 1\n",
+        "train.py": "import build\nbuild.build_model()\n",
+        "same_word.py": "import train\nshard_model = 1\n",
         **{f"user{i}.py": "import wrap\nwrap.cold(1)\n" for i in range(relevance._MAX_IMPORTERS)},
     }
-    assert related(tmp_path, files) == ["wrap.py", "build.py"]
+    assert related(tmp_path, files) == ["wrap.py", "build.py", "train.py"]
+    assert hot(tmp_path, files) == {"wrap:shard_model", "build:build_model"}
 
 
 def test_a_small_project_is_taken_whole(tmp_path: Path) -> None:
