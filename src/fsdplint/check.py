@@ -121,7 +121,9 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         SourceError: the file cannot be read, or is not Python.
     """
     from fsdplint.engine import inspection
+    from fsdplint.engine.closure import import_closure
     from fsdplint.engine.facts import analyze
+    from fsdplint.engine.link import Project
 
     source = load(Path(path))
     problem = _syntax_problem(source)
@@ -133,6 +135,11 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     files = [source.path, *_around(root, [source.path])]
 
     def understood() -> Inspection:
+        closure = import_closure(Project(root, sources.text), Path(source.path))
+        found = inspection.inspect(analyze(root, closure, sources.text), source.path)
+        if any(entry.path == source.path for entry in found.entries):
+            return found
+        # What does not shard itself may be a part of a program that starts elsewhere.
         program = analyze(root, list(map(Path, files)), sources.text)
         return inspection.inspect(program, source.path)
 

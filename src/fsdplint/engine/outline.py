@@ -55,7 +55,7 @@ def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
     """``events`` in order under the calls, loops and branches that lead to each, every one once."""
     steps: list[Step] = []
     above: list[Step] = []
-    seen: set[Step] = set()
+    seen: set[tuple[str, Span]] = set()
     for event in events:
         chain = [*_around(program, event.site), _described(program, event)]
         placed = [
@@ -65,9 +65,9 @@ def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
         if len(common) < len(placed) - 1:
             seen.clear()
         # What a loop known step by step repeats is one line.
-        fresh = [step for step in placed[len(common) :] if step not in seen]
+        fresh = [s for s in placed[len(common) :] if (s.kind, s.span) not in seen]
         steps.extend(fresh)
-        seen.update(fresh)
+        seen.update((s.kind, s.span) for s in fresh)
         above = placed[:-1]
     return tuple(steps)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.engine import ir
+from fsdplint.engine.closure import modules_meant
 from fsdplint.engine.events import Escape, Shard, Trace
 from fsdplint.engine.facts import Program
 from fsdplint.engine.outline import written
@@ -80,19 +80,10 @@ def unresolved(
 
 def _imports(program: Program, path: str) -> Iterator[Import]:
     for node in program.code(path).imports:
-        for modules, level in _wanted(node):
+        for modules, level in modules_meant(node):
             if not _leads_somewhere(program, path, modules, level):
                 name = modules[0] if level else modules[0].split(".")[0]
                 yield Import("." * level + name, Span(path, node.start, node.end))
-
-
-def _wanted(node: ir.Import | ir.ImportFrom) -> Iterator[tuple[list[str], int]]:
-    """The modules an import may mean, any of which will do, and how many dots it begins with."""
-    if isinstance(node, ir.ImportFrom):
-        inner = [f"{node.module}.{name}".lstrip(".") for name, _ in node.names]
-        yield [node.module, *inner], node.level
-    else:
-        yield from (([name], 0) for name, _ in node.names)
 
 
 def _leads_somewhere(program: Program, path: str, modules: list[str], level: int) -> bool:
