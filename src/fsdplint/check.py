@@ -137,9 +137,9 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     def understood() -> Inspection:
         closure = import_closure(Project(root, sources.text), Path(source.path))
         found = inspection.inspect(analyze(root, closure, sources.text), source.path)
-        if any(entry.path == source.path for entry in found.entries):
+        if any((e.path, e.name) == (source.path, "<module>") for e in found.entries):
             return found
-        # What does not shard itself may be a part of a program that starts elsewhere.
+        # A file that is no program of its own is shown as a part of those that import it.
         program = analyze(root, list(map(Path, files)), sources.text)
         return inspection.inspect(program, source.path)
 

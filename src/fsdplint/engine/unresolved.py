@@ -82,17 +82,21 @@ def _imports(program: Program, path: str) -> Iterator[Import]:
     for node in program.code(path).imports:
         for modules, level in modules_meant(node):
             if not _leads_somewhere(program, path, modules, level):
-                name = modules[0] if level else modules[0].split(".")[0]
-                yield Import("." * level + name, Span(path, node.start, node.end))
+                name = modules[0] or ", ".join(modules[1:])
+                name = "." * level + name if level else name.split(".")[0]
+                yield Import(name, Span(path, node.start, node.end))
 
 
 def _leads_somewhere(program: Program, path: str, modules: list[str], level: int) -> bool:
     unit = program.project.unit(Path(path))
     if not level and is_known_package(modules[0].split(".")[0]):
         return True
-    return unit is not None and any(
-        program.project.find(module, level, unit) is not None for module in modules
-    )
+    assert unit is not None
+    found = [program.project.find(module, level, unit) for module in modules]
+    for file in found:
+        if file is not None:
+            program.project.unit(file)  # a file that was not needed may be broken all the same
+    return any(found)
 
 
 # Calls of unknown code

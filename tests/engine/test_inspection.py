@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from fsdplint.check import inspect
+from fsdplint.engine.inspection import Inspection
+from fsdplint.report.inspection import inspection_as_text
+from fsdplint.report.style import plain
+
+PROJECTS = Path(__file__).parents[1] / "fixtures" / "projects"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def inspected(source: str, name: str = "train.py") -> Inspection:
+    Path(name).write_text(dedent(source))
+    return inspect(name)[0]
+
+
+def text(path: str | Path) -> str:
+    return inspection_as_text(*inspect(path), plain)
+
+
+def events(inspection: Inspection) -> list[tuple[str, str]]:
+    (entry,) = inspection.entries
+    return [(step.kind, step.text) for step in entry.steps if step.is_event]
+
+
+FLAT = """\
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(8, 2) for _ in range(4)])
+        self.tail = nn.ModuleList([nn.TransformerEncoderLayer(8, 2) for _ in range(4)])
+
+
+mesh = init_device_mesh("cuda", (8,))
+policy = MixedPrecisionPolicy(
+    param_dtype=torch.bfloat16,  # half the traffic
+)
+kwargs = {"mesh": mesh, "mp_policy": policy}
+model = Net()
+for block in model.blocks:
+    fully_shard(block, **kwargs)
+fully_shard(model, reshard_after_forward=False, **kwargs)
+optimizer = torch.optim.AdamW(model.parameters())
+for step, batch in enumerate(data):
+    loss = model(batch).sum()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    if step % 100 == 0:
+        torch.distributed.checkpoint.save(model.state_dict(), checkpoint_id="x")
+"""
+
+
+def test_a_flat_script_in_full(here: Path) -> None:
+    (here / "train.py").write_text(FLAT)
+    expected = """\
+train.py: top level
+  models
+    train.py:19  Net: Net()
+    train.py:21    .blocks[]  FSDP2  mesh=…, mp_policy=MixedPrecisionPolicy(…)
+    train.py:22    itself     FSDP2  reshard_after_forward=False, mesh=…, mp_policy=MixedPrecisionP…
+                   .tail      blocks that no call shards
+  meshes and policies
+    train.py:14  mesh: init_device_mesh("cuda", (8,))
+    train.py:15  mp_policy: MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+  optimizers
+    train.py:23  AdamW of Net's parameters, taken after sharding
+  order
+    train.py:14  mesh: init_device_mesh("cuda", (8,))
+    train.py:20  for block in model.blocks
+    train.py:21    shard: fully_shard(block, **kwargs)
+    train.py:22  shard: fully_shard(model, reshard_after_forward=False, **kwargs)
+    train.py:23  optimizer: torch.optim.AdamW(model.parameters())
+    train.py:24  for step, batch in enumerate(data)
+    train.py:25    forward: model(batch)
+    train.py:26    backward: loss.backward()
+    train.py:27    clip: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    train.py:28    step: optimizer.step()
+    train.py:29    zero_grad: optimizer.zero_grad()
+    train.py:30    [only some steps] if step % 100 == 0
+    train.py:31      state: model.state_dict()
+    train.py:31      save: torch.distributed.checkpoint.save(model.state_dict(), checkpoint_id="x")
+"""
+    assert text("train.py") == expected
+
+
+def test_a_program_of_several_files_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECTS / "helper_module")
+    expected = """\
+train.py: top level
+  models
+    train.py:12     Transformer: Transformer(dim=512, depth=12)
+    parallel.py:12    .layers[]  FSDP2  mp_policy=MixedPrecisionPolicy(…), reshard_after_forward=Tr…
+    parallel.py:13    itself     FSDP2  mp_policy=MixedPrecisionPolicy(…), reshard_after_forward=Tr…
+  meshes and policies
+    parallel.py:8   mp_policy: MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.…
+  optimizers
+    train.py:13     AdamW of Transformer's parameters, taken before sharding
+  order
+    train.py:25     main()
+    train.py:13       optimizer: torch.optim.AdamW(model.parameters(), lr=3e-4)
+    train.py:14       apply_fsdp(model)
+    parallel.py:11      for layer in model.layers
+    parallel.py:12        shard: fully_shard(layer, **kwargs)
+    parallel.py:13      shard: fully_shard(model, **kwargs)
+    train.py:15       for step, tokens in enumerate(torch.load("tokens.pt"))
+    train.py:16         [goes around the hooks] forward: model.forward(tokens)
+    train.py:17         backward: loss.backward()
+    train.py:18         step: optimizer.step()
+    train.py:19         zero_grad: optimizer.zero_grad()
+    train.py:20         [only some steps] if step % 100 == 0
+    train.py:21           save_checkpoint(model, f"step{step}.pt")
+    utils.py:7              [only some ranks] if dist.get_rank() == 0
+    utils.py:8                state: model.state_dict()
+    utils.py:8                [each rank's own slice of the state] write: torch.save({"model": mode…
+"""
+    assert text("train.py") == expected
+
+
+def test_a_helper_is_shown_from_where_it_is_reached(here: Path) -> None:
+    helper = "from torch.distributed.fsdp import fully_shard\n\ndef wrap(m):\n    fully_shard(m)\n"
+    (here / "helper.py").write_text(helper)
+    (here / "train.py").write_text("from helper import wrap\nwrap(make())\n")
+    (here / "utils.py").write_text("x = 1\n")
+    (entry,) = inspect("train.py")[0].entries
+    assert inspect("helper.py")[0].entries == (entry,)
+    assert text("utils.py") == "no sharding call is reached from utils.py\n"
+
+
+def test_a_helper_in_which_nothing_starts(here: Path) -> None:
+    (here / "train.py").write_text(
+        "from torch.distributed.fsdp import fully_shard\n"
+        "from utils import save\n"
+        "fully_shard(model)\n"
+        "save(model)\n"
+    )
+    (here / "utils.py").write_text(
+        "import torch\n\ndef save(model):\n    torch.save(model.state_dict(), 'x')\n"
+    )
+    expected = """\
+nothing starts in utils.py; it is reached from
+
+train.py: top level
+  models
+                model: made by code that is not understood
+    train.py:3    itself  FSDP2
+  no optimizer is built
+  order
+    train.py:3  shard: fully_shard(model)
+    train.py:4  save(model)
+    utils.py:4    state: model.state_dict()
+    utils.py:4    [each rank's own slice of the state] write: torch.save(model.state_dict(), 'x')
+"""
+    assert text("utils.py") == expected
+
+
+def test_optimizers_say_when_they_took_their_parameters() -> None:
+    found = inspected(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+        a, b, c = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+        torch.optim.SGD(a.parameters())
+        torch.optim.SGD([p for n, p in b.named_parameters() if "bias" in n])
+        torch.optim.SGD(c.parameters())
+        fully_shard(a)
+        FSDP(b, use_orig_params=True)
+        torch.optim.SGD(a.parameters())
+        """
+    )
+    takes = [optimizer.takes for optimizer in found.entries[0].optimizers]
+    assert takes == [
+        (("Linear", "before sharding"),),
+        (("some of Linear", "before wrapping, which keeps them"),),
+        (("Linear", "not sharded"),),
+        (("Linear", "after sharding"),),
+    ]
+
+
+def test_a_path_is_shown_by_what_differs() -> None:
+    found = inspected(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+        def main(args):
+            model = torch.nn.Linear(1, 1)
+            if args.fsdp2:
+                fully_shard(model)
+            else:
+                model = FSDP(model)
+            optimizer = torch.optim.SGD(model.parameters())
+            optimizer.step()
+
+        main(parse())
+        """
+    )
+    assert events(found) == [
+        ("shard", "fully_shard(model)"),
+        ("optimizer", "torch.optim.SGD(model.parameters())"),
+        ("step", "optimizer.step()"),
+    ]
+    (variant,) = found.entries[0].variants
+    assert variant.conditions == ("`args.fsdp2` is false",)
+    assert [step.text for step in variant.added] == ["FSDP(model)"]
+    assert [step.text for step in variant.removed] == ["fully_shard(model)"]
+
+
+def test_calls_of_a_short_loop_are_one_line_with_all_targets() -> None:
+    found = inspected(
+        """
+        from torch.distributed.fsdp import fully_shard
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(1, 1), nn.Linear(1, 1)
+
+        model = Net()
+        for layer in (model.a, model.b):
+            fully_shard(layer)
+        """
+    )
+    assert events(found) == [("shard", "fully_shard(layer)")]
+    (sharding,) = found.entries[0].models[0].shardings
+    assert sharding.targets == (".a", ".b")
+
+
+def test_what_is_not_resolved(here: Path) -> None:
+    (here / "broken.py").write_text("def f(:\n")
+    (here / "train.py").write_text(
+        "import elsewhere.wrap\n"
+        "import numpy, json\n"
+        "from . import lost\n"
+        "from broken import f\n"
+        "import torch\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "model = torch.nn.Linear(1, 1)\n"
+        "fully_shard(model)\n"
+        "o = torch.optim.SGD(model.parameters())\n"
+        "elsewhere.wrap.both(model, o)\n"
+        "elsewhere.neither(json)\n"
+    )
+    unresolved = text("train.py").partition("not resolved\n")[2]
+    assert re.sub("(?<=not parse: ).*", "…", unresolved) == (  # the parser's own words
+        "    broken.py:1  does not parse: …\n"
+        "    train.py:1   import of `elsewhere` leads to no file\n"
+        "    train.py:3   import of `.lost` leads to no file\n"
+        "    train.py:10  given the model and the optimizer: elsewhere.wrap.both(model, o)\n"
+    )
