@@ -71,6 +71,8 @@ def against(op: str, constant: object, subject: Value = X) -> Value:
         ("GreaterThan", 1, False, "Equal", 1, None),
         ("GreaterThan", 1, False, "Equal", 2, False),
         ("GreaterThan", 1, True, "GreaterThan", 0, True),
+        ("GreaterThan", 1, True, "GreaterThan", 1.0, True),
+        ("GreaterThan", 1, False, "GreaterThan", 1.0, False),
         ("GreaterThan", 1, True, "GreaterThan", 2, None),
         ("GreaterThan", 1, False, "GreaterThan", 2, False),
         ("GreaterThan", 1, False, "GreaterThan", 0, None),

@@ -540,6 +540,27 @@ def test_forwards_that_run_hooks_are_not_direct(tmp_path: Path) -> None:
     assert forwards == ["checkpoint(a.forward, 2)", "c.forward(6)"]
 
 
+def test_a_registered_method_runs_under_the_hooks(tmp_path: Path) -> None:
+    text = """\
+        from torch.distributed.fsdp import register_fsdp_forward_method
+        class Net(nn.Module):
+            def generate(self, x):
+                return self.forward(x)
+        model = Net()
+        fully_shard(model)
+        model.generate(1)
+        register_fsdp_forward_method(model, "generate")
+        model.generate(2)
+        model.forward(3)
+    """
+    found = script(tmp_path, text)
+    forwards = [each for each in path_of(found).events if isinstance(each, DirectForward)]
+    assert [[found.text(*frame) for frame in each.site.frames()] for each in forwards] == [
+        ["model.generate(1)", "self.forward(x)"],
+        ["model.forward(3)"],
+    ]
+
+
 # Branches
 
 

@@ -151,6 +151,29 @@ def test_two_events_under_conditions(
     assert bool(stale(tmp_path, text)) is expected
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "third", "expected"),
+    [
+        ("args.ddp", "True", "args.fsdp", False),
+        ("True", "args.ddp", "args.fsdp", False),
+        ("True", "args.x", "args.fsdp", True),
+    ],
+)
+def test_the_capture_and_the_optimizer_both_count(
+    tmp_path: Path, first: str, second: str, third: str, expected: bool
+) -> None:
+    text = f"""\
+        model, params = Net(), []
+        if {first}:
+            params = list(model.parameters())
+        if {second}:
+            torch.optim.SGD(params)
+        if {third}:
+            fully_shard(model)
+    """
+    assert bool(stale(tmp_path, text)) is expected
+
+
 def test_a_use_under_another_mode_is_not_reported(tmp_path: Path) -> None:
     text = """\
         def main(args):
@@ -249,7 +272,8 @@ def test_a_use_is_of_the_part_that_is_sharded(
         ("torch.save(other.state_dict(), 'x')", False),
         # one file per rank, by its value or by its words
         ("torch.save(model.state_dict(), f'x{dist.get_rank()}')", False),
-        ("torch.save(model.state_dict(), 'x' + str(rank))", False),
+        ("torch.save(model.state_dict(), f'x{number}')", False),
+        ("torch.save(model.state_dict(), 'x' + str(number))", False),
         ("torch.save(model.state_dict(), rank_path(3))", False),
         ("torch.save(model.state_dict(), f'x{step}')", True),
     ],
@@ -261,6 +285,7 @@ def test_writes_of_sharded_state(tmp_path: Path, write: str, expected: bool) -> 
         model, other = Net(), Net()
         fully_shard(model)
         {BUILD}
+        number = dist.get_rank()
         {write}
     """
     found = script(tmp_path, text)
