@@ -735,6 +735,27 @@ def test_loop_tests_run_both_arms_on_one_path(tmp_path: Path) -> None:
     ]
 
 
+def test_a_flag_that_a_loop_changes_is_not_constant_in_it(tmp_path: Path) -> None:
+    text = """\
+        model = Net()
+        fully_shard(model)
+        first, fixed = True, True
+        for batch in loader:
+            if first:
+                first = False
+                model.forward(batch)
+            elif fixed:
+                model.no_sync()
+            else:
+                fully_shard(model.head)
+    """
+    assert only_path(tmp_path, text) == [
+        ("Shard", "fully_shard(model)"),
+        ("DirectForward", "model.forward(batch)"),
+        ("NoSync", "model.no_sync()"),
+    ]
+
+
 def test_a_try_runs_through_or_fails_at_once(tmp_path: Path) -> None:
     text = """\
         model = Net()
