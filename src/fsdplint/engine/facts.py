@@ -359,7 +359,7 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Node) -> bool:
     if not isinstance(node, ir.Call):
         return False
     if isinstance(node.func, ir.Name):
-        return project.refers_to_sharding(unit, node.func.id)
+        return project.refers_to_sharding(Path(unit.path), node.func.id)
     return isinstance(node.func, ir.Attribute) and node.func.attr in (
         "fully_shard",
         "FullyShardedDataParallel",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.imports import Binding, imported_bindings
 from fsdplint.engine.lower import lower
 from fsdplint.engine.values import Scope
 from fsdplint.knowledge.calls import SHARDING_CALLS
@@ -63,7 +64,7 @@ class Unit:
     path: str
     text: str
     module: ir.Module
-    bindings: dict[str, tuple[str, int, str | None]]
+    bindings: dict[str, Binding]
     definitions: dict[str, Definition] = field(default_factory=dict)
     scope: Scope | None = None
     calls_forward: bool = False
@@ -86,6 +87,8 @@ class Project:
         self.units: dict[str, Unit | None] = {}
         self.found: dict[tuple[str, str], Path | None] = {}
         self.failures: dict[str, InvalidSyntax] = {}
+        self.imported: dict[Path, dict[str, Binding]] = {}
+        self.keys: dict[object, int] = {}
         self.exhausted: dict[tuple[str, str], str] = {}
 
     def unit(self, path: Path) -> Unit | None:
@@ -104,7 +107,7 @@ class Project:
         except InvalidSyntax as error:
             self.failures[path] = error
             return None
-        unit = Unit(path, text, module, {})
+        unit = Unit(path, text, module, self.bindings(Path(path)))
         _index(unit)
         return unit
 
@@ -145,33 +148,24 @@ class Project:
             current = current.parent
         yield self.root / "src"
 
-    def definition(self, unit: Unit, name: str, depth: int = 0) -> Definition | None:
-        """The function or class a name means in a unit, through imports and re-exports."""
-        if name in unit.definitions:
-            return unit.definitions[name]
-        binding = unit.bindings.get(name)
-        if binding is None or depth > 6:
-            return None
-        module, level, member = binding
-        if member is None:
-            return None
-        found = self.find(module, level, unit)
-        target = None if found is None else self.unit(found)
-        return None if target is None else self.definition(target, member, depth + 1)
-
-    def refers_to_sharding(self, unit: Unit, name: str, depth: int = 0) -> bool:
-        """Whether a name is one of PyTorch's sharding calls, imported directly or passed on."""
-        module, level, member = unit.bindings.get(name, ("", 0, None))
+    def refers_to_sharding(self, path: Path, name: str, depth: int = 0) -> bool:
+        """Whether a name in a file is one of PyTorch's sharding calls, imported or passed on."""
+        module, level, member = self.bindings(path).get(name, ("", 0, None))
         if member is None or depth > 6:
             return False
         if not level and canonical(f"{module}.{member}") in SHARDING_CALLS:
             return True
-        found = self.find(module, level, unit)
-        target = None if found is None else self.unit(found)
-        return target is not None and self.refers_to_sharding(target, member, depth + 1)
+        found = self.find(module, level, path.parent)
+        return found is not None and self.refers_to_sharding(found, member, depth + 1)
+
+    def bindings(self, path: Path) -> dict[str, Binding]:
+        """The names that a file's imports bind, read off its text."""
+        if path not in self.imported:
+            self.imported[path] = imported_bindings(self.read(path) or "")
+        return self.imported[path]
 
     def loaded_definition(self, unit: Unit, name: str) -> Definition | None:
-        """Like `definition`, but lowers no file that is not lowered already."""
+        """The function or class a name means, among the files that are lowered already."""
         for _ in range(6):
             if name in unit.definitions:
                 return unit.definitions[name]
@@ -193,17 +187,7 @@ def _module_file(base: Path) -> Path | None:
 
 def _index(unit: Unit) -> None:
     for node in ir.walk(unit.module):
-        if isinstance(node, ir.ImportFrom):
-            for name, alias in node.names:
-                unit.bindings[alias or name] = (node.module, node.level, name)
-        elif isinstance(node, ir.Import):
-            for name, alias in node.names:
-                unit.bindings[alias or name.split(".")[0]] = (
-                    name if alias else name.split(".")[0],
-                    0,
-                    None,
-                )
-        elif isinstance(node, ir.AugAssign) and isinstance(node.target, ir.Attribute):
+        if isinstance(node, ir.AugAssign) and isinstance(node.target, ir.Attribute):
             unit.counters.add(node.target.attr)
         elif isinstance(node, ir.Attribute) and node.attr == "forward":
             unit.calls_forward |= not _is_super(node.value)

@@ -6,12 +6,12 @@ definitions are entries, and only branches with hot names are worth a path of th
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.imports import imported_modules
 from fsdplint.engine.link import Definition, Project, Unit
 
 # A file that holds neither word shards nothing itself.
@@ -49,7 +49,7 @@ def _importers(project: Project, texts: dict[Path, str], targets: list[Path]) ->
     """The files that import one of ``targets``, directly or through others, nearest first."""
     importing: dict[Path, list[Path]] = {}
     for path, text in texts.items():
-        for module, level in _imported_modules(text):
+        for module, level in imported_modules(text):
             found = project.find(module, level, path.parent)
             if found is not None:
                 importing.setdefault(found, []).append(path)
@@ -59,25 +59,6 @@ def _importers(project: Project, texts: dict[Path, str], targets: list[Path]) ->
         seen.update(fresh)
         queue.extend(dict.fromkeys(fresh))
     return queue[len(targets) :]
-
-
-def _imported_modules(text: str) -> Iterator[tuple[str, int]]:
-    for match in _IMPORT.finditer(text):
-        dots, module, names, plain = match.group(1, 2, 3, 4)
-        if plain is not None:
-            yield from ((name.strip().split(" ")[0], 0) for name in plain.split(","))
-            continue
-        yield module, len(dots)
-        for name in _NAME.findall(names):
-            yield f"{module}.{name}" if module else name, len(dots)
-
-
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)"
-    r"|import[ \t]+([\w., \t]+))",
-    re.MULTILINE,
-)
-_NAME = re.compile(r"\b(?!as\b)[^\W\d]\w*")
 
 
 def _naming(
@@ -170,4 +151,5 @@ def _meant(namesakes: list[Definition], user: Definition) -> list[Definition]:
 def _shards(project: Project, definition: Definition) -> bool:
     if not definition.attributes.isdisjoint(_SHARDING_WORDS):
         return True
-    return any(project.refers_to_sharding(definition.unit, name) for name in definition.names)
+    path = Path(definition.unit.path)
+    return any(project.refers_to_sharding(path, name) for name in definition.names)

@@ -179,12 +179,9 @@ class Calls(Expressions):
     def result_of(self, about: object, function: Value, arguments: Arguments) -> Object:
         """An unknown result: equal calls share a key, so that conditions on them agree."""
         taint = taint_of(function, *arguments.values())
-        key = (
-            about,
-            *map(key_of, arguments.args),
-            *sorted((k, str(key_of(v))) for k, v in arguments.keywords.items()),
-        )
-        return self.unknown(taint, key=key)
+        keywords = sorted(arguments.keywords.items(), key=lambda item: item[0])
+        named = [(name, key_of(value)) for name, value in keywords]
+        return self.unknown(taint, key=(about, *map(key_of, arguments.args), *named))
 
     # Methods and objects
 

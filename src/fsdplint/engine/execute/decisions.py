@@ -21,7 +21,6 @@ from fsdplint.engine.values import (
     resolved,
 )
 
-
 _NONE = ("const", "NoneType", None)
 
 

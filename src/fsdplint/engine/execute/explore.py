@@ -7,8 +7,10 @@ state to save and join, and every finding has a path as its witness.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Trace
@@ -111,7 +113,8 @@ def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
     """Names by which the program refers to code that shards, import aliases included."""
     names: set[str] = set()
     for unit in units:
-        names.update(name for name in unit.bindings if project.refers_to_sharding(unit, name))
+        path = Path(unit.path)
+        names.update(name for name in unit.bindings if project.refers_to_sharding(path, name))
         for definition in unit.definitions.values():
             every = (definition, *definition.methods.values())
             names.update(each.name for each in every if each.hot and each.name != "__init__")
@@ -129,8 +132,9 @@ _DEFINING = (ir.FunctionDef, ir.ClassDef, ir.Import, ir.ImportFrom)
 
 def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
     """Hot functions and methods that no entry before has reached, callers before callees."""
+    counts = _mention_counts(units)
     for unit in units:
-        for definition in sorted(unit.definitions.values(), key=_is_called_by_others(units)):
+        for definition in sorted(unit.definitions.values(), key=lambda d: counts[d.name]):
             node = definition.node
             if not definition.hot or isinstance(node, ir.Assign):
                 continue
@@ -144,19 +148,14 @@ def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
                     yield Entry(unit, definition, method)
 
 
-def _is_called_by_others(units: list[Unit]) -> Callable[[Definition], int]:
-    mentioned = [
-        (other, other.names | other.attributes)
+def _mention_counts(units: list[Unit]) -> Counter[str]:
+    """How many definitions mention a name: callers are mentioned less than what they call."""
+    return Counter(
+        name
         for unit in units
-        for other in unit.definitions.values()
-    ]
-
-    def rank(definition: Definition) -> int:
-        return sum(
-            definition.name in names for other, names in mentioned if other is not definition
-        )
-
-    return rank
+        for definition in unit.definitions.values()
+        for name in definition.names | definition.attributes
+    )
 
 
 def _paths(

@@ -134,7 +134,7 @@ class State:
     ) -> Object:
         self.serial += 1
         serial = -self.serial if self.importing else self.serial
-        created = Object(serial, origin, cls, site, key=key, taint=taint)
+        created = Object(serial, origin, cls, site, key=self.interned(key), taint=taint)
         if not self.importing:
             self.trace.objects.append(created)
         return created
@@ -153,8 +153,16 @@ class State:
         made = self.new(Origin.PART, cls, taint=taint | whole.taint)
         made.parent, made.step = whole, step
         if whole.key is not None:
-            made.key = ("part", whole.key, step)
+            made.key = self.interned(("part", whole.key, step))
         return made
+
+    def interned(self, key: object) -> object:
+        """A short stand-in for a key: keys made of keys would grow with every call."""
+        return (
+            None
+            if key is None
+            else ("key", self.project.keys.setdefault(key, len(self.project.keys)))
+        )
 
     def escape(self, node: ir.Node, frame: Frame, *values: Value) -> None:
         """Unknown code gets hold of these and of all that is reachable from them."""
