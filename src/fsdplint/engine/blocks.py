@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.engine.execute.elements import container_items, is_repeated
+from fsdplint.engine.execute.elements import container_items, is_repeated, named_items
 from fsdplint.engine.values import ClassValue, Object, Symbol, class_names, resolved
 from fsdplint.knowledge.modules import (
     BLOCK_LAYERS,
@@ -45,14 +45,24 @@ def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterato
         path = (*above, name)
         library = part.cls.name if isinstance(part.cls, Symbol) else ""
         if library in CONTAINERS:
-            if is_repeated(part) and any(map(_is_block, container_items(part))):
-                yield ".".join(path)
+            yield from _container_paths(part, path, seen)
         elif library in REPEATED_BLOCKS:
             yield from (".".join((*path, inner)) for inner in REPEATED_BLOCKS[library])
         elif hugging_face_blocks(library):
             yield from (".".join((*path, inner)) for inner in hugging_face_blocks(library) or ())
-        elif isinstance(part.cls, ClassValue):
+        elif isinstance(part.cls, ClassValue) or library == MODULE:
             yield from _paths(part, path, seen)
+
+
+def _container_paths(part: Object, path: tuple[str, ...], seen: set[Object]) -> Iterator[str]:
+    named = named_items(part)
+    if is_repeated(part) and any(map(_is_block, container_items(part))):
+        values = isinstance(part.cls, Symbol) and part.cls.name == "torch.nn.ModuleDict"
+        yield ".".join(path) + (".values()" if values else "")
+    elif named:
+        for name, item in named.items():
+            if isinstance(item.cls, Symbol) and item.cls.name in CONTAINERS:
+                yield from _container_paths(item, (*path, name), seen)
 
 
 def _is_block(item: Object) -> bool:

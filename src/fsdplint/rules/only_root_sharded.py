@@ -45,6 +45,8 @@ def _fix(program: Program, fact: RootOnly, model: str) -> Fix | Declined:
     if not fact.containers:
         return Declined("where the blocks are depends on the checkpoint the model is made from")
     first_generation = fact.shard.generation is Generation.FSDP1
+    if first_generation and any(path.endswith("values()") for path in fact.containers):
+        return Declined("the blocks stand in a dict")
     return shard_blocks(
         program.code(fact.shard.site.path),
         fact.shard.call,

@@ -18,7 +18,7 @@ from fsdplint.engine.events import (
 )
 from fsdplint.engine.execute.builtins import BUILTINS, Builtins
 from fsdplint.engine.execute.calls import Arguments, is_module, is_unit
-from fsdplint.engine.execute.elements import element_of
+from fsdplint.engine.execute.elements import element_of, named_items
 from fsdplint.engine.execute.state import Frame, is_const
 from fsdplint.engine.values import (
     NONE,
@@ -120,9 +120,10 @@ class Effects(Builtins):
         made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
         if symbol.name.startswith("torch.nn."):
             made.taint = Taint.NONE
+            names = {id(item): f".{name}" for name, item in named_items(made).items()}
             for item in contained(Sequence(list(arguments.args))):
                 if isinstance(item, Object) and item.parent is None and item is not made:
-                    item.parent, item.step = made, "[]"
+                    item.parent, item.step = made, names.get(id(item), "[]")
         return made
 
     # Sharding

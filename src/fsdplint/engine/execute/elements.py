@@ -80,10 +80,21 @@ def container_items(value: Object) -> list[Object]:
     return found
 
 
+def named_items(value: Object) -> dict[str, Object]:
+    """The parts of a module dict by name."""
+    known = resolved(value.args[0]) if value.args else None
+    if not isinstance(known, Mapping):
+        return {}
+    pairs = [(key, resolved(item)) for key, item in known.items.items()]
+    return {k: item for k, item in pairs if isinstance(k, str) and isinstance(item, Object)}
+
+
 def is_repeated(value: Object) -> bool:
     """Whether a container holds more than one block, by a loop or by number."""
     args = [resolved(arg) for arg in value.args]
     if value.repeated or any(isinstance(arg, Sequence) and arg.repeated for arg in args):
+        return True
+    if any(isinstance(arg, Mapping) and arg.rest for arg in args):
         return True
     items = container_items(value)
     classes = {id(item.cls) for item in items if isinstance(item.cls, (ClassValue, Symbol))}

@@ -15,6 +15,7 @@ from fsdplint.engine.execute.elements import (
     element_of,
     hashable,
     merge,
+    named_items,
     store_key,
     unpacked,
     unrolled,
@@ -173,6 +174,9 @@ class Expressions(State):
             return self.bind(value, found, node, frame)
         if found is not None:
             return found
+        named = named_items(value)
+        if name in named:
+            return named[name]
         if name in _BOUND_METHODS:
             return Method(value, name, None, self.site(node, frame))
         taint = Taint.RANK if name in RANK_ATTRIBUTES else Taint.NONE
@@ -248,6 +252,8 @@ class Expressions(State):
             key: object = hashable(index.value)
             if key in value.elements:
                 return value.elements[key]
+            if isinstance(key, str) and key in named_items(value):
+                return named_items(value)[key]
             if isinstance(key, str):
                 made = value.elements[key] = self.part(value, f"[{key!r}]", taint=index.taint)
                 return made

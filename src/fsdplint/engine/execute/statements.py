@@ -138,12 +138,15 @@ class Statements(Calls):
     def function_def(self, node: ir.FunctionDef, frame: Frame) -> Flow:
         made = FunctionValue(node.function, frame.scope)
         frame.scope.names[node.function.name] = made
-        for decorator in reversed(node.function.decorators):
+        self.decorate(node.function.decorators, made, frame)
+        return Flow.NEXT
+
+    def decorate(self, decorators: Items[ir.Expr], made: Value, frame: Frame) -> None:
+        """A registry notes what it decorates; what it returns is taken to be that again."""
+        for decorator in reversed(decorators):
             value = resolved(self.evaluate(decorator, frame))
             if isinstance(value, FunctionValue):
-                # A registry notes the function; what it returns is taken to be the function again.
                 self.invoke(value, [made], {}, frame, decorator)
-        return Flow.NEXT
 
     def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
         bases = tuple(self.evaluate(base, frame) for base in node.bases)
@@ -155,6 +158,7 @@ class Statements(Calls):
                 # Names in a method are looked up past the class body.
                 cls.attrs[name] = FunctionValue(value.function, frame.scope, cls)
         frame.scope.names[node.name] = cls
+        self.decorate(node.decorators, cls, frame)
         return Flow.NEXT
 
     def import_(self, node: ir.Import, frame: Frame) -> Flow:
