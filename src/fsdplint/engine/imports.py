@@ -13,7 +13,7 @@ from collections.abc import Iterator
 Binding = tuple[str, int, "str | None"]
 
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)"
+    r"(?:^|[;:])[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]*import\b[ \t]*(\([^)]*\)|[^\n;]*)"
     r"|import[ \t]+([\w., \t]+))",
     re.MULTILINE,
 )
@@ -24,12 +24,20 @@ _COMMENT = re.compile(r"#[^\n]*")
 def imported_bindings(text: str) -> dict[str, Binding]:
     """The names that imports anywhere in a file bind."""
     found: dict[str, Binding] = {}
-    for dots, module, members, plain in _IMPORT.findall(text):
+    for dots, module, members, plain in _statements(text):
         if plain:
             found.update(_plain(plain))
         else:
-            for name, alias in _MEMBER.findall(_COMMENT.sub("", members)):
+            for name, alias in _MEMBER.findall(members):
                 found[alias or name] = (module, len(dots), name)
+    return found
+
+
+def _statements(text: str) -> list[tuple[str, str, str, str]]:
+    """Relative dots, module, imported members, and the list of a plain import."""
+    if "\\\n" in text:
+        text = text.replace("\\\n", " ")
+    found: list[tuple[str, str, str, str]] = _IMPORT.findall(_COMMENT.sub("", text))
     return found
 
 
@@ -44,10 +52,10 @@ def _plain(names: str) -> Iterator[tuple[str, Binding]]:
 
 def imported_modules(text: str) -> Iterator[tuple[str, int]]:
     """The modules a file imports, with ``from a import b`` giving both ``a`` and ``a.b``."""
-    for dots, module, members, plain in _IMPORT.findall(text):
+    for dots, module, members, plain in _statements(text):
         if plain:
             yield from ((part.split(" as ")[0].strip(), 0) for part in plain.split(","))
             continue
         yield module, len(dots)
-        for name, _ in _MEMBER.findall(_COMMENT.sub("", members)):
+        for name, _ in _MEMBER.findall(members):
             yield f"{module}.{name}" if module else name, len(dots)

@@ -14,7 +14,6 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.imports import Binding, imported_bindings
 from fsdplint.engine.lower import lower
-from fsdplint.engine.values import Scope
 from fsdplint.knowledge.calls import SHARDING_CALLS
 from fsdplint.knowledge.names import canonical
 from fsdplint.source.syntax import InvalidSyntax
@@ -55,7 +54,6 @@ class Unit:
     Attributes:
         bindings: names bound by imports anywhere in the file: (module, level, name or None).
         definitions: functions and classes at the top level, nested in ``if`` and ``try`` too.
-        scope: its variables once it was imported; None before.
         calls_forward: some module's ``.forward`` is read, other than ``super()``'s.
         counters: attributes that some statement of the file counts up or down.
         registers: a decorated function shards, so that importing the file may register it.
@@ -66,7 +64,6 @@ class Unit:
     module: ir.Module
     bindings: dict[str, Binding]
     definitions: dict[str, Definition] = field(default_factory=dict)
-    scope: Scope | None = None
     calls_forward: bool = False
     registers: bool = False
     counters: set[str] = field(default_factory=set)

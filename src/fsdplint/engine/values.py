@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fsdplint.engine import ir
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import Generation, is_harmless
 
 if TYPE_CHECKING:
     from fsdplint.engine.events import Site
@@ -117,12 +117,13 @@ class ClassValue:
         return None
 
     def opaque(self) -> bool:
-        """Whether a base is not known, so that it may define anything."""
+        """Whether a base is unknown code, which may define and shard anything."""
         return any(
-            not isinstance(resolved(base), (ClassValue, Symbol))
+            not isinstance(base, ClassValue)
+            and not (isinstance(base, Symbol) and is_harmless(base.name))
             for cls in self.lineage()
             if isinstance(cls, ClassValue)
-            for base in cls.bases
+            for base in map(resolved, cls.bases)
         )
 
 

@@ -40,7 +40,6 @@ _SAME_OBJECT: tuple[tuple[str, str], ...] = (
     ("torch.optim.sgd", "torch.optim"),
     ("torch.optim.optimizer", "torch.optim"),
     ("torch.serialization.save", "torch.save"),
-    ("torch._dynamo.optimize", "torch.compile"),
 )
 
 

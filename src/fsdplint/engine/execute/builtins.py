@@ -234,7 +234,7 @@ class Builtins(Statements):
 
     def new_dict(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
-            return self.copied(arguments.args[0])
+            return materialized(self, self.copied(arguments.args[0]))
         made = keyword_mapping(arguments.keywords)
         for value in arguments.args:
             merge(made, resolved(value))

@@ -136,7 +136,10 @@ class Calls(Expressions):
 
     def apply(self, function: Value, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if isinstance(function, Choice):
-            function = self.pick(function)
+            picked, test = self.pick(function)
+            guards = [] if test is None else [self.guard(test, node.func, True, frame)]
+            with self.under(guards):
+                return self.apply(picked, arguments, node, frame)
         function = resolved(function)
         if isinstance(function, Symbol):
             return self.library_call(function, arguments, node, frame)
@@ -154,21 +157,24 @@ class Calls(Expressions):
             return self.call_object(function, arguments, node, frame)
         return self.call_unknown(function, arguments, node, frame)
 
-    def pick(self, function: Choice) -> Value:
-        """One of several callables: an optimizer class stands for all optimizer classes."""
+    def pick(self, function: Choice) -> tuple[Value, Value | None]:
+        """One of several callables, with the condition under which it is that one, if known.
+
+        An optimizer class stands for all optimizer classes.
+        """
         options = [resolved(o) for o in function.options if not isinstance(o, Const)]
         symbols = [option for option in options if isinstance(option, Symbol)]
         if len(symbols) == len(options) and len(symbols) > 1:
             optimizers = all(is_optimizer(symbol.name) for symbol in symbols)
-            return symbols[0] if optimizers else self.unknown()
+            return (symbols[0] if optimizers else self.unknown()), None
         for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
             inner = resolved(option)
             hot = isinstance(inner, FunctionValue) and self.is_hot([inner.function])
             if self.decisions.decide(test, hot, 2, (id(inner), hot)):
-                return option
+                return option, test
         if function.tests:
-            return function.options[-1]
-        return options[0] if options else function.options[0]
+            return function.options[-1], function.tests[-1]
+        return (options[0] if options else function.options[0]), None
 
     def call_unknown(
         self, function: Value, arguments: Arguments, node: ir.Call, frame: Frame
@@ -253,16 +259,17 @@ class Calls(Expressions):
         node: ir.Node,
     ) -> Value:
         """Runs a project function; beyond the depth limit its result is unknown."""
-        self.reached.add(function.function)
         too_deep = len(self.calls) >= MAX_DEPTH or self.active.count(function.function) > 1
         if too_deep:
             return self.unknown(taint_of(*args))
+        self.reached.add(function.function)
         scope = Scope({}, function.scope, function.scope.unit)
         receiver = (
             args[0] if function.owner is not None and args else frame_receiver(function, frame)
         )
         inner = Frame(scope, function.scope.unit, function, receiver)
         inner.loops = frame.loops
+        inner.on_yield, self.on_yield = self.on_yield, None
         self.bind_parameters(function, args, keywords, inner)
         mark = len(self.guards)
         self.calls.append((frame.unit.path, node))

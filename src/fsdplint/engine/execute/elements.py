@@ -132,7 +132,7 @@ def unrolled(value: Value) -> list[Value] | None:
 
 def kinds(state: State, value: Value) -> list[Value]:
     """One element for each kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
-    if isinstance(value, Sequence) and 1 < len(value.rest) <= _MAX_UNROLLED:
+    if isinstance(value, Sequence) and value.rest and len(value.rest) <= _MAX_UNROLLED:
         return [*value.items[:_MAX_UNROLLED], *value.rest]
     return [element_of(state, value)]
 

@@ -335,7 +335,7 @@ class Expressions(State):
     def bind_target(self, target: ir.Expr, value: Value, frame: Frame) -> None:
         """Assigns to a name, a tuple of targets, an attribute or a subscript."""
         if isinstance(target, ir.Name):
-            frame.scope.names[target.id] = value
+            frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
         elif isinstance(target, ir.Collection):
             parts = unpacked(self, resolved(value), len(target.elements))
             for inner, part in zip_longest(target.elements, parts[: len(target.elements)]):
@@ -427,6 +427,9 @@ class Expressions(State):
         value = NONE if node.value is None else self.evaluate(node.value, frame)
         if node.kind == "await":
             return value
+        if frame.on_yield is not None:
+            run_body, frame.on_yield = frame.on_yield, None
+            run_body(value)
         frame.yielded.append(value if node.kind == "yield" else element_of(self, resolved(value)))
         return self.unknown()
 

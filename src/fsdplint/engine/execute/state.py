@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -62,6 +62,8 @@ class Frame:
     Attributes:
         returned: the values of the return statements met, partial ones included.
         receiver: what ``self`` is, for methods.
+        elsewhere: scopes of the names that are declared global or nonlocal.
+        on_yield: the body of the with statement that entered this generator function.
     """
 
     scope: Scope
@@ -71,6 +73,8 @@ class Frame:
     returned: list[Value] = field(default_factory=list)
     yielded: list[Value] = field(default_factory=list)
     loops: int = 0
+    elsewhere: dict[str, Scope] = field(default_factory=dict)
+    on_yield: Callable[[Value], None] | None = None
 
 
 class State:
@@ -93,6 +97,8 @@ class State:
         self.steps = 0
         self.serial = 0
         self.importing = 0
+        self.scopes: dict[Unit, Scope] = {}
+        self.on_yield: Callable[[Value], None] | None = None
 
     # Time and place
 

@@ -17,6 +17,7 @@ from fsdplint.engine.events import Guard, Repoint
 from fsdplint.engine.execute.calls import Calls, is_module
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, unrolled
+from fsdplint.engine.execute.expressions import decorators
 from fsdplint.engine.execute.shape import assigned, leaves, only_imports, returns_value
 from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.link import Unit
@@ -27,6 +28,7 @@ from fsdplint.engine.values import (
     FunctionValue,
     Imported,
     Mapping,
+    Method,
     Object,
     Origin,
     Scope,
@@ -55,24 +57,24 @@ class Statements(Calls):
 
     def imported_scope(self, unit: Unit) -> Scope:
         """The variables of an imported module; its body runs once, following no branch apart."""
-        if unit.scope is None:
-            unit.scope = Scope({"__name__": Const(unit.path)}, None, unit)
+        if unit not in self.scopes:
+            scope = self.scopes[unit] = Scope({"__name__": Const(unit.path)}, None, unit)
             outer = self.guards, self.calls, self.active
             self.guards, self.calls, self.active = [], [], []
             self.importing += 1
             try:
-                self.run(unit.module.body, Frame(unit.scope, unit))
+                self.run(unit.module.body, Frame(scope, unit))
             finally:
                 self.importing -= 1
                 self.guards, self.calls, self.active = outer
-        return unit.scope
+        return self.scopes[unit]
 
     # Simple statements
 
     def expression(self, node: ir.Expression, frame: Frame) -> Flow:
         value = self.evaluate(node.value, frame)
         stop = isinstance(value, Const) and value.value is EXIT
-        return Flow.RAISE if stop and not self.guarded_partially() else Flow.NEXT
+        return Flow.RAISE if stop else Flow.NEXT
 
     def guarded_partially(self) -> bool:
         """Whether only some ranks or iterations are here, so that others go on."""
@@ -121,7 +123,14 @@ class Statements(Calls):
         return Flow.NEXT
 
     def scope(self, node: ir.Scope, frame: Frame) -> Flow:
-        # Reading finds outer variables anyway; a rebinding that stays local loses no event.
+        for name in node.names:
+            outer = frame.scope.parent
+            while outer is not None and outer.parent is not None:
+                if node.kind == "nonlocal" and name in outer.names:
+                    break
+                outer = outer.parent
+            if outer is not None:
+                frame.elsewhere[name] = outer
         return Flow.NEXT
 
     def pass_(self, node: ir.Pass, frame: Frame) -> Flow:
@@ -182,7 +191,7 @@ class Statements(Calls):
         """Names are resolved when they are read, but a file that registers functions runs now."""
         found = self.project.find(node.module, node.level, frame.unit)
         unit = None if found is None else self.project.units.get(found.as_posix())
-        if unit is not None and unit.registers and unit.scope is None:
+        if unit is not None and unit.registers and unit not in self.scopes:
             self.imported_scope(unit)
 
     def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
@@ -413,18 +422,44 @@ class Statements(Calls):
     # Blocks
 
     def with_(self, node: ir.With, frame: Frame) -> Flow:
-        for item in node.items:
-            value = self.evaluate(item.value, frame)
-            if item.target is not None:
-                self.bind_target(item.target, self.entered(value), frame)
-        return self.run(node.body, frame)
+        return self.enter(node.items, node, frame)
 
-    def entered(self, value: Value) -> Value:
-        """What ``as`` binds: the yield of a generator function, else the context itself."""
-        inner = resolved(value)
-        if isinstance(inner, Sequence) and inner.kind == "generator" and inner.rest:
-            return inner.rest[0]
-        return value
+    def enter(self, items: Items[ir.WithItem], node: ir.With, frame: Frame) -> Flow:
+        """Enters the contexts in turn; a generator function runs the rest where it yields."""
+        if not items:
+            return self.run(node.body, frame)
+        item, *others = items
+        flows: list[Flow] = []
+
+        def go_on(value: Value) -> None:
+            if item.target is not None:
+                self.bind_target(item.target, value, frame)
+            flows.append(self.enter(others, node, frame))
+
+        value = self.context(item.value, go_on, frame)
+        if not flows:  # any other context, or a generator function that was not followed
+            go_on(value)
+        return flows[0]
+
+    def context(self, node: ir.Expr, go_on: Callable[[Value], None], frame: Frame) -> Value:
+        if not isinstance(node, ir.Call):
+            return self.evaluate(node, frame)
+        function = resolved(self.evaluate_callee(node.func, frame))
+        arguments = self.arguments(node.args, frame)
+        inner = function.function if isinstance(function, Method) else function
+        if isinstance(inner, FunctionValue) and "contextmanager" in decorators(inner.function):
+            calls, active = list(self.calls), list(self.active)
+
+            def in_caller(value: Value) -> None:
+                inside = self.calls, self.active
+                self.calls, self.active = calls, active
+                go_on(value)
+                self.calls, self.active = inside
+
+            self.on_yield = in_caller
+        result = self.apply(function, arguments, node, frame)
+        self.on_yield = None
+        return result
 
     def try_(self, node: ir.Try, frame: Frame) -> Flow:
         handlers = [statement for handler in node.handlers for statement in handler.body]
