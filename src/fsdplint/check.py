@@ -36,6 +36,15 @@ class SyntaxProblem:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one project, and which of them are to be checked."""
+
+    root: Path
+    every: tuple[str, ...]
+    checked: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Sources:
     """Files of a run, each read once.
@@ -161,7 +170,8 @@ def _findings(
     problems: dict[str, SyntaxProblem] = {}
     for root, files in _programs(wanted, given).items():
         around = [] if alone else _around(root, [file for file in files if file in given])
-        for finding in _raised(root, [*files, *around], sources, problems, failures):
+        program = Files(root, (*files, *around), tuple(files))
+        for finding in _raised(program, sources, problems, failures):
             # What lies in a file that was only followed into is not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
@@ -208,17 +218,17 @@ def _beside(given: Sequence[str]) -> list[Path]:
 
 
 def _raised(
-    root: Path,
-    files: Sequence[str],
+    program_files: Files,
     sources: Sources,
     problems: dict[str, SyntaxProblem],
     failures: list[SourceError],
 ) -> Iterator[Finding]:
-    """What every rule finds in the program of ``files``; files that do not parse are noted."""
+    """What every rule finds in a program; files that do not parse are noted."""
     from fsdplint.engine.facts import analyze
     from fsdplint.rules import RULES
 
-    program = analyze(root, list(map(Path, files)), sources.text)
+    root, focus = program_files.root, list(map(Path, program_files.checked))
+    program = analyze(root, list(map(Path, program_files.every)), sources.text, focus)
     for path, error in program.project.failures.items():
         problems[path] = SyntaxProblem(error.message, error.offset)
     for rule in RULES:

@@ -7,7 +7,7 @@ args.ddp` and `if args.fsdp` may exclude each other, whatever the code says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -274,14 +274,17 @@ class Program:
         )
 
 
-def analyze(root: Path, files: Iterable[Path], read: Reader) -> Program:
+def analyze(
+    root: Path, files: Iterable[Path], read: Reader, focus: Collection[Path] | None = None
+) -> Program:
     """What the program in ``files`` does, following imports to other files below ``root``.
 
     Args:
+        focus: the files that findings are wanted for, if not for all.
         read: the text of a file, or None if it cannot be read.
     """
     project = Project(root, read)
-    units = related_units(project, files)
+    units = related_units(project, files, focus)
     return Program(project, tuple(units), tuple(explore(project, units)))
 
 

@@ -7,7 +7,7 @@ definitions are entries, and only branches with hot names are worth a path of th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
@@ -28,15 +28,28 @@ def mentions_sharding(text: str) -> bool:
     return any(word in text for word in _SHARDING_WORDS)
 
 
-def related_units(project: Project, files: Iterable[Path]) -> list[Unit]:
+def related_units(
+    project: Project, files: Iterable[Path], focus: Collection[Path] | None = None
+) -> list[Unit]:
     """The units that take part in sharding, in file order.
 
     These are the files that hold a sharding call and those that import them, through any number of
     files; where that is a large part of a large project, only those that name what they import.
+
+    Args:
+        focus: if given, only the programs that these files are a part of are wanted: what they
+            import, what imports them, and what that imports.
     """
     texts = {path: text for path in files if (text := project.read(path)) is not None}
     strict = [path for path, text in texts.items() if mentions_sharding(text)]
-    importers = _importers(project, texts, strict)
+    graph = _imports(project, texts)
+    if focus is not None:
+        users = _reach(focus, _reversed(graph))
+        program = _reach(users, graph)
+        strict = [path for path in strict if path in program]
+        texts = {path: text for path, text in texts.items() if path in program}
+    importers = [path for path in _reach(strict, _reversed(graph)) if path in texts]
+    importers = importers[len(strict) :]
     if len(importers) > _MAX_IMPORTERS:
         importers = _naming(project, texts, strict, importers)
     chosen = {*strict, *importers}
@@ -45,20 +58,36 @@ def related_units(project: Project, files: Iterable[Path]) -> list[Unit]:
     return units
 
 
-def _importers(project: Project, texts: dict[Path, str], targets: list[Path]) -> list[Path]:
-    """The files that import one of ``targets``, directly or through others, nearest first."""
-    importing: dict[Path, list[Path]] = {}
+Graph = dict[Path, list[Path]]
+
+
+def _imports(project: Project, texts: dict[Path, str]) -> Graph:
+    """The files that each file imports."""
+    graph: Graph = {}
     for path, text in texts.items():
-        for module, level in imported_modules(text):
-            found = project.find(module, level, path.parent)
-            if found is not None:
-                importing.setdefault(found, []).append(path)
-    seen, queue = set(targets), list(targets)
+        modules = dict.fromkeys(imported_modules(text))
+        found = [project.find(module, level, path.parent) for module, level in modules]
+        graph[path] = [target for target in found if target is not None]
+    return graph
+
+
+def _reversed(graph: Graph) -> Graph:
+    users: Graph = defaultdict(list)
+    for path, targets in graph.items():
+        for target in targets:
+            users[target].append(path)
+    return users
+
+
+def _reach(start: Iterable[Path], graph: Graph) -> list[Path]:
+    """``start`` and all that can be reached from it, nearest first."""
+    queue = list(start)
+    seen = set(queue)
     for current in queue:
-        fresh = [path for path in importing.get(current, ()) if path not in seen]
+        fresh = [path for path in dict.fromkeys(graph.get(current, ())) if path not in seen]
         seen.update(fresh)
-        queue.extend(dict.fromkeys(fresh))
-    return queue[len(targets) :]
+        queue.extend(fresh)
+    return queue
 
 
 def _naming(
