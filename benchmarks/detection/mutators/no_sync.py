@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -89,8 +90,8 @@ def _plain(program: Program, module: Module) -> Iterator[Site]:
     """Passes of a program that does not accumulate: they are made two, summed."""
     for block in module.blocks():
         ends = [i for i, s in enumerate(block) if isinstance(s, ast.Expr) and _is_backward(s)]
-        for end in ends:
-            starts = [i for i in range(end + 1) if _root_call(program, block[i])]
+        for begin, end in itertools.pairwise([-1, *ends]):
+            starts = [i for i in range(begin + 1, end + 1) if _root_call(program, block[i])]
             if starts:
                 root = _root_call(program, block[starts[0]])
                 body = block[starts[0] : end + 1]
