@@ -35,6 +35,7 @@ for i, x in enumerate(loader):
 
         loss.backward()
         # done
+    last.backward()
     step()
 """,
         """\
@@ -49,9 +50,15 @@ for i, x in enumerate(loader):
         # done
     finally:
         self.model.set_requires_gradient_sync(True)
+    last.backward()
     step()
 """,
     )
+
+
+def test_declines_when_every_backward_is_inside() -> None:
+    marked = "for x in y:\n    with <n:m.no_sync():n>:\n        m(x).backward()\n    step()\n"
+    assert reason(synced(marked)[1]) == "no backward outside of it would reduce the gradients"
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ from fsdplint.engine.values import (
 from fsdplint.finding import Evidence, Span
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import WRAP_POLICIES
+from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.words import means_parallel_mode, means_rank
 
 E = TypeVar("E")
@@ -96,11 +98,15 @@ class RootOnly:
         containers: attribute paths of the block containers below the model; empty when the model
             repeats blocks but not where can be read.
         model_class: the name of the model's class.
+        several: the same call shards models whose blocks stand in different places.
+        idle_policy: the assignment of a wrap policy that the function goes on to use nowhere.
     """
 
     shard: Shard
     containers: tuple[str, ...]
     model_class: str
+    several: bool
+    idle_policy: ir.Assign | None = None
 
 
 @dataclass(frozen=True)
@@ -239,12 +245,41 @@ class Program:
             if not _alone(trace, shard)
         }
         for trace in self.traces:
+            places: dict[ir.Call, set[tuple[str, ...]]] = {}
+            facts = []
             for shard in _of(trace, Shard):
                 if shard.call in spoiled or shard.wraps_children is not False:
                     continue
                 found = block_containers(shard.module)
-                if found is not None and not self._other_sharding_near(shard):
-                    yield RootOnly(shard, *found)
+                idle = self._idle_policy(shard)
+                if found is None and idle is not None:
+                    yield RootOnly(shard, (), "", False, idle)
+                elif found is not None and not self._other_sharding_near(shard):
+                    places.setdefault(shard.call, set()).add(found[0])
+                    facts.append((shard, *found))
+            for shard, containers, model_class in facts:
+                several = len(places[shard.call]) > 1
+                yield RootOnly(shard, containers, model_class, several)
+
+    def _idle_policy(self, shard: Shard) -> ir.Assign | None:
+        """A wrap policy assigned before an FSDP1 call to a name that nothing reads."""
+        code = self.code(shard.site.path)
+        function = code.function(shard.call)
+        if function is None or shard.generation is not Generation.FSDP1:
+            return None
+        for node in ir.walk(function):
+            if isinstance(node, ir.Assign) and node.end < shard.call.start:
+                target = node.targets[0]
+                names = [n.id for n in ir.walk(function) if isinstance(n, ir.Name)]
+                idle = isinstance(target, ir.Name) and names.count(target.id) == 1
+                if idle and self._makes_policy(shard.site.path, node.value):
+                    return node
+        return None
+
+    def _makes_policy(self, path: str, value: ir.Expr) -> bool:
+        bindings = self.project.bindings(Path(path))
+        found = [bindings.get(n.id) for n in ir.walk(value) if isinstance(n, ir.Name)]
+        return any(b and canonical(f"{b[0]}.{b[2]}") in WRAP_POLICIES for b in found)
 
     def _other_sharding_near(self, shard: Shard) -> bool:
         """Whether the function of a sharding call shards something else on another path."""

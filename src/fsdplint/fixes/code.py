@@ -69,6 +69,17 @@ class Code:
         nodes = ir.walk(self.module)
         return tuple(node.function for node in nodes if isinstance(node, ir.FunctionDef))
 
+    def is_rebound(self, expression: ir.Expr) -> bool:
+        """Whether a name in ``expression`` is a loop's variable or is assigned more than once."""
+        names = {node.id for node in ir.walk(expression) if isinstance(node, ir.Name)}
+        targets: list[str] = []
+        for node in ir.walk(self.function(expression) or self.module):
+            if isinstance(node, (ir.For, ir.Clause)):
+                targets += 2 * [n.id for n in ir.walk(node.target) if isinstance(n, ir.Name)]
+            elif isinstance(node, ir.Assign):
+                targets += [target.id for target in node.targets if isinstance(target, ir.Name)]
+        return any(targets.count(name) > 1 for name in names)
+
     def block(self, statement: ir.Stmt) -> Block:
         owner = self.parent(statement)
         return next(block for block in _blocks(owner) if statement in block.statements)

@@ -128,6 +128,8 @@ def _in_with(code: Code, context: _Context, item: ir.WithItem) -> Iterator[Edit]
     with_ = code.parent(item)
     assert isinstance(with_, ir.With)
     _check_with(code, context, item, with_)
+    if context.test is None and not _reduced_elsewhere(code, with_):
+        raise NoFixError("no backward outside of it would reduce the gradients")
     indent, newline = code.indentation(with_), code.newline
     off, on = _calls(code, context)
     if len(with_.items) == 1:
@@ -142,6 +144,31 @@ def _in_with(code: Code, context: _Context, item: ir.WithItem) -> Iterator[Edit]
                 yield code.edit(at, at, code.unit)
     final = f"{indent}finally:{newline}{indent}{code.unit}{on}{newline}"
     yield code.insert_lines(code.after(with_), final)
+
+
+def _reduced_elsewhere(code: Code, with_: ir.With) -> bool:
+    """Whether a micro-batch may run without the context, so that its backward reduces.
+
+    Not if every backward of the function is in the with statement, and that in no branch.
+    """
+    scope = code.function(with_) or code.module
+    for node in code.ancestors(with_):
+        if node is scope:
+            break
+        if isinstance(node, ir.If):
+            return True
+    inside = set(ir.walk(with_))
+    calls = [node for node in ir.walk(scope) if isinstance(node, ir.Call)]
+    within = {_callee(call) for call in calls if call in inside}
+    without = {_callee(call) for call in calls if call not in inside}
+    return "backward" not in within or "backward" in without
+
+
+def _callee(call: ir.Call) -> str:
+    function = call.func
+    if isinstance(function, ir.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ir.Name) else ""
 
 
 def _check_with(code: Code, context: _Context, item: ir.WithItem, with_: ir.With) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
-from fsdplint.fixes.code import COMPOUND, Code, require_exact
+from fsdplint.fixes.code import COMPOUND, STATEMENTS, Block, Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
@@ -112,17 +112,37 @@ def _arguments(code: Code, root: ir.Call) -> Iterator[ir.Argument]:
 
 
 def _wrap_policy(code: Code, root: ir.Call, paths: Sequence[str]) -> list[Edit]:
-    arguments = list(_arguments(code, root))
-    if any(argument.star == "**" for argument in arguments):
-        raise NoFixError(f"`{code.short(root)}` may get a wrap policy by its `**`")
     imports = Imports(code, root)
     wrap = imports.name("torch.distributed.fsdp.wrap", "ModuleWrapPolicy")
     types = ", ".join(f"type({path}[0])" for path in paths)
-    policy = f"{_POLICY}={wrap}({{{types}}})"
+    return [_policy_argument(code, root, f"{wrap}({{{types}}})"), *imports.edits()]
+
+
+@builder
+def use_policy(code: Code, root: ir.Call, policy: ir.Assign) -> Fix:
+    """Gives the FSDP1 call ``root`` the wrap policy that ``policy`` assigns to a name."""
+    require_exact(code)
+    name = code.slice(policy.targets[0])
+    if code.block(policy) not in _blocks_around(code, root):
+        raise NoFixError(f"`{name}` is not always assigned where the model is sharded")
+    edit = _policy_argument(code, root, name)
+    return Fix(f"wrap the submodules that `{name}` selects", Safety.UNSAFE, (edit,))
+
+
+def _blocks_around(code: Code, node: ir.Node) -> list[Block]:
+    statements = (node, *code.ancestors(node))
+    return [code.block(each) for each in statements if isinstance(each, STATEMENTS)]  # type: ignore[arg-type]  # STATEMENTS are the types of Stmt
+
+
+def _policy_argument(code: Code, root: ir.Call, policy: str) -> Edit:
+    arguments = list(_arguments(code, root))
+    if any(argument.star == "**" for argument in arguments):
+        raise NoFixError(f"`{code.short(root)}` may get a wrap policy by its `**`")
+    text = f"{_POLICY}={policy}"
     given = next((argument for argument in arguments if argument.keyword == _POLICY), None)
     if given is not None:
-        return [code.edit(given.start, given.end, policy), *imports.edits()]
+        return code.edit(given.start, given.end, text)
     last = root.args[-1]
     first = len(root.args) > 1 and code.starts_line(last)
     separator = f",{code.newline}{code.indentation(last)}" if first else ", "
-    return [code.edit(last.end, last.end, separator + policy), *imports.edits()]
+    return code.edit(last.end, last.end, separator + text)

@@ -11,6 +11,18 @@ REPEATED_BLOCKS: dict[str, tuple[str, ...]] = {
     "torch.nn.Transformer": ("encoder.layers", "decoder.layers"),
 }
 
+# FSDP1's policies of which submodules become units.
+WRAP_POLICIES = frozenset(
+    f"torch.distributed.fsdp.wrap.{name}"
+    for name in (
+        "ModuleWrapPolicy",
+        "CustomPolicy",
+        "size_based_auto_wrap_policy",
+        "transformer_auto_wrap_policy",
+        "lambda_auto_wrap_policy",
+    )
+)
+
 # Layers that are blocks in themselves when a container repeats them.
 BLOCK_LAYERS = frozenset(
     {

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine.facts import Program, RootOnly
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.shard_blocks import shard_blocks
+from fsdplint.fixes.shard_blocks import shard_blocks, use_policy
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, rule
 
@@ -26,14 +26,23 @@ def only_root_sharded(program: Program) -> Iterator[Report]:
             program.span(site),
             f"`{program.text(site.path, call.func)}` shards `{model}` as one unit: its forward "
             "all-gathers every parameter at once",
-            f"the blocks of `{fact.model_class}` are in the root's unit",
+            _label(fact),
             _evidence(program, fact),
             partial(_fix, program, fact, model),
         )
 
 
+def _label(fact: RootOnly) -> str:
+    if fact.idle_policy is not None:
+        return "is given no wrap policy"
+    return f"the blocks of `{fact.model_class}` are in the root's unit"
+
+
 def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
-    module = fact.shard.module
+    module, policy = fact.shard.module, fact.idle_policy
+    if policy is not None:
+        span = Span(fact.shard.site.path, policy.start, policy.end)
+        return (Evidence(span, "this policy is never used"),)
     if module.site is None:
         return ()
     blocks = " and ".join(f"`{path}`" for path in fact.containers)
@@ -42,13 +51,18 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: RootOnly, model: str) -> Fix | Declined:
+    code = program.code(fact.shard.site.path)
+    if fact.idle_policy is not None:
+        return use_policy(code, fact.shard.call, fact.idle_policy)
     if not fact.containers:
         return Declined("where the blocks are depends on the checkpoint the model is made from")
+    if fact.several:
+        return Declined("the call shards several models, whose blocks stand in different places")
     first_generation = fact.shard.generation is Generation.FSDP1
     if first_generation and any(path.endswith("values()") for path in fact.containers):
         return Declined("the blocks stand in a dict")
     return shard_blocks(
-        program.code(fact.shard.site.path),
+        code,
         fact.shard.call,
         model,
         fact.containers,

@@ -84,7 +84,9 @@ def _model_text(program: Program, state: StateDict, others: tuple[StateDict, ...
             return program.text(other.source.path, receiver)
     for capture in state.optimizer.captures if state.optimizer is not None else ():
         receiver = _receiver(capture.source.node)
-        if capture.source.calls == state.source.calls and receiver is not None:
+        if capture.source.calls != state.source.calls or receiver is None:
+            continue
+        if not program.code(capture.source.path).is_rebound(receiver):
             return program.text(capture.source.path, receiver)
     return None
 
