@@ -258,7 +258,8 @@ def _syntax_problem(source: SourceFile) -> SyntaxProblem | None:
 
 def _parser_problem(source: SourceFile, known: SyntaxProblem | None) -> SyntaxProblem | None:
     """The problem of ``source`` for LibCST, which knows newer syntax than an old CPython does."""
-    from fsdplint.source.syntax import InvalidSyntax, parse
+    from fsdplint.source.invalid import InvalidSyntax
+    from fsdplint.source.syntax import parse
 
     try:
         parse(source.text)

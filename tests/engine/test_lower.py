@@ -10,7 +10,7 @@ from helpers import dump, module, texts
 
 from fsdplint.engine import ir
 from fsdplint.engine.lower import lower
-from fsdplint.source.syntax import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax
 
 
 @pytest.mark.parametrize(

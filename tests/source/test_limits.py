@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from fsdplint.source.invalid import InvalidSyntax
 from fsdplint.source.limits import beyond_limits
-from fsdplint.source.syntax import InvalidSyntax, parse
+from fsdplint.source.syntax import parse
 
 
 @pytest.mark.parametrize(

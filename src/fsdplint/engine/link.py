@@ -13,10 +13,9 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.imports import Binding, imported_bindings
-from fsdplint.engine.lower import lower
 from fsdplint.knowledge.calls import SHARDING_CALLS
 from fsdplint.knowledge.names import canonical
-from fsdplint.source.syntax import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax
 
 _MAX_CHARACTERS = 2_000_000
 
@@ -99,6 +98,8 @@ class Project:
         return self.units[key]
 
     def _load(self, path: str, text: str) -> Unit | None:
+        from fsdplint.engine.lower import lower  # LibCST, which takes as long as all the rest
+
         try:
             module = lower(text, path)
         except InvalidSyntax as error:

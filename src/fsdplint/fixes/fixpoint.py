@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from fsdplint.finding import Edit, Finding, Safety
 from fsdplint.fixes.edits import apply, select
+from fsdplint.source.invalid import InvalidSyntax
 from fsdplint.source.lexing import NEWLINE
-from fsdplint.source.syntax import InvalidSyntax, parse
+from fsdplint.source.syntax import parse
 
 Lint = Callable[[Mapping[str, str]], Sequence[Finding]]
 

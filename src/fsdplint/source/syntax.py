@@ -14,16 +14,8 @@ from types import TracebackType
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
+from fsdplint.source.invalid import InvalidSyntax
 from fsdplint.source.limits import beyond_limits
-
-
-class InvalidSyntax(Exception):
-    """A file that is not Python, with the character offset where the parser gave up."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message)
-        self.message = message
-        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
