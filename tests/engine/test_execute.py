@@ -979,3 +979,21 @@ def test_mutual_recursion_ends(tmp_path: Path) -> None:
     """
     found = script(tmp_path, text)
     assert {trace.complete for trace in found.traces} == {True}
+
+
+def test_a_budget_that_ends_inside_a_generator_context_is_no_error(tmp_path: Path) -> None:
+    lines = "\n".join(f"        x{i} = f(f(f({i})))" for i in range(9000))
+    text = f"""
+from contextlib import contextmanager
+from torch.distributed.fsdp import fully_shard
+
+@contextmanager
+def around(m):
+    yield m
+
+def main(m, f):
+    with around(m) as inner:
+        fully_shard(inner)
+{lines}
+"""
+    assert not path_of(script(tmp_path, text)).complete

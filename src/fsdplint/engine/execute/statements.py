@@ -453,8 +453,10 @@ class Statements(Calls):
             def in_caller(value: Value) -> None:
                 inside = self.calls, self.active
                 self.calls, self.active = calls, active
-                go_on(value)
-                self.calls, self.active = inside
+                try:
+                    go_on(value)
+                finally:
+                    self.calls, self.active = inside
 
             self.on_yield = in_caller
         result = self.apply(function, arguments, node, frame)
