@@ -46,6 +46,15 @@ class Files:
 
 
 @dataclass(slots=True)
+class Record:
+    """What a run could not look at, or not wholly."""
+
+    failures: list[SourceError]
+    problems: dict[str, SyntaxProblem] = field(default_factory=dict)
+    partly: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Sources:
     """Files of a run, each read once.
 
@@ -104,13 +113,15 @@ def check(
     failures = [*discovery.failures, *sources.failures]
     if not wanted and not failures:
         failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
-    findings = _deep(lambda: _findings(wanted, given, sources, settings, failures, alone))
+    record = Record(failures)
+    findings = _deep(lambda: _findings(wanted, given, sources, settings, record, alone))
     return Outcome(
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources=sources.loaded(),
         checked=len(wanted),
         failures=tuple(failures),
         base=Path.cwd().as_posix(),
+        partly=tuple(record.partly),
     )
 
 
@@ -161,23 +172,22 @@ def _findings(
     given: frozenset[str],
     sources: Sources,
     settings: Settings,
-    failures: list[SourceError],
+    record: Record,
     alone: bool,
 ) -> list[Finding]:
     from fsdplint.rules import RULES
 
     found: dict[str, list[Finding]] = {source.path: [] for source in wanted}
-    problems: dict[str, SyntaxProblem] = {}
     for root, files in _programs(wanted, given).items():
         around = [] if alone else _around(root, [file for file in files if file in given])
         program = Files(root, (*files, *around), tuple(files))
-        for finding in _raised(program, sources, problems, failures):
+        for finding in _raised(program, sources, record):
             # What lies in a file that was only followed into is not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
     for source in wanted:
         enabled = settings.enabled(source.path)
-        problem = problems.get(source.path)
+        problem = record.problems.get(source.path)
         # CPython's parser is too slow for every file of a large tree, and quick for a few.
         if problem is not None or source.path in given:
             problem = _syntax_problem(source) or problem
@@ -220,8 +230,7 @@ def _beside(given: Sequence[str]) -> list[Path]:
 def _raised(
     program_files: Files,
     sources: Sources,
-    problems: dict[str, SyntaxProblem],
-    failures: list[SourceError],
+    record: Record,
 ) -> Iterator[Finding]:
     """What every rule finds in a program; files that do not parse are noted."""
     from fsdplint.engine.facts import analyze
@@ -229,14 +238,17 @@ def _raised(
 
     root, focus = program_files.root, list(map(Path, program_files.checked))
     program = analyze(root, list(map(Path, program_files.every)), sources.text, focus)
+    for path in sorted(program.project.too_large):
+        record.failures.append(SourceError(path, "is too large to be analysed"))
+    record.partly.extend(sorted(program.project.overlong))
     for path, error in program.project.failures.items():
-        problems[path] = SyntaxProblem(error.message, error.offset)
+        record.problems[path] = SyntaxProblem(error.message, error.offset)
     for rule in RULES:
         try:
             yield from rule.findings(program)
         except Exception as error:  # a rule's fault is its own, and is reported
             reason = f"internal error in {rule.name}, please report it: {error!r}"
-            failures.append(SourceError(root.as_posix(), reason))
+            record.failures.append(SourceError(root.as_posix(), reason))
 
 
 def _syntax_problem(source: SourceFile) -> SyntaxProblem | None:

@@ -19,6 +19,7 @@ class Outcome:
         checked: how many of the files asked for were looked at.
         failures: files that were not looked at, or not wholly, each with the reason.
         base: the directory that paths are shown relative to.
+        partly: functions and files, by path and name, that a budget kept from being followed whole.
     """
 
     findings: tuple[Finding, ...]
@@ -26,6 +27,7 @@ class Outcome:
     checked: int
     failures: tuple[SourceError, ...] = ()
     base: str = "/"
+    partly: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

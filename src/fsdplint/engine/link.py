@@ -74,6 +74,8 @@ class Project:
     Attributes:
         root: no import is resolved to a file outside it.
         failures: files that could not be lowered, with the error.
+        overlong: those of the exhausted entries with a path longer than the budget of one path.
+        too_large: files that were not read for their size.
         exhausted: entries not followed to the end, by file and name, with the budget that ended it.
     """
 
@@ -86,6 +88,8 @@ class Project:
         self.imported: dict[Path, dict[str, Binding]] = {}
         self.keys: dict[object, int] = {}
         self.exhausted: dict[tuple[str, str], str] = {}
+        self.too_large: set[str] = set()
+        self.overlong: set[tuple[str, str]] = set()
 
     def unit(self, path: Path) -> Unit | None:
         """The unit of a file, or None if it cannot be read or is not Python."""
@@ -93,7 +97,9 @@ class Project:
         if key not in self.units:
             self.units[key] = None  # while it is being loaded
             text = self.read(path)
-            if text is not None and len(text) <= _MAX_CHARACTERS:
+            if text is not None and len(text) > _MAX_CHARACTERS:
+                self.too_large.add(key)
+            elif text is not None:
                 self.units[key] = self._load(key, text)
         return self.units[key]
 

@@ -11,7 +11,15 @@ def summary(outcome: Outcome) -> str:
     found = _found(outcome) if outcome.findings else f"No findings in {_count(outcome.checked)}"
     unread = len({failure.path for failure in outcome.failures})
     missed = f"; {_count(unread)} could not be checked" if unread else ""
-    return f"{found}{missed}."
+    return f"{found}{missed}{_partly(outcome)}."
+
+
+def _partly(outcome: Outcome) -> str:
+    count = len(outcome.partly)
+    if not count:
+        return ""
+    paths = "1 program is" if count == 1 else f"{count} programs are"
+    return f"; {paths} too long to be followed whole (see fsdplint inspect)"
 
 
 def _found(outcome: Outcome) -> str:

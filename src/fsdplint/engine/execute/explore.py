@@ -177,6 +177,7 @@ def _paths(
             machine.start(entry)
         except OutOfBudget:
             trace.complete = False
+            project.overlong.add((entry.unit.path, entry.name))
             project.exhausted[entry.unit.path, entry.name] = "a path is too long to be followed"
         steps += machine.steps
         reached |= machine.reached
