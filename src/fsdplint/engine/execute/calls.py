@@ -73,7 +73,9 @@ class Calls(Expressions):
     ) -> Value: ...
 
     @abstractmethod
-    def direct_forward(self, method: Method, node: ir.Node, frame: Frame) -> None: ...
+    def direct_forward(
+        self, method: Method, node: ir.Node, frame: Frame, *, replaced: bool = False
+    ) -> None: ...
 
     @abstractmethod
     def built(
@@ -100,6 +102,9 @@ class Calls(Expressions):
             cls = receiver.cls
             if not (isinstance(cls, ClassValue) and cls.lookup(node.attr) is not None):
                 return Method(receiver, node.attr, None, self.site(node, frame))
+        elif isinstance(receiver, Object) and node.attr == "forward":
+            replacement = Method(receiver, "forward", None, self.site(node, frame))
+            self.direct_forward(replacement, node, frame, replaced=True)
         if isinstance(receiver, (Object, Symbol, Super)) or hasattr(receiver, "unit"):
             return self.read(receiver, node.attr, node, frame)
         if isinstance(receiver, ClassValue) and receiver.lookup(node.attr) is not None:

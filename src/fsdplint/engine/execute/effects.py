@@ -279,12 +279,18 @@ class Effects(Builtins):
             self.in_forward.pop()
         return self.unknown()
 
-    def direct_forward(self, method: Method, node: ir.Node, frame: Frame) -> None:
+    def direct_forward(
+        self, method: Method, node: ir.Node, frame: Frame, *, replaced: bool = False
+    ) -> None:
+        """``module.forward`` is called; ``replaced`` when it is what was assigned to it.
+
+        A method kept from before the assignment is called by its replacement, behind the hooks.
+        """
         module = resolved(method.receiver)
         if method.source is None or not isinstance(module, Object) or not is_unit(module):
             return
         hooked = module in self.in_forward or "forward" in module.hooked_methods
-        if hooked or module.unsharded:
+        if hooked or module.unsharded or ("forward" in module.attrs and not replaced):
             return
         self.emit(DirectForward(self.tick(), self.site(node, frame), method.source, module))
 
