@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -337,7 +338,10 @@ def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
     os.mkfifo(here / "slow.py")
     (here / "a.py").write_text(IDLE)
     command = [sys.executable, "-m", "fsdplint", "check", "--fix", "slow.py", "a.py"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # A job that a script put into the background starts with the signal ignored.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=heed)
     writer = opened_by_reader(here / "slow.py")
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
