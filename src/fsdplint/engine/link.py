@@ -26,7 +26,7 @@ Reader = Callable[[Path], "str | None"]
 class Definition:
     """A function, a class with its methods, or a variable of a module (a table of functions, say).
 
-    ``hot`` when running or calling it can reach a sharding call.
+    ``hot`` when running or calling it may reach a sharding call, ``entry`` when it surely can.
     """
 
     unit: Unit
@@ -36,6 +36,7 @@ class Definition:
     attributes: frozenset[str]
     methods: dict[str, Definition] = field(default_factory=dict)
     hot: bool = False
+    entry: bool = False
 
     @property
     def name(self) -> str:
@@ -59,6 +60,7 @@ class Unit:
     """
 
     path: str
+    directory: Path
     text: str
     module: ir.Module
     bindings: dict[str, Binding]
@@ -83,7 +85,7 @@ class Project:
         self.root = root
         self.read = read
         self.units: dict[str, Unit | None] = {}
-        self.found: dict[tuple[str, str], Path | None] = {}
+        self.found: dict[tuple[str, int, Path], Path | None] = {}
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, dict[str, Binding]] = {}
         self.keys: dict[object, int] = {}
@@ -111,7 +113,7 @@ class Project:
         except InvalidSyntax as error:
             self.failures[path] = error
             return None
-        unit = Unit(path, text, module, self.bindings(Path(path)))
+        unit = Unit(path, Path(path).parent, text, module, self.bindings(Path(path)))
         _index(unit)
         return unit
 
@@ -120,8 +122,8 @@ class Project:
         top = module.split(".")[0]
         if not level and (top == "torch" or top in sys.stdlib_module_names):
             return None
-        directory = importer if isinstance(importer, Path) else Path(importer.path).parent
-        key = (f"{'.' * level}{module}", directory.as_posix())
+        directory = importer if isinstance(importer, Path) else importer.directory
+        key = (module, level, directory)
         if key not in self.found:
             self.found[key] = self._search(module, level, directory)
         return self.found[key]

@@ -1,7 +1,8 @@
 """Which files and definitions matter: those that can reach a sharding call, and their users.
 
-A definition is hot when running it may shard: it names a sharding call, or something hot. Only hot
-definitions are entries, and only branches with hot names are worth a path of their own.
+A definition is hot when running it may shard: it names a sharding call, or something hot. Branches
+with hot names are worth a path of their own; entries are the definitions that surely refer to
+sharding, by names that resolve, and not just by an attribute that others have too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.imports import imported_modules
-from fsdplint.engine.link import Definition, Project, Unit
+from fsdplint.engine.link import Definition, Project, Unit, identifiers
 
 # A file that holds neither word shards nothing itself.
 _SHARDING_WORDS = ("fully_shard", "FullyShardedDataParallel")
@@ -130,18 +131,45 @@ def _carriers(units: Iterable[Unit]) -> set[tuple[str, str]]:
 def heat(project: Project, units: list[Unit]) -> None:
     """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
     every = list(_every_definition(units))
-    for definition in every:
-        definition.hot = False
     users = _users(project, every)
-    hot = [definition for definition in every if _shards(project, definition)]
-    while hot:
-        definition = hot.pop()
-        if not definition.hot:
-            definition.hot = True
-            hot.extend(users[definition])
-            node = definition.node
-            if isinstance(node, ir.FunctionDef) and node.function.decorators:
-                definition.unit.registers = True
+    shards = [definition for definition in every if _shards(project, definition)]
+    surely = _spread(shards, users)
+    for user, targets in _loose_references(every):
+        for target in targets:
+            users[target].append(user)
+    maybe = _spread(shards, users)
+    for definition in every:
+        definition.hot, definition.entry = definition in maybe, definition in surely
+        if definition.hot and _is_registered(project, definition):
+            definition.unit.registers = True
+
+
+def _spread(start: list[Definition], users: dict[Definition, list[Definition]]) -> set[Definition]:
+    """``start`` and all that refer to it, through any number of others."""
+    queue, found = list(start), set(start)
+    while queue:
+        fresh = set(users.get(queue.pop(), ())) - found
+        found |= fresh
+        queue.extend(fresh)
+    return found
+
+
+def _is_registered(project: Project, definition: Definition) -> bool:
+    """Whether a function of the project decorates it, so that importing the file has effects."""
+    node = definition.node
+    decorators: tuple[ir.Expr, ...] = ()
+    if isinstance(node, ir.FunctionDef):
+        decorators = node.function.decorators
+    elif isinstance(node, ir.ClassDef):
+        decorators = node.decorators
+    unit = definition.unit
+    names, _ = identifiers(*decorators)
+    for name in names:
+        module, level, _ = unit.bindings.get(name, ("", 0, None))
+        imported = name in unit.bindings and project.find(module, level, unit) is not None
+        if imported or name in unit.definitions:
+            return True
+    return False
 
 
 def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
@@ -152,29 +180,31 @@ def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
 
 
 def _users(project: Project, every: list[Definition]) -> dict[Definition, list[Definition]]:
-    """Who refers to a definition: by a name that resolves to it, or by a telling attribute."""
-    named: dict[str, list[Definition]] = defaultdict(list)
-    for definition in every:
-        named[definition.name].append(definition)
+    """Who refers to a definition: by a name that means it, or as a method of the same class."""
     users: dict[Definition, list[Definition]] = defaultdict(list)
     for definition in every:
-        if definition.owner is not None:
-            users[definition].append(definition.owner)
+        owner = definition.owner
+        if owner is not None:
+            users[definition].append(owner)
+            for attribute in definition.attributes & owner.methods.keys():
+                users[owner.methods[attribute]].append(definition)
         for name in definition.names:
             target = project.loaded_definition(definition.unit, name)
             if target is not None:
                 users[target].append(definition)
-        for attribute in definition.attributes:
-            for target in _meant(named[attribute], definition):
-                users[target].append(definition)
     return users
 
 
-def _meant(namesakes: list[Definition], user: Definition) -> list[Definition]:
-    """The definitions an attribute may mean: those of the same file, or all if they are few."""
-    if len(namesakes) <= _MAX_NAMESAKES:
-        return namesakes
-    return [definition for definition in namesakes if definition.unit is user.unit]
+def _loose_references(every: list[Definition]) -> Iterator[tuple[Definition, list[Definition]]]:
+    """What attributes may mean: those of the same file, or any where few have the name."""
+    named: dict[str, list[Definition]] = defaultdict(list)
+    for definition in every:
+        named[definition.name].append(definition)
+    for user in every:
+        for attribute in user.attributes:
+            namesakes = named.get(attribute, [])
+            few = len(namesakes) <= _MAX_NAMESAKES
+            yield user, [each for each in namesakes if few or each.unit is user.unit]
 
 
 def _shards(project: Project, definition: Definition) -> bool:

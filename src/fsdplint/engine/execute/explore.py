@@ -23,6 +23,7 @@ from fsdplint.engine.values import ClassValue, Const, FunctionValue, Scope
 MAX_PATHS = 20
 MAX_REPEATS = 6  # paths on which every single outcome was followed before
 MAX_ENTRY_STEPS = 150_000
+MAX_PROGRAM_STEPS = 3_000_000  # about a minute
 
 # Names whose code can cause an event: such branches are worth following apart.
 _SHARDING_NAMES = frozenset({"fully_shard", "FullyShardedDataParallel"})
@@ -99,14 +100,18 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """The traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
     interest = Interest(_SHARDING_NAMES | _hot_names(project, units), _EVENT_NAMES)
-    traces: list[Trace] = []
-    reached: set[ir.Node] = set()
+    explorer = _Explorer(project, interest)
+    units.sort(key=_is_test)  # a program before its tests, should the budget not do for both
     for unit in units:
         if _starts(unit):
-            traces.extend(_paths(project, Entry(unit), interest, reached))
-    for entry in _entries(units, reached):
-        traces.extend(_paths(project, entry, interest, reached))
-    return traces
+            explorer.follow(Entry(unit))
+    for entry in _entries(units, explorer.reached):
+        explorer.follow(entry)
+    return explorer.traces
+
+
+def _is_test(unit: Unit) -> bool:
+    return any(part.startswith("test") for part in Path(unit.path).parts[-3:])
 
 
 def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
@@ -136,7 +141,7 @@ def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
     for unit in units:
         for definition in sorted(unit.definitions.values(), key=lambda d: counts[d.name]):
             node = definition.node
-            if not definition.hot or isinstance(node, ir.Assign):
+            if not definition.entry or isinstance(node, ir.Assign):
                 continue
             if isinstance(node, ir.FunctionDef):
                 if node.function not in reached:
@@ -144,7 +149,8 @@ def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
                 continue
             for method in definition.methods.values():
                 function = method.node
-                if isinstance(function, ir.FunctionDef) and function.function not in reached:
+                fresh = isinstance(function, ir.FunctionDef) and function.function not in reached
+                if fresh and method.entry:
                     yield Entry(unit, definition, method)
 
 
@@ -158,10 +164,31 @@ def _mention_counts(units: list[Unit]) -> Counter[str]:
     )
 
 
+class _Explorer:
+    """Follows entries one after the other, within a budget for all of them."""
+
+    def __init__(self, project: Project, interest: Interest) -> None:
+        self.project = project
+        self.interest = interest
+        self.traces: list[Trace] = []
+        self.reached: set[ir.Node] = set()
+        self.steps = 0
+
+    def follow(self, entry: Entry) -> None:
+        if self.steps > MAX_PROGRAM_STEPS:
+            place = (entry.unit.path, entry.name)
+            self.project.exhausted[place] = "the project has more code that shards than is followed"
+            self.project.overlong.add(place)
+            return
+        found, steps = _paths(self.project, entry, self.interest, self.reached)
+        self.traces.extend(found)
+        self.steps += steps
+
+
 def _paths(
     project: Project, entry: Entry, interest: Interest, reached: set[ir.Node]
-) -> list[Trace]:
-    """The paths of an entry that shard: first as preferred, then with decisions flipped."""
+) -> tuple[list[Trace], int]:
+    """The paths of an entry that shard, as preferred and then flipped, and the steps it took."""
     frontier = _Frontier()
     found: list[Trace] = []
     steps = 0
@@ -188,7 +215,7 @@ def _paths(
         frontier.add(made, len(prefix))
     if cut:
         project.exhausted.setdefault((entry.unit.path, entry.name), cut)
-    return found
+    return found, steps
 
 
 class _Frontier:
