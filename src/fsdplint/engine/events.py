@@ -18,6 +18,7 @@ class Guard:
         taken: the truth of the condition on this path.
         divergent: the condition differs between ranks.
         progress: the condition depends on the element of a loop (a step count, a batch).
+        early: the other outcome left the function or loop before.
     """
 
     key: object
@@ -26,6 +27,7 @@ class Guard:
     taken: bool
     divergent: bool = False
     progress: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,8 @@ class Program:
                 if guard.divergent:
                     note = "only some ranks pass this test"
                 span = Span(guard.path, guard.test.start, guard.test.end)
-                if not guard.progress and guard.test.end > guard.test.start:
+                chosen = guard.divergent or not (guard.progress or guard.early)
+                if chosen and guard.test.end > guard.test.start:
                     found.setdefault((guard.path, guard.test.start), Evidence(span, note))
         return tuple(found.values())
 

@@ -36,9 +36,11 @@ def direct_forward(program: Program) -> Iterator[Report]:
 
 
 def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
+    source, call = fact.forward.source, fact.forward.site
+    apart = source.path != call.path or not call.node.start <= source.node.start < call.node.end
     return (
         program.evidence(fact.shard.site, "sharded here"),
-        program.evidence(fact.forward.site, "called here"),
+        *([program.evidence(call, "called here")] if apart else []),
         *program.conditions(fact.shard.site),
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
+from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Guard, Repoint
@@ -281,7 +282,7 @@ class Statements(Calls):
         with self.under([guard] if not isinstance(test, Const) else []):
             flow = self.run(taken, frame)
         if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
-            self.guards.append(guard)  # only this outcome gets past the branch
+            self.guards.append(replace(guard, early=True))  # only this gets past the branch
         return flow
 
     def decide_branch(
@@ -328,7 +329,8 @@ class Statements(Calls):
             results.append(dict(frame.scope.names))
         self.join(frame, flows, results)
         if Flow.NEXT in flows and flows[0] is not flows[1]:
-            self.guards.append(self.guard(test, place, flows[0] is Flow.NEXT, frame))
+            passed = self.guard(test, place, flows[0] is Flow.NEXT, frame)
+            self.guards.append(replace(passed, early=True))
             return Flow.NEXT
         return flows[0] if flows[0] is flows[1] else Flow.NEXT
 
