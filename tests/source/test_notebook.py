@@ -28,8 +28,8 @@ def read(data: bytes) -> SourceFile:
 
 def test_code_cells_are_joined_and_located() -> None:
     source = read(notebook(["a = 1\n", "b = 2"], MARKDOWN, [], "c = 3\n", ["d"]))
-    assert source.text == "a = 1\nb = 2\nc = 3\nd\n"
-    assert [source.cell(line) for line in (1, 2, 3, 4)] == [(1, 1), (1, 2), (4, 1), (5, 1)]
+    assert source.text == "a = 1\nb = 2\n\nc = 3\nd\n", "an empty cell is an empty line"
+    assert [source.cell(line) for line in (1, 2, 4, 5)] == [(1, 1), (1, 2), (4, 1), (5, 1)]
 
 
 def test_unedited_text_gives_the_same_bytes() -> None:

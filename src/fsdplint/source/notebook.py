@@ -122,8 +122,7 @@ def _code_cells(document: str) -> Iterator[Cell]:
             continue
         source, end = _DECODER.raw_decode(document, members["source"])
         text = source if isinstance(source, str) else "".join(source)
-        if text:
-            yield Cell(number, text, members["source"], end)
+        yield Cell(number, text, members["source"], end)
 
 
 def _members(document: str, start: int) -> Iterator[tuple[str, int]]:
