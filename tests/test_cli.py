@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import io
 import json
@@ -235,7 +236,7 @@ def test_fix_writes_and_diff_shows(here: Path) -> None:
     assert shown.code == 1
     assert "-x = 1  # fsdplint: ignore[direct-forward]\n+x = 1\n" in shown.out
     assert shown.out.startswith("--- sub/link.py\n+++ sub/link.py\n")
-    assert "Would fix 1 finding.\n" in shown.err
+    assert shown.err == "Would fix 1 finding; then:\nNo findings in 1 file.\n"
     assert real.read_bytes() == data
     assert concise("sub", "--fix") == Ran(0, "No findings in 1 file.\n", "Fixed 1 finding.\n")
     assert real.read_bytes() == data.replace(IDLE.encode(), FIXED.encode())
@@ -349,6 +350,22 @@ def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
     os.close(writer)
     assert (process.returncode, out, err) == (130, b"", b"\n")
     assert (here / "a.py").read_text() == IDLE
+
+
+def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (here / "a.py").write_text(IDLE)
+    monkeypatch.setattr(cli, "render", refuse)
+    assert concise() == Ran(2, "", "fsdplint: No space left on device\n")
+
+
+def test_closed_streams_are_no_error(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    command = [sys.executable, "-m", "fsdplint", "check", "a.py"]
+    closed = ["bash", "-c", '"$@" >&- 2>&-', "-", *command]
+    assert subprocess.run(closed, check=False).returncode == 1
 
 
 def test_an_internal_error_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

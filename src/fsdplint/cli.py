@@ -1,4 +1,4 @@
-"""The command line. The only module that prints."""
+"""The command line. The only module that prints, a sign of life (`progress`) apart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fsdplint.config import (
     load_settings,
     select_rules,
 )
-from fsdplint.outcome import Changes, Outcome
+from fsdplint.outcome import Changes, Outcome, Recheck
 from fsdplint.pages import page
 from fsdplint.progress import progress
 from fsdplint.report import render
@@ -37,8 +37,6 @@ from fsdplint.source.file import absolute
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 _STDIN = "-"
-
-Recheck = Callable[[Mapping[str, SourceFile]], Outcome]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -56,18 +54,26 @@ def _run(arguments: Sequence[str] | None) -> int:
         return INTERRUPTED
     except click.ClickException as error:
         return _fail(error.format_message())
-    except (ConfigError, UnknownRuleError, SourceError) as error:
+    except SourceError as error:
+        return _fail(f"{error.path.removeprefix(f'{Path.cwd().as_posix()}/')}: {error.reason}")
+    except (ConfigError, UnknownRuleError) as error:
         return _fail(str(error))
     except Exception as error:  # whatever it is, the user gets one line and a 2
         if os.environ.get("FSDPLINT_DEBUG"):
             raise
-        return _fail(_internal(error))
+        return _fail(_refused(error) if isinstance(error, OSError) else _internal(error))
     return code if isinstance(code, int) else CLEAN
 
 
 def _fail(message: str) -> int:
     click.echo(f"fsdplint: {' '.join(message.split())}", err=True)
     return FAILED
+
+
+def _refused(error: OSError) -> str:
+    """What the system does not do, e.g. print to a full disk."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def _internal(error: Exception) -> str:
@@ -199,8 +205,9 @@ def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Ou
     else:
         failures = _write(changes)
     if changes.fixed:
-        verb = "Fixed" if write else "Would fix"
-        click.echo(f"{verb} {changes.fixed} finding{'s'[: changes.fixed != 1]}.", err=True)
+        findings = f"{changes.fixed} finding{'s'[: changes.fixed != 1]}"
+        # What follows is a report on files that nobody has yet.
+        click.echo(f"Fixed {findings}." if write else f"Would fix {findings}; then:", err=True)
     return replace(changes.outcome, failures=(*changes.outcome.failures, *failures))
 
 
@@ -247,11 +254,12 @@ def _print(text: str, color: bool = False, aside: bool = False) -> None:
     click.echo(text, nl=False, err=aside, color=color)
 
 
-def _colour(stream: TextIO) -> bool:
+def _colour(stream: TextIO | None) -> bool:
+    """Whether to colour what goes to ``stream``, which is None where it was closed."""
     if os.environ.get("NO_COLOR"):
         return False
     forced = os.environ.get("FORCE_COLOR", "0")
-    return forced not in ("", "0") or stream.isatty()
+    return forced not in ("", "0") or (stream is not None and stream.isatty())
 
 
 @cli.command()

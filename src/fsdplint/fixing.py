@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fsdplint.finding import Finding
 from fsdplint.fixes.fixpoint import Fixed, fix_files
-from fsdplint.outcome import Changes, Outcome
+from fsdplint.outcome import Changes, Outcome, Recheck
 from fsdplint.source import SourceFile
-
-Recheck = Callable[[Mapping[str, SourceFile]], Outcome]
 
 
 def fixed(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fsdplint.finding import Finding
@@ -28,6 +28,10 @@ class Outcome:
     failures: tuple[SourceError, ...] = ()
     base: str = "/"
     partly: tuple[tuple[str, str], ...] = ()
+
+
+# The outcome with other files, by path, in the place of those on disk.
+Recheck = Callable[[Mapping[str, SourceFile]], Outcome]
 
 
 @dataclass(frozen=True, slots=True)

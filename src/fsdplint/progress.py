@@ -13,7 +13,7 @@ _PATIENCE = 1.0  # seconds
 @contextmanager
 def progress(message: str) -> Iterator[None]:
     """Show ``message`` once the body has taken a second, if standard error is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     shown = threading.Event()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -211,7 +212,9 @@ def test_notebooks_are_located_by_cell() -> None:
 def test_json() -> None:
     found = finding(TRAIN, ADAMW, Evidence(span(SHARD, "fully_shard(m)"), "here"), fix=FIX)
     unread = (SourceError("/work/x.py", "gone"),)
-    assert json.loads(render(outcome(found, failures=unread), "json")) == {
+    partly = (("/work/train.py", "<module>"),)
+    whole = replace(outcome(found, failures=unread), partly=partly)
+    assert json.loads(render(whole, "json")) == {
         "version": 1,
         "checked": 2,
         "findings": [
@@ -248,6 +251,7 @@ def test_json() -> None:
             }
         ],
         "failures": [{"path": "x.py", "reason": "gone"}],
+        "partly": [{"path": "train.py", "name": "<module>"}],
     }
 
 

@@ -24,6 +24,30 @@ SHARDING_CALLS: dict[str, Generation] = {
 }
 
 
+# FullyShardedDataParallel's parameters after the module, torch 2.0 to 2.15. Another keyword is that of
+# another version, where it may have named the wrap policy.
+FSDP1_KEYWORDS = frozenset(
+    {
+        "module",
+        "process_group",
+        "sharding_strategy",
+        "cpu_offload",
+        "auto_wrap_policy",
+        "backward_prefetch",
+        "mixed_precision",
+        "ignored_modules",
+        "param_init_fn",
+        "device_id",
+        "sync_module_states",
+        "forward_prefetch",
+        "limit_all_gathers",
+        "use_orig_params",
+        "ignored_states",
+        "device_mesh",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """Where a call takes what: a position and the keyword of the same parameter."""

@@ -1,8 +1,9 @@
 """Findings as JSON, for other programs.
 
 The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
-when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what could not be checked)
-and ``checked`` (how many files were).
+when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what could not be checked),
+``partly`` (``path`` and ``name`` of functions, or ``<module>``, too long to be followed whole) and
+``checked`` (how many files were).
 
 A finding has ``rule``, ``code``, ``severity`` (error, warning or note), ``message``, ``label``,
 ``path``, ``start``, ``end``, ``evidence`` (a list of ``note``, ``path``, ``start``, ``end``),
@@ -34,6 +35,9 @@ def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
         "failures": [
             {"path": relative(outcome, failure.path), "reason": failure.reason}
             for failure in outcome.failures
+        ],
+        "partly": [
+            {"path": relative(outcome, path), "name": name} for path, name in outcome.partly
         ],
     }
     return json.dumps(document, indent=2) + "\n"

@@ -18,8 +18,8 @@ def _partly(outcome: Outcome) -> str:
     count = len(outcome.partly)
     if not count:
         return ""
-    paths = "1 program is" if count == 1 else f"{count} programs are"
-    return f"; {paths} too long to be followed whole (see fsdplint inspect)"
+    programs = "1 program is" if count == 1 else f"{count} programs are"
+    return f"; {programs} too long to be followed whole (see fsdplint inspect)"
 
 
 def _found(outcome: Outcome) -> str:

@@ -169,7 +169,7 @@ class Effects(Builtins):
     def wraps_children(self, arguments: Arguments) -> bool | None:
         policy = arguments.get(4, "auto_wrap_policy")
         strategy = arguments.get(2, "sharding_strategy")
-        if policy is None and arguments.open:
+        if policy is None and (arguments.open or arguments.keywords.keys() - known.FSDP1_KEYWORDS):
             return None
         if policy is not None and not is_const(policy, None):
             return True if not isinstance(policy, (Choice, Condition)) else None
@@ -349,7 +349,7 @@ class Effects(Builtins):
         if name == "add_param_group" and receiver.captures:
             receiver.captures.extend(self.captured(arguments))
             return NONE
-        if name == "clear" and self.repoint_self(receiver, node, frame):
+        if name in ("clear", "__init__") and self.repoint_self(receiver, node, frame):
             return NONE
         if name == "apply" and arguments.args and is_module(receiver):
             inside = self.part(receiver, ".apply()", taint=Taint.ELEMENT)
