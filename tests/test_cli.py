@@ -357,7 +357,7 @@ def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (here / "a.py").write_text(IDLE)
-    monkeypatch.setattr(cli, "render", refuse)
+    monkeypatch.setattr(cli, "run", refuse)
     assert concise() == Ran(2, "", "fsdplint: No space left on device\n")
 
 
