@@ -334,7 +334,7 @@ def replaces(shard: Shard, capture: Parameters) -> bool:
 
 
 def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
-    """Whether the optimizer is re-pointed, or another one is built on the sharded parameters."""
+    """Whether the optimizer is re-pointed, or replaced by a later one and never stepped."""
     shards = [s for s in _of(trace, Shard) if any(replaces(s, c) for c in build.optimizer.captures)]
     if not shards:
         return False
@@ -344,7 +344,7 @@ def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
             return True
     modules = {capture.module for capture in build.captures}
     rebuilt = any(
-        capture.module in modules and capture.time > shards[-1].time
+        capture.module in modules and capture.time > build.time
         for other in _of(trace, BuildOptimizer)
         for capture in other.captures
     )

@@ -24,8 +24,8 @@ SHARDING_CALLS: dict[str, Generation] = {
 }
 
 
-# FullyShardedDataParallel's parameters after the module, torch 2.0 to 2.15. Another keyword is that of
-# another version, where it may have named the wrap policy.
+# FullyShardedDataParallel's parameters, torch 2.0 to 2.15. Another keyword belongs to another
+# version, where it may have named the wrap policy.
 FSDP1_KEYWORDS = frozenset(
     {
         "module",
