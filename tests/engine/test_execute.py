@@ -997,3 +997,9 @@ def main(m, f):
 {lines}
 """
     assert not path_of(script(tmp_path, text)).complete
+
+
+def test_a_list_that_holds_itself_is_no_error(tmp_path: Path) -> None:
+    text = "a = []\na.append(a)\nb = [a]\na.append(b)\nc = list(b)\nfully_shard(model)"
+    found = script(tmp_path, text)
+    assert telling(found, path_of(found)) == [("Shard", "fully_shard(model)")]

@@ -137,14 +137,14 @@ def kinds(state: State, value: Value) -> list[Value]:
     return [element_of(state, value)]
 
 
-def materialized(state: State, value: Value) -> Value:
+def materialized(state: State, value: Value, depth: int = 0) -> Value:
     """``list(value)``: generators of parameters take the tensors now."""
     value = resolved(value)
     if isinstance(value, Parameters) and value.lazy:
         return replace(value, time=state.tick(), lazy=False)
-    if isinstance(value, Sequence):
-        items = [materialized(state, item) for item in value.items]
-        rest = [materialized(state, item) for item in value.rest]
+    if isinstance(value, Sequence) and depth < 4:  # a list may hold itself
+        items = [materialized(state, item, depth + 1) for item in value.items]
+        rest = [materialized(state, item, depth + 1) for item in value.rest]
         return Sequence(items, rest, "list", value.taint, value.repeated)
     return value
 

@@ -202,7 +202,7 @@ def _paths(
         machine = Machine(project, trace, Decisions(prefix), interest)
         try:
             machine.start(entry)
-        except OutOfBudget:
+        except (OutOfBudget, RecursionError):
             trace.complete = False
             project.overlong.add((entry.unit.path, entry.name))
             project.exhausted[entry.unit.path, entry.name] = "a path is too long to be followed"
