@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 from snippets import Snippet, reason
 
@@ -9,15 +7,16 @@ from fsdplint.engine import ir
 from fsdplint.finding import Fix
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.shard_blocks import shard_blocks
+from fsdplint.knowledge.calls import Generation
 
 
 def sharded(
-    marked: str, *containers: str, generation: Literal["fsdp1", "fsdp2"] = "fsdp2"
+    marked: str, *containers: str, generation: Generation = Generation.FSDP2
 ) -> tuple[Snippet, Fix | Declined]:
     at = Snippet(marked)
     root = at["root"]
     assert isinstance(root, ir.Call)
-    return at, shard_blocks(at.code, root, "model", containers or ("layers",), generation)
+    return at, shard_blocks(at.code, root, containers or ("layers",), generation)
 
 
 def check(marked: str, expected: str, *containers: str) -> None:
@@ -119,13 +118,28 @@ FSDP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
     ],
 )
 def test_fsdp1_gets_a_wrap_policy(marked: str, expected: str) -> None:
-    at, fix = sharded(FSDP + marked, generation="fsdp1")
+    at, fix = sharded(FSDP + marked, generation=Generation.FSDP1)
     assert at.fixed(fix) == FSDP + IMPORT + expected
+
+
+def test_a_model_made_in_the_call_is_made_once() -> None:
+    check(
+        "x = 1\nmodel = <root:fully_shard(mesh=m, module=GPT().to('cuda')):root>\n",
+        "x = 1\nmodel_ = GPT().to('cuda')\nfor block in model_.layers:\n"
+        "    fully_shard(block, mesh=m)\nmodel = fully_shard(mesh=m, module=model_)\n",
+    )
+    marked = "if x:\n    m = <root:FSDP(GPT(\n        8\n    )):root>\n"
+    at, fix = sharded(FSDP + marked, "blocks.values()", generation=Generation.FSDP1)
+    policy = "ModuleWrapPolicy({type(next(iter(model.blocks.values())))})"
+    assert at.fixed(fix) == (
+        f"{FSDP}{IMPORT}if x:\n    model = (GPT(\n        8\n    ))\n"
+        f"    m = FSDP(model, auto_wrap_policy={policy})\n"
+    )
 
 
 def test_the_policy_names_each_container_by_the_binding_the_file_has() -> None:
     head = "import torch.distributed.fsdp.wrap as w\n"
-    at, fix = sharded(head + "<root:FSDP(model):root>\n", "a", "b", generation="fsdp1")
+    at, fix = sharded(head + "<root:FSDP(model):root>\n", "a", "b", generation=Generation.FSDP1)
     policy = "w.ModuleWrapPolicy({type(model.a[0]), type(model.b[0])})"
     assert at.fixed(fix) == f"{head}FSDP(model, auto_wrap_policy={policy})\n"
 
@@ -168,5 +182,5 @@ def test_declined(marked: str, why: str) -> None:
 
 
 def test_a_policy_that_may_be_there_already_is_declined() -> None:
-    fix = sharded("<root:FSDP(model, **k):root>\n", generation="fsdp1")[1]
+    fix = sharded("<root:FSDP(model, **k):root>\n", generation=Generation.FSDP1)[1]
     assert reason(fix) == "`FSDP(model, **k)` may get a wrap policy by its `**`"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
@@ -11,6 +10,7 @@ from fsdplint.fixes.code import COMPOUND, STATEMENTS, Block, Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
+from fsdplint.knowledge.calls import Generation
 from fsdplint.source.lexing import NEWLINE
 
 _POLICY = "auto_wrap_policy"
@@ -20,40 +20,74 @@ _POLICY = "auto_wrap_policy"
 def shard_blocks(
     code: Code,
     root: ir.Call,
-    model: str,
     containers: Sequence[str],
-    generation: Literal["fsdp1", "fsdp2"],
+    generation: Generation,
 ) -> Fix:
-    """Shards each block of ``containers`` before ``root`` shards the rest of ``model``.
+    """Shards each block of ``containers`` before ``root`` shards the rest of the model.
 
     Args:
         root: the only call that shards the model, ``fully_shard(model, …)`` or ``FSDP(model, …)``.
-        model: how the file names the model where ``root`` stands.
         containers: attribute paths below the model that hold its repeated blocks.
-        generation: "fsdp2" puts a loop before ``root``; "fsdp1" gives it a wrap policy.
+        generation: FSDP2 puts a loop before ``root``; FSDP1 gives it a wrap policy.
     """
     require_exact(code)
+    model, lines, edits = _named_module(code, root)
     paths = [f"{model}.{container}" for container in containers]
-    build = _wrap_policy if generation == "fsdp1" else _loops
+    build = _wrap_policy if generation is Generation.FSDP1 else _loops
+    added, built = build(code, root, paths)
+    lines += added
+    before = [_before(code, root, lines)] if lines else []
     blocks = " and ".join(f"`{path}`" for path in paths)
-    return Fix(
-        f"shard each block of {blocks}, then the root",
-        Safety.UNSAFE,
-        tuple(build(code, root, paths)),
-    )
+    title = f"shard each block of {blocks}, then the root"
+    return Fix(title, Safety.UNSAFE, (*before, *edits, *built))
 
 
-def _loops(code: Code, root: ir.Call, paths: Sequence[str]) -> list[Edit]:
+def module_argument(root: ir.Call) -> ir.Argument | None:
+    """The argument of a sharding call that is the module, if the call shows which one it is."""
+    named = next((a for a in root.args if a.keyword == "module"), None)
+    first = root.args[0] if root.args else None
+    return named or (first if first and not first.star and not first.keyword else None)
+
+
+def _module(code: Code, root: ir.Call) -> ir.Argument:
+    module = module_argument(root)
+    if module is None:
+        raise NoFixError(f"`{code.short(root)}` does not show which argument is the module")
+    return module
+
+
+def _named_module(code: Code, root: ir.Call) -> tuple[str, list[str], list[Edit]]:
+    """The module's text, fit to be written again, and what makes it so if it is made in ``root``.
+
+    These are the lines that give it a name first, and the edits that use that in ``root``.
+    """
+    value = _module(code, root).value
+    text = code.slice(value)
+    once = (ir.Call, ir.NamedExpr, ir.Yield)
+    if not any(isinstance(node, once) for node in ir.walk(value)):
+        return text, [], []
+    name = fresh(code, root, "model")
+    bare = not NEWLINE.search(text) and not isinstance(value, ir.NamedExpr)
+    line = f"{name} = {text}" if bare else f"{name} = ({text})"
+    return name, [line], [code.edit(value.start, value.end, name)]
+
+
+def _before(code: Code, root: ir.Call, lines: Sequence[str]) -> Edit:
+    """Puts ``lines`` before the statement of ``root``."""
     statement = _simple_statement(code, root)
     indent, newline = code.indentation(statement), code.newline
-    shared, edits, arguments = _hoisted(code, root)
+    start, _ = code.extent(statement)
+    return code.insert_lines(start, "".join(indent + line + newline for line in lines))
+
+
+def _loops(code: Code, root: ir.Call, paths: Sequence[str]) -> tuple[list[str], list[Edit]]:
+    _simple_statement(code, root)
+    lines, edits, arguments = _hoisted(code, root)
     block = fresh(code, root, "block")
     call = f"{code.slice(root.func)}({', '.join([block, *arguments])})"
-    lines = [*shared]
     for path in paths:
         lines += f"for {block} in {path}:", f"{code.unit}{call}"
-    start, _ = code.extent(statement)
-    return [*edits, code.insert_lines(start, "".join(indent + line + newline for line in lines))]
+    return lines, edits
 
 
 def _simple_statement(code: Code, root: ir.Call) -> ir.Stmt:
@@ -103,19 +137,20 @@ def _last_part(code: Code, function: ir.Expr) -> str:
 
 def _arguments(code: Code, root: ir.Call) -> Iterator[ir.Argument]:
     """What ``root`` passes besides the module."""
-    module = next((a for a in root.args if a.keyword == "module"), None)
-    if module is None and root.args and not root.args[0].star and not root.args[0].keyword:
-        module = root.args[0]
-    if module is None:
-        raise NoFixError(f"`{code.short(root)}` does not show which argument is the module")
+    module = _module(code, root)
     return (argument for argument in root.args if argument is not module)
 
 
-def _wrap_policy(code: Code, root: ir.Call, paths: Sequence[str]) -> list[Edit]:
+def _wrap_policy(code: Code, root: ir.Call, paths: Sequence[str]) -> tuple[list[str], list[Edit]]:
     imports = Imports(code, root)
     wrap = imports.name("torch.distributed.fsdp.wrap", "ModuleWrapPolicy")
-    types = ", ".join(f"type({path}[0])" for path in paths)
-    return [_policy_argument(code, root, f"{wrap}({{{types}}})"), *imports.edits()]
+    types = ", ".join(f"type({_first(path)})" for path in paths)
+    return [], [_policy_argument(code, root, f"{wrap}({{{types}}})"), *imports.edits()]
+
+
+def _first(path: str) -> str:
+    """The first block of a container; that of a dict is ``….values()``."""
+    return f"next(iter({path}))" if path.endswith(")") else f"{path}[0]"
 
 
 @builder

@@ -6,8 +6,7 @@ from functools import partial
 from fsdplint.engine.facts import Program, RootOnly
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.shard_blocks import shard_blocks, use_policy
-from fsdplint.knowledge.calls import Generation
+from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
 from fsdplint.rule import Report, rule
 
 
@@ -21,14 +20,15 @@ from fsdplint.rule import Report, rule
 def only_root_sharded(program: Program) -> Iterator[Report]:
     for fact in program.root_only_shards():
         site, call = fact.shard.site, fact.shard.call
-        model = program.text(site.path, call.args[0].value) if call.args else "the model"
+        module = module_argument(call)
+        model = f"`{program.text(site.path, module.value)}`" if module else "a model"
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, call.func)}` shards `{model}` as one unit: its forward "
+            f"`{program.text(site.path, call.func)}` shards {model} as one unit: its forward "
             "all-gathers every parameter at once",
             _label(fact),
             _evidence(program, fact),
-            partial(_fix, program, fact, model),
+            partial(_fix, program, fact),
         )
 
 
@@ -50,7 +50,7 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
     return (program.evidence(module.site, note),)
 
 
-def _fix(program: Program, fact: RootOnly, model: str) -> Fix | Declined:
+def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
     code = program.code(fact.shard.site.path)
     if fact.idle_policy is not None:
         return use_policy(code, fact.shard.call, fact.idle_policy)
@@ -58,13 +58,4 @@ def _fix(program: Program, fact: RootOnly, model: str) -> Fix | Declined:
         return Declined("where the blocks are depends on the checkpoint the model is made from")
     if fact.several:
         return Declined("the call shards several models, whose blocks stand in different places")
-    first_generation = fact.shard.generation is Generation.FSDP1
-    if first_generation and any(path.endswith("values()") for path in fact.containers):
-        return Declined("the blocks stand in a dict")
-    return shard_blocks(
-        code,
-        fact.shard.call,
-        model,
-        fact.containers,
-        "fsdp1" if first_generation else "fsdp2",
-    )
+    return shard_blocks(code, fact.shard.call, fact.containers, fact.shard.generation)
