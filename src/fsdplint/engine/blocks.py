@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine.execute.elements import container_items, is_repeated, named_items
-from fsdplint.engine.values import ClassValue, Object, Symbol, class_names, resolved
+from fsdplint.engine.values import ClassValue, Const, Object, Symbol, class_names, resolved
 from fsdplint.knowledge.modules import (
     BLOCK_LAYERS,
     CONTAINERS,
+    LAYER_COUNTS,
     REPEATED_BLOCKS,
     hugging_face_blocks,
 )
@@ -23,6 +24,8 @@ def block_containers(module: Object) -> tuple[tuple[str, ...], str] | None:
     None if the model is not known to repeat blocks; no paths where they cannot be read.
     """
     if isinstance(module.cls, Symbol):
+        if _has_one_layer(module):
+            return None
         known = hugging_face_blocks(module.cls.name)
         name = module.cls.name.rpartition(".")[2]
         if known is None and module.cls.name in REPEATED_BLOCKS:
@@ -32,6 +35,14 @@ def block_containers(module: Object) -> tuple[tuple[str, ...], str] | None:
         return None
     found = tuple(dict.fromkeys(_paths(module, (), set())))
     return (found, module.cls.node.name) if found else None
+
+
+def _has_one_layer(module: Object) -> bool:
+    """Whether a library's model is made, or configured, with a single block."""
+    given = [resolved(value) for value in (*module.args, *module.keywords.values())]
+    made = [module, *(value for value in given if isinstance(value, Object))]
+    counts = [value for each in made for k, value in each.keywords.items() if k in LAYER_COUNTS]
+    return any(isinstance(count, Const) and count.value == 1 for count in counts)
 
 
 def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterator[str]:

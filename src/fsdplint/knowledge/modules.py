@@ -69,6 +69,10 @@ HUGGING_FACE_AUTO = frozenset(
         "AutoModelForImageTextToText",
     }
 )
+# How configurations and constructors call the number of blocks.
+LAYER_COUNTS = frozenset(
+    {"num_hidden_layers", "num_layers", "n_layers", "n_layer", "num_encoder_layers", "depth"}
+)
 HUGGING_FACE_CONSTRUCTORS = frozenset({"from_pretrained", "from_config", "_from_config"})
 
 
