@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from fsdplint.config import Settings
 from fsdplint.discover import discover, is_project, project_root
@@ -15,25 +13,13 @@ from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError, SourceFile, from_text, load
 from fsdplint.source.file import absolute
+from fsdplint.source.invalid import InvalidSyntax, syntax_problem
+from fsdplint.sources import Sources
+from fsdplint.stack import deep
 from fsdplint.suppression import suppress
 
 if TYPE_CHECKING:
     from fsdplint.engine.inspection import Inspection
-
-_STACK = 64 * 1024 * 1024
-_RECURSION = 20_000
-
-_TOO_DEEP = (RecursionError, MemoryError)
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class SyntaxProblem:
-    """Why a file is not Python, and the offset where the parser gave up."""
-
-    message: str
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,45 +36,8 @@ class Record:
     """What a run could not look at, or not wholly."""
 
     failures: list[SourceError]
-    problems: dict[str, SyntaxProblem] = field(default_factory=dict)
+    problems: dict[str, InvalidSyntax] = field(default_factory=dict)
     partly: list[tuple[str, str]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Sources:
-    """Files of a run, each read once.
-
-    Attributes:
-        overlay: what to see in the place of files on disk.
-        alone: whether nothing but the overlay is read.
-    """
-
-    overlay: Mapping[str, SourceFile] = field(default_factory=dict)
-    alone: bool = False
-    files: dict[str, SourceFile | None] = field(default_factory=dict)
-    failures: list[SourceError] = field(default_factory=list)
-
-    def read(self, path: str | Path) -> SourceFile | None:
-        """The file at ``path``, or None if it cannot be read, which is noted as a failure."""
-        key = absolute(path)
-        if self.alone and key not in self.overlay:
-            return None
-        if key not in self.files:
-            try:
-                self.files[key] = self.overlay.get(key) or load(Path(key))
-            except SourceError as error:
-                self.failures.append(error)
-                self.files[key] = None
-        return self.files[key]
-
-    def text(self, path: Path) -> str | None:
-        """The text of the file at ``path``, or None if it cannot be read."""
-        source = self.read(path)
-        return None if source is None else source.text
-
-    def loaded(self) -> dict[str, SourceFile]:
-        """The files that could be read."""
-        return {path: source for path, source in self.files.items() if source is not None}
 
 
 def check(
@@ -114,7 +63,7 @@ def check(
     if not wanted and not failures:
         failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
     record = Record(failures)
-    findings = _deep(lambda: _findings(wanted, given, sources, settings, record, alone))
+    findings = deep(lambda: _findings(wanted, given, sources, settings, record, alone))
     return Outcome(
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources=sources.loaded(),
@@ -146,7 +95,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     from fsdplint.engine.link import Project
 
     source = load(Path(path))
-    problem = _syntax_problem(source)
+    problem = syntax_problem(source)
     if problem is not None:
         line, _ = source.position(problem.offset)
         raise SourceError(source.path, f"line {line}: {problem.message}")
@@ -163,7 +112,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         program = analyze(root, list(map(Path, files)), sources.text)
         return inspection.inspect(program, source.path)
 
-    found = _deep(understood)
+    found = deep(understood)
     return found, Outcome((), sources.loaded(), 1, tuple(sources.failures), Path.cwd().as_posix())
 
 
@@ -190,7 +139,7 @@ def _findings(
         problem = record.problems.get(source.path)
         # CPython's parser is too slow for every file of a large tree, and quick for a few.
         if problem is not None or source.path in given:
-            problem = _syntax_problem(source) or problem
+            problem = syntax_problem(source) or problem
         if problem is None:
             chosen = [f for f in found[source.path] if f.rule in enabled]
             kept += suppress(source, chosen, RULES, enabled)
@@ -242,7 +191,7 @@ def _raised(
         record.failures.append(SourceError(path, "is too large to be analysed"))
     record.partly.extend(sorted(program.project.overlong))
     for path, error in program.project.failures.items():
-        record.problems[path] = SyntaxProblem(error.message, error.offset)
+        record.problems[path] = error
     for rule in RULES:
         try:
             yield from rule.findings(program)
@@ -251,66 +200,9 @@ def _raised(
             record.failures.append(SourceError(root.as_posix(), reason))
 
 
-def _syntax_problem(source: SourceFile) -> SyntaxProblem | None:
-    """Why ``source`` is not Python of any version, in CPython's words if it has some."""
-    import ast
-    import warnings
+def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:
+    from fsdplint.rules import INVALID_SYNTAX
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(source.text)
-    except SyntaxError as error:
-        place = source.offset(error.lineno or 1, error.offset or 1)
-        return _parser_problem(source, SyntaxProblem(error.msg, place))
-    except (ValueError, *_TOO_DEEP):
-        return _parser_problem(source, None)
-    return None
-
-
-def _parser_problem(source: SourceFile, known: SyntaxProblem | None) -> SyntaxProblem | None:
-    """The problem of ``source`` for LibCST, which knows newer syntax than an old CPython does."""
-    from fsdplint.source.invalid import InvalidSyntax
-    from fsdplint.source.syntax import parse
-
-    try:
-        parse(source.text)
-    except InvalidSyntax as error:
-        return known or SyntaxProblem(error.message, error.offset)
-    except _TOO_DEEP:
-        return known or SyntaxProblem("the code is nested too deeply to be parsed", 0)
-    return None
-
-
-def _invalid_syntax(source: SourceFile, problem: SyntaxProblem) -> Finding:
-    from fsdplint.rules import RULES
-
-    rule = next(rule for rule in RULES if rule.name == "invalid-syntax")
     span = Span(source.path, problem.offset, min(problem.offset + 1, len(source.text)))
+    rule = INVALID_SYNTAX
     return Finding(rule.name, rule.code, rule.severity, problem.message, span, "not understood")
-
-
-def _deep(work: Callable[[], T]) -> T:
-    """What ``work`` returns, run with room for the recursion that deeply nested code takes."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    limit, size = sys.getrecursionlimit(), threading.stack_size(_STACK)
-    # A daemon, so that an interrupt ends the process without waiting for it.
-    thread = threading.Thread(target=run, daemon=True)
-    try:
-        sys.setrecursionlimit(max(limit, _RECURSION))
-        thread.start()
-        thread.join()
-    finally:
-        sys.setrecursionlimit(limit)
-        threading.stack_size(size)
-    if errors:
-        raise errors[0]
-    return results[0]
