@@ -42,7 +42,7 @@ from fsdplint.engine.values import (
 )
 from fsdplint.finding import Evidence, Span
 from fsdplint.fixes.code import Code
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 from fsdplint.knowledge.modules import WRAP_POLICIES
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.words import means_parallel_mode, means_rank
@@ -399,10 +399,7 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Node) -> bool:
         return False
     if isinstance(node.func, ir.Name):
         return project.refers_to_sharding(Path(unit.path), node.func.id)
-    return isinstance(node.func, ir.Attribute) and node.func.attr in (
-        "fully_shard",
-        "FullyShardedDataParallel",
-    )
+    return isinstance(node.func, ir.Attribute) and node.func.attr in SHARDING_NAMES
 
 
 def _modes(site: Site) -> dict[object, Guard]:

@@ -14,9 +14,8 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.imports import imported_modules
 from fsdplint.engine.link import Definition, Project, Unit, identifiers
+from fsdplint.knowledge.calls import SHARDING_NAMES
 
-# A file that holds neither word shards nothing itself.
-_SHARDING_WORDS = ("fully_shard", "FullyShardedDataParallel")
 # Up to so many importers every one is read; of more, those that name what they import.
 _MAX_IMPORTERS = 60
 _MAX_NAMING = 120
@@ -25,8 +24,8 @@ _MAX_NAMESAKES = 3
 
 
 def mentions_sharding(text: str) -> bool:
-    """Whether a file can hold a sharding call at all."""
-    return any(word in text for word in _SHARDING_WORDS)
+    """Whether a file can hold a sharding call at all: one without their names shards nothing."""
+    return any(name in text for name in SHARDING_NAMES)
 
 
 def related_units(
@@ -208,7 +207,7 @@ def _loose_references(every: list[Definition]) -> Iterator[tuple[Definition, lis
 
 
 def _shards(project: Project, definition: Definition) -> bool:
-    if not definition.attributes.isdisjoint(_SHARDING_WORDS):
+    if not definition.attributes.isdisjoint(SHARDING_NAMES):
         return True
     path = Path(definition.unit.path)
     return any(project.refers_to_sharding(path, name) for name in definition.names)

@@ -22,6 +22,8 @@ SHARDING_CALLS: dict[str, Generation] = {
     FULLY_SHARD: Generation.FSDP2,
     FSDP1: Generation.FSDP1,
 }
+# What they are called where they are not imported under another name.
+SHARDING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_CALLS)
 
 
 # FullyShardedDataParallel's parameters, torch 2.0 to 2.15. Another keyword belongs to another
