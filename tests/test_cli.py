@@ -246,6 +246,14 @@ def test_fix_writes_and_diff_shows(here: Path) -> None:
     assert concise("sub", "--diff") == Ran(0, "", "No findings in 1 file.\n")
 
 
+def test_a_diff_is_coloured_as_its_reports_are(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    lines = concise("--diff", FORCE_COLOR="1").out.splitlines()
+    assert lines[2] == "\x1b[36m@@ -1 +1 @@\x1b[0m"
+    assert [line[:6] for line in lines[3:]] == ["\x1b[31m-", "\x1b[32m+"]
+    assert "\x1b" not in concise("--diff", FORCE_COLOR="1", NO_COLOR="1").out
+
+
 def test_a_diff_with_findings_left_is_not_clean(here: Path) -> None:
     (here / "a.py").write_text("x = 1  # fsdplint: ignore[nope]\n")
     ran = concise("--diff")

@@ -29,6 +29,7 @@ from fsdplint.progress import progress
 from fsdplint.report import render
 from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import shown
+from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.selection import UnknownRuleError, find
@@ -199,7 +200,8 @@ def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Ou
         click.echo(f"fsdplint: {shown(changes.outcome, path)}: {note}", err=True)
     failures: list[SourceError] = []
     if not write:
-        _print(diff_report(changes))
+        color = _colour(sys.stdout)
+        _print(diff_report(changes, coloured if color else plain), color)
     elif piped:
         _print_source(piped, changes)
     else:
@@ -302,7 +304,6 @@ def _rule(rule: Rule) -> dict[str, str | None]:
 def inspect(script: str, output_format: str) -> None:
     """Print what is understood of SCRIPT: models, sharding, optimizers, and what is not."""
     from fsdplint.report.inspection import inspection_as_json, inspection_as_text
-    from fsdplint.report.style import coloured, plain
 
     with progress("fsdplint: reading…"):
         inspection, outcome = understand(script)

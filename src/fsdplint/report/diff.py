@@ -7,15 +7,19 @@ from collections.abc import Iterator
 
 from fsdplint.outcome import Changes
 from fsdplint.report.places import relative
+from fsdplint.report.style import Style
 from fsdplint.source import SourceFile
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_ROLES = {"+": "added", "-": "removed", "@": "hunk"}
 
 
-def diff(changes: Changes) -> str:
+def diff(changes: Changes, style: Style) -> str:
     """A unified diff of the changed files, of a notebook's joined code cells."""
     return "".join(
-        line for before, after in changes.files for line in _file(changes, before, after)
+        _styled(line, style)
+        for before, after in changes.files
+        for line in _file(changes, before, after)
     )
 
 
@@ -26,3 +30,9 @@ def _file(changes: Changes, before: SourceFile, after: SourceFile) -> Iterator[s
     old, new = (_LINE.findall(source.text) for source in (before, after))
     for line in unified_diff(old, new, path, path):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _styled(line: str, style: Style) -> str:
+    role = _ROLES.get(line[0])
+    text = line.rstrip("\r\n")
+    return style(text, role) + line[len(text) :] if role and text else line

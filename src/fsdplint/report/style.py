@@ -18,6 +18,9 @@ _ROLES: dict[str, dict[str, str | bool]] = {
     "warning": {"fg": "yellow", "bold": True},
     "note": {"fg": "cyan", "bold": True},
     "fixable": {"fg": "cyan"},
+    "added": {"fg": "green"},
+    "removed": {"fg": "red"},
+    "hunk": {"fg": "cyan"},
     "gutter": {"fg": "blue", "bold": True},
     "secondary": {"fg": "blue", "bold": True},
 }
