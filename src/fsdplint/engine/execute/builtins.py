@@ -261,11 +261,11 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
             return False
     if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
         return True
-    if (
-        isinstance(value.cls, ClassValue)
-        and isinstance(cls, ClassValue)
-        and value.origin is Origin.ALLOCATED
-    ):
+    if isinstance(cls, Symbol) and isinstance(value.cls, Symbol) and value.cls.name == cls.name:
+        return True
+    if isinstance(cls, ClassValue) and isinstance(value.cls, Symbol):
+        return False if known.is_harmless(value.cls.name) else None
+    if isinstance(value.cls, ClassValue) and isinstance(cls, ClassValue):
         if cls in value.cls.lineage():
             return True
         return None if value.cls.opaque() else False

@@ -150,6 +150,9 @@ class Effects(Builtins):
         frame: Frame,
     ) -> None:
         time, site = self.tick(), self.site(node, frame)
+        view = self.enumerating
+        if view is not None and any(guard.progress for guard in self.guards):
+            module = self.part(view, "[]")  # some of the submodules, it is not known which
         keeps: bool | None = False
         wraps: bool | None = False
         if generation is known.Generation.FSDP1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from fsdplint.engine.execute.state import State
@@ -10,6 +11,7 @@ from fsdplint.engine.values import (
     Const,
     Mapping,
     Object,
+    Origin,
     Parameters,
     Sequence,
     StateDict,
@@ -22,6 +24,7 @@ from fsdplint.engine.values import (
 )
 
 _MAX_UNROLLED = 8
+_MAX_SUBMODULES = 40
 
 # The element that stands for all elements of an object.
 EVERY = "*"
@@ -135,6 +138,33 @@ def kinds(state: State, value: Value) -> list[Value]:
     if isinstance(value, Sequence) and value.rest and len(value.rest) <= _MAX_UNROLLED:
         return [*value.items[:_MAX_UNROLLED], *value.rest]
     return [element_of(state, value)]
+
+
+def submodules(state: State, view: Value) -> list[Value]:
+    """The elements of ``model.modules()`` where the model's construction was followed.
+
+    Empty where it was not, or there are too many; ``named_modules()`` gives pairs.
+    """
+    whole = view.parent if isinstance(view, Object) else None
+    if whole is None or not isinstance(view, Object):
+        return []
+    if view.step not in (".modules()", ".named_modules()"):
+        return []
+    found = list(dict.fromkeys(_composed(whole, 0)))
+    if not 1 < len(found) <= _MAX_SUBMODULES:
+        return []
+    if view.step == ".modules()":
+        return list(found)
+    return [Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple") for item in found]
+
+
+def _composed(module: Object, depth: int) -> Iterator[Object]:
+    yield module
+    held = [resolved(value) for value in module.attrs.values()]
+    parts = [part for part in held if isinstance(part, Object) and part.parent is module]
+    for part in dict.fromkeys([*parts, *container_items(module)]):
+        if depth < 8 and (part.origin is Origin.ALLOCATED or part.cls is not None):
+            yield from _composed(part, depth + 1)
 
 
 def materialized(state: State, value: Value, depth: int = 0) -> Value:

@@ -97,6 +97,7 @@ class State:
         self.steps = 0
         self.serial = 0
         self.importing = 0
+        self.enumerating: Object | None = None
         self.scopes: dict[Unit, Scope] = {}
         self.on_yield: Callable[[Value], None] | None = None
 

@@ -17,7 +17,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Guard, Repoint
 from fsdplint.engine.execute.calls import Calls, is_module
 from fsdplint.engine.execute.comparison import compare
-from fsdplint.engine.execute.elements import container_items, kinds, store_key, unrolled
+from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
 from fsdplint.engine.execute.expressions import decorators
 from fsdplint.engine.execute.shape import assigned, leaves, only_imports, returns_value
 from fsdplint.engine.execute.state import Flow, Frame
@@ -257,7 +257,9 @@ class Statements(Calls):
         if isinstance(node, ir.Not):
             node, taken = node.operand, not taken
             test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition
-        divergent, progress = bool(test.taint & Taint.RANK), bool(test.taint & Taint.ELEMENT)
+        divergent = bool(test.taint & Taint.RANK)
+        open_element = self.enumerating is not None and not isinstance(test, Const)
+        progress = bool(test.taint & Taint.ELEMENT) or open_element
         return Guard(key_of(test), frame.unit.path, node, taken, divergent, progress)
 
     def if_(self, node: ir.If, frame: Frame) -> Flow:
@@ -273,7 +275,7 @@ class Statements(Calls):
         frame: Frame,
     ) -> Flow:
         outcome = self.decisions.known(test)
-        if outcome is None and not test.taint and not self.importing:
+        if outcome is None and not (test.taint or self.importing or self.enumerating):
             outcome = self.decide_branch(test, place, body, orelse, frame)
         if outcome is None:
             return self.both(test, place, body, orelse, frame)
@@ -377,6 +379,9 @@ class Statements(Calls):
 
     def for_(self, node: ir.For, frame: Frame) -> Flow:
         iterable = resolved(self.evaluate(node.iterable, frame))
+        every = submodules(self, iterable)
+        if every and isinstance(iterable, Object):
+            return self.for_submodules(node, every, iterable, frame)
         known = unrolled(iterable)
         with self.looping(node, frame, known is None):
             for item in kinds(self, iterable) if known is None else known:
@@ -388,6 +393,18 @@ class Statements(Calls):
                     return flow if known is not None or flow is Flow.RETURN else Flow.NEXT
                 if flow is Flow.BREAK:
                     break
+        return self.run(node.orelse, frame)
+
+    def for_submodules(self, node: ir.For, every: list[Value], view: Object, frame: Frame) -> Flow:
+        """Each submodule in turn: a test of its class is decided, any other runs both arms."""
+        outer, self.enumerating = self.enumerating, view
+        with self.looping(node, frame, True):
+            for item in every:
+                self.bind_target(node.target, item, frame)
+                mark = len(self.guards)
+                self.run(node.body, frame)
+                del self.guards[mark:]
+        self.enumerating = outer
         return self.run(node.orelse, frame)
 
     def while_(self, node: ir.While, frame: Frame) -> Flow:
