@@ -87,7 +87,13 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
             return False
     if op in ("Equal", "Is") and left is right and not isinstance(left, Const):
         return True
+    if op == "Is" and _is_made(left) and _is_made(right):
+        return False
     return None
+
+
+def _is_made(value: Value) -> bool:
+    return isinstance(value, Object) and value.origin is Origin.ALLOCATED
 
 
 def _is_something(value: Value) -> bool:
