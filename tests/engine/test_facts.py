@@ -203,7 +203,7 @@ def test_conditions_are_evidence(tmp_path: Path) -> None:
     """
     found = script(tmp_path, text)
     (fact,) = found.missing_no_syncs()
-    source = found.code(fact.call.site.path).text
+    source = found.tree(fact.call.site.path).text
     notes = [
         (source[each.span.start : each.span.end], each.note)
         for each in found.conditions(fact.call.site, fact.shard.site)

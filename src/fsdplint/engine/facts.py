@@ -30,6 +30,7 @@ from fsdplint.engine.execute import explore
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.link import Project, Reader, Unit
 from fsdplint.engine.relevance import related_units
+from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import (
     ClassValue,
     Object,
@@ -41,7 +42,6 @@ from fsdplint.engine.values import (
     reachable,
 )
 from fsdplint.finding import Evidence, Span
-from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 from fsdplint.knowledge.modules import WRAP_POLICIES
 from fsdplint.knowledge.names import canonical
@@ -116,30 +116,30 @@ class Program:
     project: Project
     units: tuple[Unit, ...]
     traces: tuple[Trace, ...]
-    codes: dict[str, Code] = field(default_factory=dict)
+    trees: dict[str, Tree] = field(default_factory=dict)
 
     # Places
 
-    def code(self, path: str) -> Code:
-        """The file at ``path``, as fixes see it."""
-        if path not in self.codes:
+    def tree(self, path: str) -> Tree:
+        """The file at ``path``."""
+        if path not in self.trees:
             unit = self.project.unit(Path(path))
             assert unit is not None, path
-            self.codes[path] = Code(path, unit.text, unit.module)
-        return self.codes[path]
+            self.trees[path] = Tree(path, unit.text, unit.module)
+        return self.trees[path]
 
     def span(self, site: Site) -> Span:
         return Span(site.path, site.node.start, site.node.end)
 
     def text(self, path: str, node: ir.Node) -> str:
         """The source of a node, as the user wrote it, on one line."""
-        return " ".join(self.code(path).text[node.start : node.end].split())
+        return " ".join(self.tree(path).text[node.start : node.end].split())
 
     def evidence(self, site: Site, note: str) -> Evidence:
         return Evidence(self.span(site), note)
 
     def line(self, site: Site) -> int:
-        text = self.code(site.path).text
+        text = self.tree(site.path).text
         return text.count("\n", 0, site.node.start) + 1
 
     def where(self, site: Site, seen_from: Site) -> str:
@@ -264,8 +264,8 @@ class Program:
 
     def _idle_policy(self, shard: Shard) -> ir.Assign | None:
         """A wrap policy assigned before an FSDP1 call to a name that nothing reads."""
-        code = self.code(shard.site.path)
-        function = code.function(shard.call)
+        tree = self.tree(shard.site.path)
+        function = tree.function(shard.call)
         if function is None or shard.generation is not Generation.FSDP1:
             return None
         for node in ir.walk(function):
@@ -284,10 +284,10 @@ class Program:
 
     def _other_sharding_near(self, shard: Shard) -> bool:
         """Whether the function of a sharding call shards something else on another path."""
-        code = self.code(shard.site.path)
+        tree = self.tree(shard.site.path)
         executed = {event.call for trace in self.traces for event in _of(trace, Shard)}
         unit = self.project.unit(Path(shard.site.path))
-        function = code.function(shard.call) or code.module
+        function = tree.function(shard.call) or tree.module
         assert unit is not None
         for node in ir.walk(function):
             other = isinstance(node, ir.Call) and node not in executed

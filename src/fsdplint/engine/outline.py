@@ -74,7 +74,7 @@ def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
 
 def written(program: Program, path: str, node: ir.Node) -> str:
     """The code of ``node`` on one line, as it would be written if it fitted there."""
-    source = program.code(path).slice(node)
+    source = program.tree(path).slice(node)
     text = " ".join(TOKEN.sub(_without_comment, source).split())
     if NEWLINE.search(source) is None:
         return text
@@ -159,7 +159,7 @@ def _loops(program: Program, path: str, node: ir.Node) -> Iterator[Step]:
     if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
         return
     below = node
-    for above in program.code(path).ancestors(node):
+    for above in program.tree(path).ancestors(node):
         if isinstance(above, (ir.Function, ir.ClassDef)):
             return
         if isinstance(above, ir.Comprehension) and below is above.element:
@@ -183,15 +183,15 @@ def _loop(program: Program, path: str, node: ir.For | ir.While | ir.Clause) -> S
 
 def _branches(program: Program, path: str, node: ir.Node, guards: list[Guard]) -> Iterator[Step]:
     """The branches taken to ``node`` in its function; they are taken off ``guards``."""
-    code = program.code(path)
-    scope = code.module if isinstance(node, (ir.FunctionDef, ir.ClassDef)) else code.scope(node)
-    around = set(code.ancestors(node))
-    own = [guard for guard in guards if guard.path == path and code.scope(guard.test) is scope]
+    tree = program.tree(path)
+    scope = tree.module if isinstance(node, (ir.FunctionDef, ir.ClassDef)) else tree.scope(node)
+    around = set(tree.ancestors(node))
+    own = [guard for guard in guards if guard.path == path and tree.scope(guard.test) is scope]
     guards[:] = [guard for guard in guards if guard not in own]
     for guard in own:
         # Past an early exit all is under its condition, which is worth a line where ranks or
         # iterations part.
-        inside = code.parent(guard.test) in around or guard.test in around
+        inside = tree.parent(guard.test) in around or guard.test in around
         if inside or guard.divergent or guard.progress:
             step = branch(program, guard)
             if step is not None:
@@ -200,14 +200,14 @@ def _branches(program: Program, path: str, node: ir.Node, guards: list[Guard]) -
 
 def branch(program: Program, guard: Guard) -> Step | None:
     """A branch as a line; None for the ordinary course past a ``try`` or a case."""
-    code, test = program.code(guard.path), guard.test
+    tree, test = program.tree(guard.path), guard.test
     text = written(program, guard.path, test)
     word = "if" if guard.taken else "unless"
     if isinstance(test, (ir.Try, ir.Handler)):
         if not guard.taken:
             return None
         word, text = "except", ""
-    elif isinstance(test, ir.Case) or isinstance(code.parent(test), ir.Case):
+    elif isinstance(test, ir.Case) or isinstance(tree.parent(test), ir.Case):
         if not guard.taken:
             return None
         word, text = "case", "" if isinstance(test, ir.Case) else text

@@ -79,7 +79,7 @@ def unresolved(
 
 
 def _imports(program: Program, path: str) -> Iterator[Import]:
-    for node in program.code(path).imports:
+    for node in program.tree(path).imports:
         for modules, level in modules_meant(node):
             if not _leads_somewhere(program, path, modules, level):
                 name = modules[0] or ", ".join(modules[1:])

@@ -1,125 +1,32 @@
-"""One file as fixes see it: its IR with parents, and the lines its statements stand on."""
+"""One file as fixes see it: its tree, and the lines and comments its statements stand on."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import get_args
 
 from fsdplint.engine import ir
+from fsdplint.engine.tree import COMPOUND, Tree, blocks
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.declined import NoFixError
 from fsdplint.source.lexing import NEWLINE, TOKEN
-
-STATEMENTS: tuple[type[ir.Node], ...] = get_args(ir.Stmt)
-COMPOUND = (ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match)
 
 # Comments that speak of a place in the file and not of the statement under them.
 _STAYING_COMMENT = re.compile(r"#!|#.*?coding[:=]|# ?%%|# ?In ?\[|# ?fmt: |# ?(end)?region\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The statements of one suite of ``owner``; equal to itself only, as nodes are."""
-
-    owner: ir.Node
-    statements: tuple[ir.Stmt, ...]
-
-
 @dataclass(frozen=True)
-class Code:
-    """The text of the file at ``path`` with the module lowered from that very text."""
+class Code(Tree):
+    """A file's tree with what edits need to know of its text."""
 
-    path: str
-    text: str
-    module: ir.Module
-
-    # The tree
-
-    @cached_property
-    def _parents(self) -> dict[ir.Node, ir.Node]:
-        return {child: node for node in ir.walk(self.module) for child in ir.children(node)}
-
-    def parent(self, node: ir.Node) -> ir.Node:
-        return self._parents[node]
-
-    def ancestors(self, node: ir.Node) -> Iterator[ir.Node]:
-        """The nodes around ``node``, the nearest first; the module is the last."""
-        while node is not self.module:
-            node = self.parent(node)
-            yield node
-
-    def statement(self, node: ir.Node) -> ir.Stmt:
-        """The innermost statement that is or holds ``node``."""
-        for candidate in (node, *self.ancestors(node)):
-            # The statement of a lambda's body is its value, and stands on no line of its own.
-            if isinstance(candidate, STATEMENTS) and not self.in_lambda(candidate):
-                return candidate  # type: ignore[return-value]  # STATEMENTS are the types of Stmt
-        raise ValueError("the module is in no statement")
-
-    def in_lambda(self, node: ir.Node) -> bool:
-        return any(isinstance(ancestor, ir.Lambda) for ancestor in self.ancestors(node))
-
-    @cached_property
-    def functions(self) -> tuple[ir.Function, ...]:
-        """Every function and method of the file, lambdas left out."""
-        nodes = ir.walk(self.module)
-        return tuple(node.function for node in nodes if isinstance(node, ir.FunctionDef))
-
-    def is_rebound(self, expression: ir.Expr) -> bool:
-        """Whether a name in ``expression`` is a loop's variable or is assigned more than once."""
-        names = {node.id for node in ir.walk(expression) if isinstance(node, ir.Name)}
-        targets: list[str] = []
-        for node in ir.walk(self.function(expression) or self.module):
-            if isinstance(node, (ir.For, ir.Clause)):
-                targets += 2 * [n.id for n in ir.walk(node.target) if isinstance(n, ir.Name)]
-            elif isinstance(node, ir.Assign):
-                targets += [target.id for target in node.targets if isinstance(target, ir.Name)]
-        return any(targets.count(name) > 1 for name in names)
-
-    def block(self, statement: ir.Stmt) -> Block:
-        owner = self.parent(statement)
-        return next(block for block in _blocks(owner) if statement in block.statements)
-
-    def function(self, node: ir.Node) -> ir.Function | None:
-        """The innermost function or lambda around ``node``."""
-        return next((a for a in self.ancestors(node) if isinstance(a, ir.Function)), None)
-
-    def scope(self, node: ir.Node) -> ir.Function | ir.ClassDef | ir.Module:
-        """The innermost function, class or module around ``node``."""
-        kinds = (ir.Function, ir.ClassDef, ir.Module)
-        return next(a for a in self.ancestors(node) if isinstance(a, kinds))
-
-    @cached_property
-    def _nodes_by_scope(self) -> dict[ir.Node, list[ir.Node]]:
-        nodes: dict[ir.Node, list[ir.Node]] = {self.module: []}
-        scopes: dict[ir.Node, ir.Node] = {self.module: self.module}
-        for node in ir.walk(self.module):
-            scope = scopes[node]
-            if node is not self.module:
-                nodes[scope].append(node)
-            inner = node if isinstance(node, (ir.Function, ir.ClassDef, ir.Module)) else scope
-            nodes.setdefault(inner, [])
-            scopes.update((child, inner) for child in ir.children(node))
-        return nodes
-
-    def nodes_of(self, scope: ir.Function | ir.ClassDef | ir.Module) -> Sequence[ir.Node]:
-        """The nodes whose ``scope`` it is: those of nested functions and classes left out."""
-        return self._nodes_by_scope[scope]
-
-    @cached_property
-    def imports(self) -> tuple[ir.Import | ir.ImportFrom, ...]:
-        """Every import statement of the file."""
-        nodes = ir.walk(self.module)
-        return tuple(node for node in nodes if isinstance(node, (ir.Import, ir.ImportFrom)))
+    @classmethod
+    def of(cls, tree: Tree) -> Code:
+        return cls(tree.path, tree.text, tree.module)
 
     # Text
-
-    def slice(self, node: ir.Node) -> str:
-        return self.text[node.start : node.end]
 
     def short(self, node: ir.Node) -> str:
         """The first line of ``node``'s text, for a reason shown to the user."""
@@ -138,7 +45,7 @@ class Code:
     def unit(self) -> str:
         """One level of indentation, as the file's first indented block has it."""
         for node in ir.walk(self.module):
-            for block in () if isinstance(node, ir.Module) else _blocks(node):
+            for block in () if isinstance(node, ir.Module) else blocks(node):
                 inner, outer = self.indentation(block.statements[0]), self.indentation(node)
                 if self.starts_line(block.statements[0]) and inner != outer:
                     return inner.removeprefix(outer)
@@ -269,13 +176,6 @@ class Code:
             above = self.line_start(max(above - 1, 0))
             end = self.line_end(end)
         return self.edit(start, end, "")
-
-
-def _blocks(owner: ir.Node) -> Iterator[Block]:
-    for field in fields(owner):
-        value = getattr(owner, field.name)
-        if isinstance(value, tuple) and value and isinstance(value[0], STATEMENTS):
-            yield Block(owner, value)
 
 
 def require_exact(code: Code) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.tree import Block
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.code import Block, Code, require_exact
+from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.names import LISTING, Names, clash, dotted, effects, loop_variables, names_in
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fsdplint.engine import ir
+from fsdplint.engine.tree import COMPOUND, STATEMENTS, Block
 from fsdplint.finding import Edit, Fix, Safety
-from fsdplint.fixes.code import COMPOUND, STATEMENTS, Block, Code, require_exact
+from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh

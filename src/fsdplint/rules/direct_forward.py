@@ -7,6 +7,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Site
 from fsdplint.engine.facts import Program, SkippedHooks
 from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.forward import call_module
 from fsdplint.rule import Report, rule
@@ -48,4 +49,4 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
 def _fix(program: Program, source: Site) -> Fix | Declined:
     if not isinstance(source.node, ir.Attribute):
         return Declined("`forward` is looked up by name")
-    return call_module(program.code(source.path), source.node)
+    return call_module(Code.of(program.tree(source.path)), source.node)

@@ -6,6 +6,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts import Program
 from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.no_sync import sync_last_micro_batch
 from fsdplint.rule import Report, rule
 
@@ -31,5 +32,5 @@ def no_sync_under_fsdp2(program: Program) -> Iterator[Report]:
                 program.evidence(fact.shard.site, "an FSDP2 module from here on"),
                 *program.conditions(fact.shard.site),
             ),
-            partial(sync_last_micro_batch, program.code(site.path), call),
+            partial(sync_last_micro_batch, Code.of(program.tree(site.path)), call),
         )

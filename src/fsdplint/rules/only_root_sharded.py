@@ -5,6 +5,7 @@ from functools import partial
 
 from fsdplint.engine.facts import Program, RootOnly
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
 from fsdplint.rule import Report, rule
@@ -51,7 +52,7 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
-    code = program.code(fact.shard.site.path)
+    code = Code.of(program.tree(fact.shard.site.path))
     if fact.idle_policy is not None:
         return use_policy(code, fact.shard.call, fact.idle_policy)
     if not fact.containers:

@@ -7,6 +7,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts import Program, StaleOptimizer
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.knowledge.calls import Generation
@@ -61,4 +62,4 @@ def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
     if not isinstance(moved, ir.Call):
         return Declined("the optimizer is built where its class is defined")
     captures = nodes_in_frame(fact.optimizer_captures, first, moved)
-    return build_after_sharding(program.code(path), moved, captures, last)
+    return build_after_sharding(Code.of(program.tree(path)), moved, captures, last)

@@ -7,6 +7,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts import Program, ShardedWrite
 from fsdplint.engine.values import StateDict
 from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.gather_state import GatheredState, gather_state
 from fsdplint.rule import Report, rule
@@ -46,7 +47,7 @@ def _fix(program: Program, fact: ShardedWrite) -> Fix | Declined:
     site = fact.write.site
     if any(state.source.calls != site.calls for state in fact.states):
         return Declined("the state is taken in one function and written in another")
-    code = program.code(site.path)
+    code = Code.of(program.tree(site.path))
     write = site.node
     assert isinstance(write, ir.Call)
     gathered = [_gathered(program, state, fact.states) for state in fact.states]
@@ -86,7 +87,7 @@ def _model_text(program: Program, state: StateDict, others: tuple[StateDict, ...
         receiver = _receiver(capture.source.node)
         if capture.source.calls != state.source.calls or receiver is None:
             continue
-        if not program.code(capture.source.path).is_rebound(receiver):
+        if not program.tree(capture.source.path).is_rebound(receiver):
             return program.text(capture.source.path, receiver)
     return None
 
