@@ -156,15 +156,20 @@ class Program:
         found: dict[tuple[str, int], Evidence] = {}
         for site in sites:
             for guard in site.guards:
-                text = self.text(guard.path, guard.test)
-                note = f"when `{_short(text)}` is {'true' if guard.taken else 'false'}"
-                if guard.divergent:
-                    note = "only some ranks pass this test"
+                note = self._condition(guard)
                 span = Span(guard.path, guard.test.start, guard.test.end)
                 chosen = guard.divergent or not (guard.progress or guard.early)
                 if chosen and guard.test.end > guard.test.start:
                     found.setdefault((guard.path, guard.test.start), Evidence(span, note))
         return tuple(found.values())
+
+    def _condition(self, guard: Guard) -> str:
+        if guard.divergent:
+            return "only some ranks pass this test"
+        if isinstance(guard.test, (ir.Handler, ir.Try)):
+            return "when an exception is caught here" if guard.taken else "when nothing is raised"
+        text = _short(self.text(guard.path, guard.test))
+        return f"when `{text}` is {'true' if guard.taken else 'false'}"
 
     # Facts
 
