@@ -7,6 +7,7 @@ import pytest
 
 from fsdplint.check import check, check_text
 from fsdplint.config import Settings
+from fsdplint.report.summary import summary
 from fsdplint.source import from_text
 
 SHARD = """\
@@ -114,3 +115,22 @@ def test_errors_in_the_analysis_reach_the_caller(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ZeroDivisionError):
         check_text("")
     assert threading.stack_size() == before
+
+
+def test_a_broken_file_without_sharding_is_found_in_a_folder_too(tmp_path: Path) -> None:
+    (tmp_path / "util.py").write_text("def f(:\n")
+    outcome = check([tmp_path], Settings())
+    assert [(f.rule, Path(f.span.path).name) for f in outcome.findings] == [
+        ("invalid-syntax", "util.py")
+    ]
+
+
+def test_a_large_tree_says_what_it_did_not_parse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsdplint.check._MAX_PARSED", 10)
+    (tmp_path / "util.py").write_text("def f(:\n")
+    (tmp_path / "train.py").write_text("from torch.distributed.fsdp import fully_shard\n")
+    outcome = check([tmp_path], Settings())
+    assert (outcome.findings, outcome.unparsed) == ((), 1)
+    assert summary(outcome) == "No findings in 2 files; 1 file without sharding not parsed."

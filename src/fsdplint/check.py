@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from fsdplint.engine.inspection import Inspection
 
 
+# Characters up to which every file is parsed. In a larger tree, which takes CPython's parser longer
+# than all the rest, only those that take part in sharding are.
+_MAX_PARSED = 5_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Files:
     """The files of one project, and which of them are to be checked."""
@@ -38,6 +43,8 @@ class Record:
     failures: list[SourceError]
     problems: dict[str, InvalidSyntax] = field(default_factory=dict)
     partly: list[tuple[str, str]] = field(default_factory=list)
+    unrelated: set[str] = field(default_factory=set)
+    unparsed: int = 0
 
 
 def check(
@@ -71,6 +78,7 @@ def check(
         failures=tuple(failures),
         base=Path.cwd().as_posix(),
         partly=tuple(record.partly),
+        unparsed=record.unparsed,
     )
 
 
@@ -134,11 +142,13 @@ def _findings(
             # What lies in a file that was only followed into is not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
+    all_parsed = sum(len(source.text) for source in wanted) <= _MAX_PARSED
+    if not all_parsed:
+        record.unparsed = len(record.unrelated)
     for source in wanted:
         enabled = settings.enabled(source.path)
         problem = record.problems.get(source.path)
-        # CPython's parser is too slow for every file of a large tree, and quick for a few.
-        if problem is not None or source.path in given:
+        if problem is not None or source.path in given or all_parsed:
             problem = syntax_problem(source) or problem
         if problem is None:
             chosen = [f for f in found[source.path] if f.rule in enabled]
@@ -190,6 +200,7 @@ def _raised(
     for path in sorted(program.project.too_large):
         record.failures.append(SourceError(path, "is too large to be analysed"))
     record.partly.extend(sorted(program.project.overlong))
+    record.unrelated.update(set(program_files.checked) - program.project.units.keys())
     for path, error in program.project.failures.items():
         record.problems[path] = error
     for rule in RULES:

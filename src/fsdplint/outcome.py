@@ -19,6 +19,7 @@ class Outcome:
         checked: how many of the files asked for were looked at.
         failures: files that were not looked at, or not wholly, each with the reason.
         base: the directory that paths are shown relative to.
+        unparsed: how many files of a large tree were not parsed, since they have no sharding.
         partly: functions and files, by path and name, that a budget kept from being followed whole.
     """
 
@@ -28,6 +29,7 @@ class Outcome:
     failures: tuple[SourceError, ...] = ()
     base: str = "/"
     partly: tuple[tuple[str, str], ...] = ()
+    unparsed: int = 0
 
 
 # The outcome with other files, by path, in the place of those on disk.

@@ -11,7 +11,10 @@ def summary(outcome: Outcome) -> str:
     found = _found(outcome) if outcome.findings else f"No findings in {_count(outcome.checked)}"
     unread = len({failure.path for failure in outcome.failures})
     missed = f"; {_count(unread)} could not be checked" if unread else ""
-    return f"{found}{missed}{_partly(outcome)}."
+    aside = ""
+    if outcome.unparsed:
+        aside = f"; {_count(outcome.unparsed)} without sharding not parsed"
+    return f"{found}{missed}{_partly(outcome)}{aside}."
 
 
 def _partly(outcome: Outcome) -> str:
