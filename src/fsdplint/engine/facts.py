@@ -17,12 +17,10 @@ from fsdplint.engine.blocks import block_containers
 from fsdplint.engine.events import (
     BuildOptimizer,
     DirectForward,
-    Guard,
     NoSync,
     PlainWrite,
     Repoint,
     Shard,
-    Site,
     Trace,
     Use,
 )
@@ -30,6 +28,7 @@ from fsdplint.engine.execute import explore
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.link import Project, Reader, Unit
 from fsdplint.engine.relevance import related_units
+from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import (
     ClassValue,

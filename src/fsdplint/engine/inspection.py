@@ -8,10 +8,11 @@ from typing import get_args
 
 from fsdplint.engine import ir
 from fsdplint.engine.blocks import block_containers
-from fsdplint.engine.events import BuildOptimizer, Event, Shard, Site, Trace, Use
+from fsdplint.engine.events import BuildOptimizer, Event, Shard, Trace, Use
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.facts import Program, replaces
 from fsdplint.engine.outline import Step, outline, written
+from fsdplint.engine.site import Site
 from fsdplint.engine.unresolved import Unresolved, unresolved
 from fsdplint.engine.values import (
     ClassValue,

@@ -12,14 +12,13 @@ from fsdplint.engine.events import (
     BuildOptimizer,
     DirectForward,
     Event,
-    Guard,
     NoSync,
     PlainWrite,
     Repoint,
     Shard,
-    Site,
     Use,
 )
+from fsdplint.engine.site import Guard, Site
 from fsdplint.finding import Span
 from fsdplint.source.lexing import NEWLINE, TOKEN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Site
+from fsdplint.engine.site import Site
 from fsdplint.engine.values import Parameters
 
 

@@ -13,10 +13,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fsdplint.engine import ir
+from fsdplint.engine.site import Site
 from fsdplint.knowledge.calls import Generation, is_harmless
 
 if TYPE_CHECKING:
-    from fsdplint.engine.events import Site
     from fsdplint.engine.link import Unit
 
 

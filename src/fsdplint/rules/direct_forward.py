@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Site
 from fsdplint.engine.facts import Program, SkippedHooks
+from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

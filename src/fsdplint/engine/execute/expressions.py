@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Guard
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.elements import (
     element_of,
@@ -22,6 +21,7 @@ from fsdplint.engine.execute.elements import (
 )
 from fsdplint.engine.execute.state import Frame, State
 from fsdplint.engine.link import Unit
+from fsdplint.engine.site import Guard
 from fsdplint.engine.values import (
     NONE,
     Choice,

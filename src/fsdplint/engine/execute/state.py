@@ -9,9 +9,10 @@ from enum import Enum
 from typing import TypeVar
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Escape, Event, Guard, Repoint, Site, Trace
+from fsdplint.engine.events import Escape, Event, Repoint, Trace
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.link import Project, Unit, identifiers
+from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.values import (
     ClassValue,
     Const,

@@ -14,25 +14,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Guard, Repoint
-from fsdplint.engine.execute.calls import Calls, is_module
+from fsdplint.engine.events import Repoint
+from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.execute.comparison import compare
+from fsdplint.engine.execute.definitions import Definitions
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
 from fsdplint.engine.execute.expressions import decorators
 from fsdplint.engine.execute.shape import assigned, leaves, only_imports, returns_value
 from fsdplint.engine.execute.state import Flow, Frame
-from fsdplint.engine.link import Unit
+from fsdplint.engine.site import Guard
 from fsdplint.engine.values import (
     NONE,
     ClassValue,
     Const,
     FunctionValue,
-    Imported,
     Mapping,
     Method,
     Object,
     Origin,
-    Scope,
     Sequence,
     Taint,
     UnitValue,
@@ -47,7 +46,7 @@ from fsdplint.engine.values import (
 EXIT = object()
 
 
-class Statements(Calls):
+class Statements(Definitions):
     def run(self, body: Items[ir.Stmt], frame: Frame) -> Flow:
         for statement in body:
             self.spend()
@@ -55,20 +54,6 @@ class Statements(Calls):
             if flow is not Flow.NEXT:
                 return flow
         return Flow.NEXT
-
-    def imported_scope(self, unit: Unit) -> Scope:
-        """The variables of an imported module; its body runs once, following no branch apart."""
-        if unit not in self.scopes:
-            scope = self.scopes[unit] = Scope({"__name__": Const(unit.path)}, None, unit)
-            outer = self.guards, self.calls, self.active
-            self.guards, self.calls, self.active = [], [], []
-            self.importing += 1
-            try:
-                self.run(unit.module.body, Frame(scope, unit))
-            finally:
-                self.importing -= 1
-                self.guards, self.calls, self.active = outer
-        return self.scopes[unit]
 
     # Simple statements
 
@@ -142,65 +127,6 @@ class Statements(Calls):
 
     def continue_(self, node: ir.Continue, frame: Frame) -> Flow:
         return Flow.CONTINUE
-
-    # Definitions and imports
-
-    def function_def(self, node: ir.FunctionDef, frame: Frame) -> Flow:
-        made = FunctionValue(node.function, frame.scope)
-        frame.scope.names[node.function.name] = made
-        self.decorate(node.function.decorators, made, frame)
-        return Flow.NEXT
-
-    def decorate(self, decorators: Items[ir.Expr], made: Value, frame: Frame) -> None:
-        """A registry notes what it decorates; what it returns is taken to be that again."""
-        for decorator in reversed(decorators):
-            value = resolved(self.evaluate(decorator, frame))
-            if isinstance(value, FunctionValue):
-                self.invoke(value, [made], {}, frame, decorator)
-
-    def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
-        bases = tuple(self.evaluate(base, frame) for base in node.bases)
-        cls = ClassValue(node, frame.scope, bases, {})
-        body = Frame(Scope(cls.attrs, frame.scope, frame.unit), frame.unit)
-        self.run(node.body, body)
-        for name, value in cls.attrs.items():
-            if isinstance(value, FunctionValue):
-                # Names in a method are looked up past the class body.
-                cls.attrs[name] = FunctionValue(value.function, frame.scope, cls)
-        frame.scope.names[node.name] = cls
-        self.decorate(node.decorators, cls, frame)
-        return Flow.NEXT
-
-    def import_(self, node: ir.Import, frame: Frame) -> Flow:
-        for name, alias in node.names:
-            bound = name if alias else name.split(".")[0]
-            frame.scope.names[alias or bound] = Imported(frame.unit, bound, 0, None)
-        return Flow.NEXT
-
-    def import_from(self, node: ir.ImportFrom, frame: Frame) -> Flow:
-        self.run_registrations(node, frame)
-        if node.names:
-            for name, alias in node.names:
-                frame.scope.names[alias or name] = Imported(
-                    frame.unit, node.module, node.level, name
-                )
-        else:
-            self.import_star(node, frame)
-        return Flow.NEXT
-
-    def run_registrations(self, node: ir.ImportFrom, frame: Frame) -> None:
-        """Names are resolved when they are read, but a file that registers functions runs now."""
-        found = self.project.find(node.module, node.level, frame.unit)
-        unit = None if found is None else self.project.units.get(found.as_posix())
-        if unit is not None and unit.registers and unit not in self.scopes:
-            self.imported_scope(unit)
-
-    def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
-        found = self.project.find(node.module, node.level, frame.unit)
-        unit = None if found is None else self.project.unit(found)
-        if unit is not None:
-            public = {k: v for k, v in self.imported_scope(unit).names.items() if k[:1] != "_"}
-            frame.scope.names.update(public)
 
     # Stores
 

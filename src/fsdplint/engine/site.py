@@ -1,0 +1,46 @@
+"""A place in a program as one path reaches it: through which calls, under which branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A branch that had to be taken.
+
+    Attributes:
+        key: what the condition is remembered by; equal keys decide alike on one path.
+        taken: the truth of the condition on this path.
+        divergent: the condition differs between ranks.
+        progress: the condition depends on the element of a loop (a step count, a batch).
+        early: the other outcome left the function or loop before.
+    """
+
+    key: object
+    path: str
+    test: ir.Node
+    taken: bool
+    divergent: bool = False
+    progress: bool = False
+    early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node as it is reached: through which calls, under which branches.
+
+    Attributes:
+        calls: the call nodes that lead here from the entry, outermost first, each with its file.
+    """
+
+    path: str
+    node: ir.Node
+    calls: tuple[tuple[str, ir.Node], ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+    def frames(self) -> tuple[tuple[str, ir.Node], ...]:
+        """The calls that lead here and the node itself: one node per active function."""
+        return (*self.calls, (self.path, self.node))
