@@ -142,13 +142,15 @@ def _findings(
             # What lies in a file that was only followed into is not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
+    # A notebook may hold IPython's syntax that is not known here; it is parsed where it matters.
+    scripts = {source.path for source in wanted if not source.path.endswith(".ipynb")}
     all_parsed = sum(len(source.text) for source in wanted) <= _MAX_PARSED
     if not all_parsed:
         record.unparsed = len(record.unrelated)
     for source in wanted:
         enabled = settings.enabled(source.path)
         problem = record.problems.get(source.path)
-        if problem is not None or source.path in given or all_parsed:
+        if problem is not None or source.path in given or (all_parsed and source.path in scripts):
             problem = syntax_problem(source) or problem
         if problem is None:
             chosen = [f for f in found[source.path] if f.rule in enabled]

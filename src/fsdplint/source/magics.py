@@ -14,6 +14,9 @@ _MAGIC = re.compile(
         [!%?]
       | [\w.\[\]]+\?\??[ \t]*(?=[\r\n]|\Z)
       | [\w., \t\[\]*]+=[ \t]*[!%]
+      # Automagic: a magic's name at the start of a line, followed by a word as no name can be.
+      | (?:pip|conda|mamba|uv|cd|ls|ll|mkdir|rmdir|rm|cp|mv|cat|env)[ \t]+
+        (?!(?:in|is|and|or|if|not)\b)[\w./~-]
     )""",
     re.VERBOSE,
 )
