@@ -81,7 +81,10 @@ def _model_text(program: Program, state: StateDict, others: tuple[StateDict, ...
     for other in others:
         node = other.source.node
         receiver = _receiver(node)
-        if other.optimizer is None and other.owner is state.owner and receiver is not None:
+        same = other.optimizer is None and other.owner is state.owner
+        if not same or receiver is None:
+            continue
+        if not program.tree(other.source.path).is_rebound(receiver):
             return program.text(other.source.path, receiver)
     for capture in state.optimizer.captures if state.optimizer is not None else ():
         receiver = _receiver(capture.source.node)
