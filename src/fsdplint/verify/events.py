@@ -1,0 +1,432 @@
+"""What a rank writes down while the script runs: one JSON line an event, readable after a crash.
+
+Sizes are in elements unless they say bytes; places are lines of the user's own code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's code; `path` is relative to the working directory where it lies there."""
+
+    path: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first event of a rank.
+
+    Attributes:
+        shimmed: CUDA is mapped to the CPU.
+        loading: seconds from the process's start until the script's first line.
+    """
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    pid: int
+    torch: str
+    device: str
+    shimmed: bool
+    loading: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMade:
+    """``init_process_group`` returned."""
+
+    backend: str
+    rank: int
+    world_size: int
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """A module became an FSDP unit.
+
+    Attributes:
+        unit: counts the units of this rank.
+        api: ``fsdp1`` or ``fsdp2``.
+        inside: the innermost module around this one that was a unit already, or None.
+        owned: elements of the parameters that no inner unit had taken.
+        total: elements of all parameters under the module.
+    """
+
+    unit: int
+    cls: str
+    api: str
+    place: Place | None
+    inside: int | None
+    owned: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter as it is at the first optimizer step.
+
+    Attributes:
+        name: its fully qualified name in its model.
+        shape: of the whole tensor.
+        local_shape: of this rank's part; equal to `shape` where it is not sharded.
+        placements: e.g. ``("Shard(0)",)``; empty for a plain tensor.
+        mesh: the mesh's shape; `coordinate`: this rank's place in it.
+        flat: for FSDP1's flat parameters, how many original parameters it holds.
+        held: the optimizers (by number) that hold it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    local_shape: tuple[int, ...]
+    dtype: str
+    placements: tuple[str, ...]
+    mesh: tuple[int, ...]
+    mesh_names: tuple[str, ...]
+    coordinate: tuple[int, ...]
+    trainable: bool
+    ignored: bool
+    held: tuple[int, ...]
+    flat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One FSDP unit of a model: its name in the model (empty for the root) and its own parameters."""
+
+    name: str
+    cls: str
+    api: str
+    number: int
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Parameters that were one object when last assigned or sharded, and whether they still are."""
+
+    names: tuple[str, ...]
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A model with FSDP units in it, at a rank's first optimizer step (or at the end without one).
+
+    Attributes:
+        model: counts the models of this rank.
+        outside: parameters that belong to no unit.
+        repeated: per container of like blocks (a ModuleList …) its name and the blocks' names.
+        step: optimizer steps done when it was taken.
+    """
+
+    model: int
+    cls: str
+    units: tuple[Unit, ...]
+    outside: tuple[Parameter, ...]
+    repeated: tuple[tuple[str, ...], ...]
+    ties: tuple[Tie, ...]
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerBuilt:
+    """An optimizer at its first step, or at the end where it made none.
+
+    Attributes:
+        live: parameters it holds that are a sharded model's own now.
+        stale: names of parameters it holds that sharding has replaced since.
+        foreign: parameters it holds that belong to no sharded model.
+        first_rate: the learning rate of its first param group.
+    """
+
+    number: int
+    cls: str
+    place: Place | None
+    live: int
+    stale: tuple[str, ...]
+    foreign: int
+    step_place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bypass:
+    """A method of an FSDP unit ran on its parameters without the unit's hooks."""
+
+    unit: str
+    cls: str
+    api: str
+    method: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """The first forward of a model's root through its hooks."""
+
+    cls: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """A backward from a scalar; `loss` is this rank's value (a string, so that nan survives)."""
+
+    step: int
+    loss: str
+    finite: bool
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One parameter over one optimizer step.
+
+    Attributes:
+        gradient: ``none``, ``zero``, ``finite`` or ``infinite``: this rank's part of it.
+        changed: this rank's part of the parameter is not what it was before the step.
+        digest: of this rank's part after the step.
+        reductions: of its unit, between the last step and this one.
+        held: an optimizer that steps now holds it, with a learning rate that is not zero.
+        elements: of this rank's part; a part may be empty.
+    """
+
+    name: str
+    model: int
+    gradient: str
+    changed: bool
+    digest: str
+    reductions: int
+    held: bool
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An optimizer's step.
+
+    Attributes:
+        number: of this optimizer's steps, from 1.
+        backwards: backward passes since the last step.
+        asked_no_sync: the script asked for a way to skip the reduction (``no_sync``).
+    """
+
+    number: int
+    optimizer: int
+    backwards: int
+    changes: tuple[Change, ...]
+    seconds: float
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSwitched:
+    """Gradient synchronization was switched, or ``no_sync`` was asked for (`name`)."""
+
+    name: str
+    on: bool
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A gradient norm was computed and gradients clipped.
+
+    Attributes:
+        call: e.g. ``torch.nn.utils.clip_grad_norm_``.
+        returned: what the script reads of the result on this rank.
+        local: sum of powers (max for inf) of this rank's gradients of sharded parameters, each
+            divided by the number of ranks that hold the same part.
+        whole: the same of gradients every rank holds whole.
+        partial: the result is a DTensor whose value differs by rank.
+    """
+
+    call: str
+    norm_type: float
+    returned: str
+    local: float
+    whole: float
+    partial: bool
+    api: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRead:
+    """A DTensor that holds only this rank's part of a reduction was read as a number."""
+
+    read: str
+    value: str
+    placements: tuple[str, ...]
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Something was written.
+
+    Attributes:
+        writer: e.g. ``torch.save``.
+        path: as far as it is known, relative to the working directory where it lies there.
+        entries: per name in the model: elements written by this rank, of elements in the whole.
+        slices: how many of the entries are a rank's part of a tensor.
+        distributed: the writer itself gathers every rank's part (DCP).
+        kind: ``model``, ``optimizer``, ``both`` or ``other``.
+    """
+
+    writer: str
+    path: str
+    kind: str
+    tensors: int
+    slices: int
+    elements: int
+    whole: int
+    missing: tuple[str, ...]
+    distributed: bool
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fsdp1Call:
+    """An FSDP1-only name was used on an FSDP2 model."""
+
+    name: str
+    cls: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where this rank works: the index of its CUDA device (also under the shim), None on the CPU."""
+
+    index: int | None
+    count: int
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peaks in bytes: of the process and of the CUDA allocator (0 without CUDA).
+
+    Attributes:
+        before: of the process, when the script began.
+        sharded: parameters this rank keeps, in bytes; `whole`: of the unsharded model.
+        unsharded: the most parameter bytes of units that were unsharded at one time.
+    """
+
+    process: int
+    before: int
+    cuda: int
+    sharded: int
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFailed:
+    """An observer could not read something; what it would have shown is unknown."""
+
+    probe: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame of a rank's traceback, the user's own or not, innermost last."""
+
+    place: Place
+    own: bool
+    receiver: str
+    unit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last event.
+
+    Attributes:
+        how: ``steps`` (ended after N), ``script`` (by itself), ``crash``, ``exit`` or
+            ``unmappable``.
+        kind: the exception's class; `message` its text, `traceback` all of it.
+    """
+
+    how: str
+    steps: int
+    kind: str = ""
+    message: str = ""
+    traceback: str = ""
+    frames: tuple[Frame, ...] = ()
+
+
+Event = (
+    Started
+    | GroupMade
+    | Sharded
+    | Snapshot
+    | OptimizerBuilt
+    | Bypass
+    | Forward
+    | Backward
+    | Step
+    | SyncSwitched
+    | Norm
+    | LocalRead
+    | Save
+    | Fsdp1Call
+    | Device
+    | Memory
+    | ProbeFailed
+    | Ended
+)
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def encode(event: Event) -> str:
+    """Returns the event as one line of JSON."""
+    return json.dumps({"kind": type(event).__name__, **asdict(event)})
+
+
+def read(path: Path) -> Iterator[Event]:
+    """Yields a rank's events; a last line cut short by a crash is left out."""
+    if not path.exists():
+        return
+    for line in path.read_text("utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            record = json.loads(line)
+            yield _build(_KINDS[record.pop("kind")], record)
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """Turns JSON back into the dataclass, tuple or plain value that `kind` names."""
+    if value is None:
+        return None
+    if get_origin(kind) in (Union, UnionType):
+        return _build(next(arm for arm in get_args(kind) if arm is not type(None)), value)
+    if get_origin(kind) is tuple:
+        return tuple(_build(get_args(kind)[0], item) for item in value)
+    if is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{f.name: _build(hints[f.name], value[f.name]) for f in fields(kind)})
+    return value
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = get_type_hints(kind)
+    return _HINTS[kind]
+
+
+_HINTS: dict[Any, dict[str, Any]] = {}

@@ -1,0 +1,49 @@
+"""What is to be verified, and how: the settings the parent and every rank share."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+REQUEST_FILE = "request.json"
+REQUEST_VARIABLE = "FSDPLINT_VERIFY"
+"""The environment variable that tells a rank where its request and its records lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One verification.
+
+    Attributes:
+        script: the script, relative to the working directory.
+        arguments: what follows the script's name in its ``sys.argv``.
+        ranks: processes on this node.
+        steps: optimizer steps after which each rank is ended; None runs the script to its end.
+        device: ``auto`` (CUDA where there is one), ``cpu`` or ``cuda``.
+        timeout: seconds after which ranks that still run are stopped.
+        launcher: options handed through to ``torch.distributed.run``.
+        capture: keep what a comparison with an unsharded run needs.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    ranks: int = 2
+    steps: int | None = 3
+    device: str = "auto"
+    timeout: float = 300.0
+    launcher: tuple[str, ...] = ()
+    capture: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Leaves the request where ranks look for it."""
+        (folder / REQUEST_FILE).write_text(json.dumps(asdict(self)), "utf-8")
+
+    @staticmethod
+    def read(folder: Path) -> Request:
+        """Reads what `write` left."""
+        fields = json.loads((folder / REQUEST_FILE).read_text("utf-8"))
+        return Request(
+            **fields
+            | {key: tuple(fields[key]) for key in ("arguments", "launcher")}
+        )

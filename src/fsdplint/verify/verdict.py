@@ -1,0 +1,98 @@
+"""What a verification says: one verdict per clause of the contract, and what it rests on."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from fsdplint.verify.events import Memory, Place, Snapshot
+
+
+class Status(enum.Enum):
+    """What a run shows of a clause."""
+
+    CONFIRMED = "confirmed"
+    VIOLATED = "violated"
+    NOT_EXERCISED = "not exercised"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One clause's verdict.
+
+    Attributes:
+        clause: the clause's name, kebab-case.
+        contract: what the clause asks for, one sentence.
+        figures: one line with the numbers seen.
+        details: further lines: which parameters, which ranks, the stacks.
+        places: the source lines concerned, the one to look at first.
+    """
+
+    clause: str
+    contract: str
+    status: Status
+    figures: str
+    details: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one rank sent through one kind of collective: calls and bytes over the whole run."""
+
+    operation: str
+    calls: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankSummary:
+    """One rank as a whole: how it ended, its memory, its communication.
+
+    Attributes:
+        ended: ``steps``, ``script``, ``crash``, ``stuck``, ``died`` or ``unmappable``.
+        error: the rank's traceback or the reason it stopped; empty for a clean end.
+        device: where its tensors lived, e.g. ``cpu (as cuda:1)``.
+    """
+
+    rank: int
+    ended: str
+    error: str
+    steps: int
+    device: str
+    memory: Memory | None
+    traffic: tuple[Traffic, ...]
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The whole result.
+
+    Attributes:
+        failure: why nothing can be said (the script crashed for a reason of its own, torch is
+            missing …), with the rank's traceback; empty where the run can be judged.
+        snapshots: the model as each rank saw it, by rank.
+    """
+
+    script: str
+    arguments: tuple[str, ...]
+    torch: str
+    device: str
+    world_size: int
+    seconds: float
+    verdicts: tuple[Verdict, ...]
+    ranks: tuple[RankSummary, ...]
+    snapshots: dict[int, tuple[Snapshot, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+    @property
+    def violated(self) -> tuple[Verdict, ...]:
+        """The verdicts that found the contract broken."""
+        return tuple(v for v in self.verdicts if v.status is Status.VIOLATED)
+
+    @property
+    def exit_code(self) -> int:
+        """0 where nothing exercised was violated, 1 where a clause was, 2 where it did not run."""
+        return 1 if self.violated else 2 if self.failure else 0
