@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the user's code; `path` is relative to the working directory where it lies there."""
+    """A line of the user's code; `path` is relative to the working directory if it lies there."""
 
     path: str
     line: int
@@ -84,6 +84,7 @@ class Parameter:
         name: its fully qualified name in its model.
         shape: of the whole tensor.
         local_shape: of this rank's part; equal to `shape` where it is not sharded.
+        size: bytes of one element.
         placements: e.g. ``("Shard(0)",)``; empty for a plain tensor.
         mesh: the mesh's shape; `coordinate`: this rank's place in it.
         flat: for FSDP1's flat parameters, how many original parameters it holds.
@@ -94,6 +95,7 @@ class Parameter:
     shape: tuple[int, ...]
     local_shape: tuple[int, ...]
     dtype: str
+    size: int
     placements: tuple[str, ...]
     mesh: tuple[int, ...]
     mesh_names: tuple[str, ...]
@@ -106,7 +108,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One FSDP unit of a model: its name in the model (empty for the root) and its own parameters."""
+    """One FSDP unit of a model: its name there (empty for the root) and its own parameters."""
 
     name: str
     cls: str
@@ -131,6 +133,7 @@ class Snapshot:
         model: counts the models of this rank.
         outside: parameters that belong to no unit.
         repeated: per container of like blocks (a ModuleList …) its name and the blocks' names.
+        devices: where its parameters live.
         step: optimizer steps done when it was taken.
     """
 
@@ -140,6 +143,7 @@ class Snapshot:
     outside: tuple[Parameter, ...]
     repeated: tuple[tuple[str, ...], ...]
     ties: tuple[Tie, ...]
+    devices: tuple[str, ...]
     step: int
 
 
@@ -151,7 +155,6 @@ class OptimizerBuilt:
         live: parameters it holds that are a sharded model's own now.
         stale: names of parameters it holds that sharding has replaced since.
         foreign: parameters it holds that belong to no sharded model.
-        first_rate: the learning rate of its first param group.
     """
 
     number: int
@@ -160,7 +163,6 @@ class OptimizerBuilt:
     live: int
     stale: tuple[str, ...]
     foreign: int
-    step_place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,34 +186,41 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """A backward from a scalar; `loss` is this rank's value (a string, so that nan survives)."""
+    """A backward from a scalar.
+
+    Attributes:
+        loss: this rank's value, as text, so that nan survives.
+        reduced: a sharded parameter has a gradient of its own size that it did not have before.
+    """
 
     step: int
     loss: str
     finite: bool
+    reduced: bool
     place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One parameter over one optimizer step.
+    """One trainable parameter over one optimizer step.
 
     Attributes:
         gradient: ``none``, ``zero``, ``finite`` or ``infinite``: this rank's part of it.
+        reduced: no part of its gradient waits to be reduced; None where unknown or not sharded.
         changed: this rank's part of the parameter is not what it was before the step.
         digest: of this rank's part after the step.
-        reductions: of its unit, between the last step and this one.
-        held: an optimizer that steps now holds it, with a learning rate that is not zero.
+        held: the optimizer that steps holds it; `moving`: with a learning rate that is not zero.
         elements: of this rank's part; a part may be empty.
     """
 
     name: str
     model: int
     gradient: str
+    reduced: bool | None
     changed: bool
     digest: str
-    reductions: int
     held: bool
+    moving: bool
     elements: int
 
 
@@ -221,13 +230,15 @@ class Step:
 
     Attributes:
         number: of this optimizer's steps, from 1.
-        backwards: backward passes since the last step.
-        asked_no_sync: the script asked for a way to skip the reduction (``no_sync``).
+        backwards: backward passes since the last step of any optimizer.
+        reduced: how many of them left reduced gradients.
+        seconds: since the end of the last step.
     """
 
     number: int
     optimizer: int
     backwards: int
+    reduced: int
     changes: tuple[Change, ...]
     seconds: float
     place: Place | None
@@ -311,11 +322,10 @@ class Fsdp1Call:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where this rank works: the index of its CUDA device (also under the shim), None on the CPU."""
+    """Where this rank works: its CUDA device's index (also under the shim), None on the CPU."""
 
     index: int | None
     count: int
-    parameters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,15 +334,11 @@ class Memory:
 
     Attributes:
         before: of the process, when the script began.
-        sharded: parameters this rank keeps, in bytes; `whole`: of the unsharded model.
-        unsharded: the most parameter bytes of units that were unsharded at one time.
     """
 
     process: int
     before: int
     cuda: int
-    sharded: int
-    whole: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +402,7 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 def encode(event: Event) -> str:
     """Returns the event as one line of JSON."""
-    return json.dumps({"kind": type(event).__name__, **asdict(event)})
+    return json.dumps({"event": type(event).__name__, **asdict(event)})
 
 
 def read(path: Path) -> Iterator[Event]:
@@ -406,7 +412,7 @@ def read(path: Path) -> Iterator[Event]:
     for line in path.read_text("utf-8").splitlines(keepends=True):
         if line.endswith("\n"):
             record = json.loads(line)
-            yield _build(_KINDS[record.pop("kind")], record)
+            yield _build(_KINDS[record.pop("event")], record)
 
 
 def _build(kind: Any, value: Any) -> Any:
@@ -417,7 +423,7 @@ def _build(kind: Any, value: Any) -> Any:
         return _build(next(arm for arm in get_args(kind) if arm is not type(None)), value)
     if get_origin(kind) is tuple:
         return tuple(_build(get_args(kind)[0], item) for item in value)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = _hints(kind)
         return kind(**{f.name: _build(hints[f.name], value[f.name]) for f in fields(kind)})
     return value

@@ -9,6 +9,13 @@ from pathlib import Path
 REQUEST_FILE = "request.json"
 REQUEST_VARIABLE = "FSDPLINT_VERIFY"
 """The environment variable that tells a rank where its request and its records lie."""
+PARENT_VARIABLE = "FSDPLINT_VERIFY_PARENT"
+"""The environment variable with the id of the process whose end ends every rank."""
+RELEASE = "release"
+"""The file by which the parent lets ended ranks go; until then they hold their connections, so
+that one rank's end does not look like another one's network error."""
+SCRATCH = "cwd"
+"""The scratch copy of the working directory, inside the records' folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,4 @@ class Request:
     def read(folder: Path) -> Request:
         """Reads what `write` left."""
         fields = json.loads((folder / REQUEST_FILE).read_text("utf-8"))
-        return Request(
-            **fields
-            | {key: tuple(fields[key]) for key in ("arguments", "launcher")}
-        )
+        return Request(**fields | {key: tuple(fields[key]) for key in ("arguments", "launcher")})

@@ -1,0 +1,99 @@
+"""What one run left behind, rank by rank: all that the clauses judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from fsdplint.verify import events, ring
+from fsdplint.verify.events import Ended, Event, Place, Started
+from fsdplint.verify.ring import Collective
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True)
+class RankRun:
+    """One rank: what it wrote, and what it left in its output."""
+
+    rank: int
+    events: tuple[Event, ...]
+    collectives: tuple[Collective, ...]
+    output: str
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Returns the events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def first(self, kind: type[E]) -> E | None:
+        """Returns the first event of a kind, or None."""
+        return next(iter(self.of(kind)), None)
+
+    @cached_property
+    def ended(self) -> Ended | None:
+        """How the script ended here; None where the process died or was stopped."""
+        return self.first(Ended)
+
+    @cached_property
+    def started(self) -> Started | None:
+        """The rank's first event; None where it did not come so far."""
+        return self.first(Started)
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Ranks that would not have gone on.
+
+    Attributes:
+        certain: the collectives of the ranks contradict each other; else time ran out.
+        seconds: without any progress, when it was noticed.
+        stacks: per rank the lines of its main thread, innermost first.
+    """
+
+    certain: bool
+    seconds: float
+    stacks: dict[int, tuple[Place, ...]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """All ranks of one run on this node.
+
+    Attributes:
+        stall: set where the ranks had to be stopped.
+        launcher: what the launcher itself said.
+    """
+
+    ranks: tuple[RankRun, ...]
+    stall: Stall | None = None
+    launcher: str = ""
+    seconds: float = 0.0
+    saved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def world_size(self) -> int:
+        """Ranks in the whole job, other nodes included."""
+        started = next((rank.started for rank in self.ranks if rank.started), None)
+        return started.world_size if started else len(self.ranks)
+
+    def all(self, kind: type[E]) -> list[tuple[int, E]]:
+        """Returns every rank's events of a kind, with the rank."""
+        return [(rank.rank, event) for rank in self.ranks for event in rank.of(kind)]
+
+
+def gather(folder: Path, stall: Stall | None, launcher: str, seconds: float) -> Run:
+    """Reads what the ranks of this node left in the records' folder."""
+    names = sorted(int(file.stem) for file in folder.glob("*.pid"))
+    return Run(tuple(_rank(folder, rank) for rank in names), stall, launcher, seconds)
+
+
+def _rank(folder: Path, rank: int) -> RankRun:
+    output = folder / f"{rank}.output"
+    return RankRun(
+        rank,
+        tuple(events.read(folder / f"{rank}.jsonl")),
+        tuple(ring.read(folder / f"{rank}.ring")),
+        output.read_text("utf-8", errors="replace") if output.exists() else "",
+    )

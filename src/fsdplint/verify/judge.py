@@ -1,0 +1,101 @@
+"""From what a run left behind to its result."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from fsdplint.verify.clauses import CLAUSES
+from fsdplint.verify.events import Device, Memory, Snapshot, Step
+from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.request import Request
+from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification
+
+_TAIL = 12
+
+
+def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verification:
+    """Judges every clause; a run in which no rank came to its end has no verdicts to give but
+    those that are violated."""
+    verdicts = tuple(clause.judge(run) for clause in CLAUSES) + extra
+    started = next((rank.started for rank in run.ranks if rank.started), None)
+    return Verification(
+        request.script,
+        request.arguments,
+        started.torch if started else "",
+        _device(run),
+        run.world_size,
+        run.seconds,
+        verdicts,
+        tuple(_summary(run, rank) for rank in run.ranks),
+        {rank.rank: _snapshots(rank) for rank in run.ranks},
+        _notes(run),
+        _failure(run),
+    )
+
+
+def _device(run: Run) -> str:
+    started = next((rank.started for rank in run.ranks if rank.started), None)
+    if started is None:
+        return ""
+    return f"{started.device} (CUDA mapped to it)" if started.shimmed else started.device
+
+
+def _snapshots(rank: RankRun) -> tuple[Snapshot, ...]:
+    """The first snapshot of each model."""
+    first: dict[int, Snapshot] = {}
+    for snapshot in rank.of(Snapshot):
+        first.setdefault(snapshot.model, snapshot)
+    return tuple(first.values())
+
+
+def _summary(run: Run, rank: RankRun) -> RankSummary:
+    ended, device = rank.ended, rank.first(Device)
+    how = ended.how if ended else "stuck" if run.stall else "died"
+    index = f" (cuda:{device.index})" if device and device.index is not None else ""
+    return RankSummary(
+        rank.rank,
+        how,
+        ended.traceback if ended else "",
+        ended.steps if ended else max((s.number for s in rank.of(Step)), default=0),
+        f"{'/'.join(sorted({d for s in rank.of(Snapshot) for d in s.devices})) or 'cpu'}{index}"
+        if device
+        else "",
+        rank.first(Memory),
+        _traffic(rank),
+        "\n".join(rank.output.splitlines()[-_TAIL:]),
+    )
+
+
+def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
+    calls: dict[str, int] = defaultdict(int)
+    sizes: dict[str, int] = defaultdict(int)
+    for collective in rank.collectives:
+        calls[collective.operation] += 1
+        sizes[collective.operation] += collective.size
+    return tuple(Traffic(name, calls[name], sizes[name]) for name in sorted(calls))
+
+
+def _notes(run: Run) -> tuple[str, ...]:
+    missing = run.world_size - len(run.ranks)
+    return (f"{missing} ranks of {run.world_size} ran on other nodes",) if missing else ()
+
+
+def _failure(run: Run) -> str:
+    """Says why the script did not come to its end, in the words of the rank that failed first."""
+    crashed = [
+        (rank.rank, rank.ended)
+        for rank in run.ranks
+        if rank.ended and rank.ended.how in ("crash", "exit", "unmappable")
+    ]
+    if crashed:
+        rank, ended = crashed[0]
+        if ended.how == "unmappable":
+            return ended.message
+        return f"rank {rank} ended with {ended.kind}: {ended.message}\n{ended.traceback}".strip()
+    if run.stall is not None:
+        return f"stopped after {run.stall.seconds:.0f} s without an end"
+    dead = [rank for rank in run.ranks if rank.ended is None]
+    if dead or not run.ranks:
+        who = f"rank {dead[0].rank} died\n{dead[0].output}" if dead else "no rank began"
+        return f"{who}\n{run.launcher}".strip()
+    return ""

@@ -1,0 +1,126 @@
+"""Starts ranks and ends them: torch's own elastic launcher does the first.
+
+Whatever happens, `Launched.stop` leaves no process behind: every rank leads a process group of
+its own and has written down its id, and a rank whose parent is gone ends itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from fsdplint.verify.request import PARENT_VARIABLE, REQUEST_VARIABLE, SCRATCH, Request
+
+_ENTRY = Path(__file__).parent / "rank" / "__main__.py"
+_PATIENCE = 5.0
+"""Seconds the launcher has to end by itself once its ranks are gone."""
+_OTHER_NODES = 120.0
+"""Seconds it has where it waits for other nodes as well."""
+
+
+class Launched(Protocol):
+    """A set of ranks under way."""
+
+    def running(self) -> bool:
+        """Says whether the launcher still runs."""
+
+    def wait(self) -> None:
+        """Waits for the launcher, which may have other nodes to wait for, to end by itself."""
+
+    def stop(self) -> None:
+        """Ends the launcher and every rank, if need be by force."""
+
+    def output(self) -> str:
+        """What the launcher itself said, apart from its ranks."""
+
+
+class Launcher(Protocol):
+    """Starts the ranks of one request whose files lie in `folder`."""
+
+    def __call__(self, request: Request, folder: Path) -> Launched: ...
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What every rank finds in its environment beside the launcher's own variables."""
+    return {
+        REQUEST_VARIABLE: str(folder),
+        PARENT_VARIABLE: str(os.getpid()),
+        # What is compiled cannot be observed; the eager program computes the same.
+        "TORCHDYNAMO_DISABLE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+
+
+class Elastic:
+    """Ranks under ``torch.distributed.run`` (torchrun), one agent for this node."""
+
+    def __init__(self, request: Request, folder: Path) -> None:
+        self._folder, self._distributed = folder, bool(request.launcher)
+        with (folder / "launcher.output").open("wb") as output:
+            self._agent = subprocess.Popen(
+                self._command(request),
+                cwd=folder / SCRATCH,
+                env={**os.environ, **environment(folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @staticmethod
+    def _command(request: Request) -> list[str]:
+        launcher = request.launcher or ("--standalone",)
+        return [
+            *(sys.executable, "-m", "torch.distributed.run"),
+            *(*launcher, f"--nproc-per-node={request.ranks}", "--max-restarts=0"),
+            str(_ENTRY),
+        ]
+
+    def running(self) -> bool:
+        """Says whether the agent still runs."""
+        return self._agent.poll() is None
+
+    def wait(self) -> None:
+        """Waits for the agent; longer where it may have to wait for other nodes' agents."""
+        with suppress(subprocess.TimeoutExpired):
+            self._agent.wait(timeout=_OTHER_NODES if self._distributed else _PATIENCE)
+
+    def stop(self) -> None:
+        """Kills every rank's process group, then lets the agent end, by force if it must be."""
+        with suppress(subprocess.TimeoutExpired):
+            deadline = time.monotonic() + _PATIENCE
+            while self.running() and time.monotonic() < deadline:
+                kill_ranks(self._folder)
+                with suppress(subprocess.TimeoutExpired):
+                    self._agent.wait(timeout=0.1)
+        with suppress(ProcessLookupError):
+            os.killpg(self._agent.pid, signal.SIGKILL)
+        self._agent.wait()
+        kill_ranks(self._folder)
+
+    def output(self) -> str:
+        """What the agent printed."""
+        return (self._folder / "launcher.output").read_text("utf-8", errors="replace")
+
+
+def kill_ranks(folder: Path) -> None:
+    """Kills the process group of every rank that has written down its id."""
+    for pid in rank_pids(folder).values():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def rank_pids(folder: Path) -> dict[int, int]:
+    """Returns the ids of the ranks that have begun, by rank."""
+    found = {}
+    for file in folder.glob("*.pid"):
+        with suppress(ValueError):  # being written right now
+            found[int(file.stem)] = int(file.read_text())
+    return found

@@ -1,0 +1,153 @@
+"""The only reader of FSDP's private attributes; they differ between torch 2.6, 2.13 and 2.15.
+
+What cannot be read is None or absent: unknown, never a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+
+
+@dataclass(frozen=True)
+class Held:
+    """A live parameter of a model.
+
+    Attributes:
+        name: in the model, without what wrappers add to it.
+        parameter: the object an optimizer has to hold; sharded where its unit shards it.
+        unit: the module of its FSDP unit, or None.
+        owner: the module it is registered in, and `key`: under which name.
+        shape: of the whole tensor.
+        flat: for FSDP1's flat parameters, how many originals it holds.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    unit: nn.Module | None
+    owner: nn.Module
+    key: str
+    shape: tuple[int, ...]
+    flat: int = 0
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Returns this rank's part of a tensor, detached; a plain tensor is its own part."""
+    if isinstance(tensor, DTensor):
+        tensor = tensor._local_tensor  # to_local() would wait for a pending collective
+    return tensor.detach()
+
+
+def groups(module: nn.Module) -> list[Any]:
+    """Returns the FSDP2 parameter groups of a unit (one, or several with per-parameter meshes)."""
+    state = module._get_fsdp_state() if isinstance(module, FSDPModule) else None
+    plural = getattr(state, "_fsdp_param_groups", None)
+    if plural is not None:
+        return list(plural)
+    single = getattr(state, "_fsdp_param_group", None)
+    return [] if single is None else [single]
+
+
+def unsharded_by_hooks(module: FSDPModule) -> bool:
+    """Says whether a forward that begins now finds its unit's parameters gathered.
+
+    Source: `FSDPState._pre_forward` sets FORWARD, or finds PRE_BACKWARD under activation
+    checkpointing (torch 2.6-2.15); a manual `unshard()` gathers without either.
+    """
+    state = module._get_fsdp_state()
+    if state._training_state.name in ("FORWARD", "PRE_BACKWARD"):
+        return True
+    owned = [group for group in groups(module) if group.fsdp_params]  # type: ignore[arg-type]
+    return bool(owned) and all(group._sharded_state.name == "UNSHARDED" for group in owned)
+
+
+def parameters(model: nn.Module) -> Iterator[Held]:
+    """Yields every live parameter of a model once, sharded ones in their sharded form."""
+    sharded = dict(_fsdp2_parameters(model)) | dict(_fsdp1_parameters(model))
+    seen: set[int] = set()
+    for prefix, owner in model.named_modules():
+        for key, registered in list(owner._parameters.items()):
+            if registered is None:
+                continue
+            held = sharded.get((id(owner), key))
+            parameter = held[0] if held else registered
+            if id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            name = clean(f"{prefix}.{key}" if prefix else key)
+            unit, shape, flat = held[1:] if held else (None, tuple(registered.shape), 0)
+            yield Held(name, parameter, unit, owner, key, shape, flat)
+
+
+Entry = tuple[tuple[int, str], tuple[nn.Parameter, nn.Module, tuple[int, ...], int]]
+
+
+def _fsdp2_parameters(model: nn.Module) -> Iterator[Entry]:
+    for module in model.modules():
+        for group in groups(module):
+            for parameter in group.fsdp_params:
+                info, sharded = parameter._module_info, parameter.sharded_param
+                value = (sharded, module, tuple(sharded.shape), 0)
+                yield (id(info.module), info.param_name), value
+                for owner, key in zip(info.shared_modules, info.shared_param_names, strict=True):
+                    yield (id(owner), key), value
+
+
+def _fsdp1_parameters(model: nn.Module) -> Iterator[Entry]:
+    for module in model.modules():
+        handle = getattr(module, "_handle", None)
+        if not isinstance(module, FullyShardedDataParallel) or handle is None:
+            continue
+        flat = handle.flat_param
+        if flat._params is None:
+            key = (id(module.module), "_flat_param")
+            whole = (int(flat._unpadded_unsharded_size.numel()),)
+            yield key, (flat, module, whole, flat._num_params)
+            continue
+        for info, original, shape in zip(
+            flat._param_infos, flat._params, flat._shapes, strict=True
+        ):
+            yield (id(info.module), info.param_name), (original, module, tuple(shape), 0)
+
+
+def clean(name: str) -> str:
+    """Takes out what FSDP1, activation checkpointing and compile put into a parameter's name."""
+    for part in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."):
+        name = name.replace(part, "")
+    return name
+
+
+def unreduced(parameter: nn.Parameter, unit: nn.Module | None) -> bool | None:
+    """Says whether a gradient of this parameter waits to be reduced; None where unknown.
+
+    FSDP2 keeps it in `unsharded_accumulated_grad` or `unsharded_param.grad`, and under HSDP in the
+    group's `_partial_reduce_output`; FSDP1 in a gradient that has the unsharded size.
+    """
+    if isinstance(unit, FullyShardedDataParallel):
+        gradient = parameter.grad
+        return gradient is not None and gradient.numel() != parameter.numel()
+    for group in groups(unit) if unit is not None else []:
+        for candidate in group.fsdp_params:
+            if candidate.sharded_param is parameter:
+                return _waiting(group, candidate)
+    return None
+
+
+def _waiting(group: Any, parameter: Any) -> bool:
+    # The unsharded parameter itself is not touched: its storage may be freed.
+    unsharded = parameter.__dict__.get("_unsharded_param", None)
+    return (
+        parameter.unsharded_accumulated_grad is not None
+        or getattr(group, "_partial_reduce_output", None) is not None
+        or (unsharded is not None and unsharded.grad is not None)
+    )
+
+
+def ignored(module: FullyShardedDataParallel) -> set[nn.Parameter]:
+    """Returns the parameters that an FSDP1 unit was told to leave alone."""
+    return set(getattr(module, "_ignored_params", None) or ())

@@ -1,0 +1,141 @@
+"""A rank from its first line to its end."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from fsdplint.verify.events import Ended, Frame
+from fsdplint.verify.rank.recorder import Recorder
+from fsdplint.verify.request import (
+    PARENT_VARIABLE,
+    RELEASE,
+    REQUEST_VARIABLE,
+    SCRATCH,
+    Request,
+)
+
+STACKS_SIGNAL = signal.SIGUSR1
+
+
+def live(began: float) -> NoReturn:
+    """Runs the request that the environment names; ends the process without interpreter shutdown,
+    where FSDP1 on the CPU may crash (torch 2.13)."""
+    folder = Path(os.environ[REQUEST_VARIABLE])
+    rank = int(os.environ["RANK"])
+    _settle(folder, rank)
+    request = Request.read(folder)
+    recorder = Recorder(folder, folder / SCRATCH, rank, request)
+    ended = _run(recorder, request, began)
+    recorder.write(ended)
+    _flush()
+    _await_release(folder)
+    os._exit(0)
+
+
+def _settle(folder: Path, rank: int) -> None:
+    """Sends output to the records, stacks to a file of their own, and ends with the parent."""
+    output = os.open(folder / f"{rank}.output", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    stacks = (folder / f"{rank}.stacks").open("w")
+    faulthandler.enable(stacks)
+    faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
+    (folder / f"{rank}.pid").write_text(str(os.getpid()))
+    parent = int(os.environ[PARENT_VARIABLE])
+    threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
+
+
+def _end_with(parent: int, folder: Path) -> None:
+    while True:
+        try:
+            os.kill(parent, 0)
+        except ProcessLookupError:
+            os._exit(1)
+        if not folder.exists():
+            os._exit(1)
+        time.sleep(0.5)
+
+
+def _run(recorder: Recorder, request: Request, began: float) -> Ended:
+    from fsdplint.verify.rank.observer import Finished, Observer
+    from fsdplint.verify.rank.shim import Unmappable
+
+    os.chdir(recorder.root)
+    observer = Observer(recorder, began)
+    script = recorder.root / request.script
+    sys.argv = [str(script), *request.arguments]
+    sys.path.insert(0, str(script.parent))
+    how: str = "script"
+    error: BaseException | None = None
+    try:
+        observer.start()
+        runpy.run_path(str(script), run_name="__main__")
+    except Finished:
+        how = "steps"
+    except SystemExit as exit_:
+        error = exit_ if exit_.code not in (None, 0) else None
+        how = "exit" if error else "script"
+    except Unmappable as refusal:
+        how, error = "unmappable", refusal
+    except BaseException as crash:  # whatever ends the script is what this rank has to tell
+        how, error = "crash", crash
+    observer.finish()
+    return _ended(recorder, how, observer.steps, error)
+
+
+def _ended(recorder: Recorder, how: str, steps: int, error: BaseException | None) -> Ended:
+    if error is None:
+        return Ended(how, steps)
+    frames = tuple(_frames(recorder, error.__traceback__))
+    text = "".join(traceback.format_exception(_without_ours(error)))
+    text = text.replace(f"{recorder.root}{os.sep}", "")
+    return Ended(how, steps, type(error).__name__, str(error), text, frames)
+
+
+def _without_ours(error: BaseException) -> BaseException:
+    """Cuts the frames of this module and of runpy off the head of a traceback."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
+        trace = trace.tb_next
+    while trace is not None and trace.tb_frame.f_code.co_filename == "<frozen runpy>":
+        trace = trace.tb_next
+    return error.with_traceback(trace) if trace is not None else error
+
+
+def _frames(recorder: Recorder, trace: TracebackType | None) -> list[Frame]:
+    found: list[Frame] = []
+    while trace is not None:
+        code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
+        receiver = names.get("self")
+        found.append(
+            Frame(
+                recorder.line(code.co_filename, trace.tb_lineno, code.co_name),
+                recorder.owns(code.co_filename),
+                type(receiver).__name__ if receiver is not None else "",
+                "FSDPModule" in {base.__name__ for base in type(receiver).__mro__},
+            )
+        )
+        trace = trace.tb_next
+    return found
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+
+
+def _await_release(folder: Path) -> None:
+    while folder.exists() and not (folder / RELEASE).exists():
+        time.sleep(0.02)

@@ -1,0 +1,100 @@
+"""The observer: loads torch, installs the shim where there is no CUDA, then the probes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+
+import torch
+import torch._dynamo  # before anything is patched: it keeps copies
+import torch.distributed
+import torch.distributed.checkpoint
+import torch.distributed.checkpoint.state_dict
+import torch.distributed.fsdp
+import torch.distributed.tensor
+import torch.distributed.tensor.parallel
+import torch.utils.checkpoint
+import torch.utils.data
+
+from fsdplint.verify.events import Device, Memory, Started
+from fsdplint.verify.rank import shim, spawn
+from fsdplint.verify.rank.probes import calls, sharding, steps
+from fsdplint.verify.rank.recorder import Recorder
+from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.snapshot import Snapshots
+
+Finished = steps.Finished
+_KIB = 1024
+
+
+class Observer:
+    """All that watches one rank.
+
+    Args:
+        began: `time.perf_counter` when the process had just begun.
+    """
+
+    def __init__(self, recorder: Recorder, began: float) -> None:
+        self._recorder, self._began = recorder, began
+        self._seen = Seen(recorder)
+        self._snapshots = Snapshots(self._seen)
+        self._local_rank = int(os.environ["LOCAL_RANK"])
+        self._local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+        self._cuda = False
+        self._before = 0
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps done."""
+        return self._seen.steps
+
+    def start(self) -> None:
+        """Installs what watches the script, before its first line."""
+        self._cuda = _uses_cuda(self._recorder.request.device)
+        if not self._cuda:
+            shim.install(self._local_rank, self._local_world_size)
+        spawn.install(self._local_rank, self._local_world_size)
+        sharding.install(self._seen)
+        calls.install(self._seen)
+        steps.install(self._seen, self._snapshots)
+        self._before = _peak()
+        self._recorder.write(
+            Started(
+                self._recorder.rank,
+                self._local_rank,
+                int(os.environ["WORLD_SIZE"]),
+                self._local_world_size,
+                os.getpid(),
+                torch.__version__,
+                "cuda" if self._cuda else "cpu",
+                not self._cuda,
+                time.perf_counter() - self._began,
+            )
+        )
+
+    def finish(self) -> None:
+        """Writes what is only known at the end."""
+        self._recorder.probe("snapshot")(self._snapshots.take)()
+        self._recorder.write(self._device())
+        self._recorder.write(
+            Memory(_peak(), self._before, torch.cuda.max_memory_allocated() if self._cuda else 0)
+        )
+
+    def _device(self) -> Device:
+        if self._cuda:
+            return Device(torch.cuda.current_device(), torch.cuda.device_count())
+        return Device(shim.logical_device(), self._local_world_size)
+
+
+def _uses_cuda(wanted: str) -> bool:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise shim.Unmappable("--device cuda was asked for and torch sees no CUDA device here")
+    return wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
+
+
+def _peak() -> int:
+    """Returns the peak of this process's resident memory in bytes (Linux counts KiB)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * _KIB

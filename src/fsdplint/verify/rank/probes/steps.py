@@ -1,0 +1,218 @@
+"""Notes each backward and each optimizer step: what was reduced, what moved, who holds what."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from fsdplint.verify.events import Backward, Change, Step
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.access import Held
+from fsdplint.verify.rank.patch import wrap_method
+from fsdplint.verify.rank.seen import OptimizerSeen, Seen
+from fsdplint.verify.rank.snapshot import Snapshots
+
+
+class Finished(BaseException):
+    """Ends the script after the steps that were asked for; nothing of the user's catches it."""
+
+
+def install(seen: Seen, snapshots: Snapshots) -> None:
+    """Wraps ``torch.autograd.backward`` and the optimizers' constructor, hooks their steps."""
+    steps = _Steps(seen, snapshots)
+    wrap_method(Optimizer, "__init__", lambda init: _constructor(seen, init))
+    torch.autograd.backward = _watched(seen, steps, torch.autograd.backward)
+    register_optimizer_step_pre_hook(steps.before)
+    register_optimizer_step_post_hook(steps.after)
+
+
+def _constructor(seen: Seen, original: Any) -> Any:
+    note = seen.recorder.probe("optimizer")(seen.add_optimizer)
+
+    @functools.wraps(original)
+    def construct(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+        note(self, seen.recorder.place())
+        original(self, *args, **kwargs)
+
+    return construct
+
+
+def _watched(seen: Seen, steps: _Steps, original: Any) -> Any:
+    note = seen.recorder.probe("gradients")(steps.backward)
+    nested = False
+
+    @functools.wraps(original)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal nested
+        if nested:  # reentrant activation checkpointing
+            original(tensors, *args, **kwargs)
+            return
+        nested = True
+        try:
+            original(tensors, *args, **kwargs)
+        finally:
+            nested = False
+        note(tensors)
+
+    return backward
+
+
+@dataclass(frozen=True)
+class _Before:
+    """One parameter before a step: a copy of this rank's part, and what its gradient was."""
+
+    model: int
+    held: Held
+    part: Tensor
+    gradient: str
+    reduced: bool | None
+
+
+class _Steps:
+    """Follows all optimizers of a rank."""
+
+    def __init__(self, seen: Seen, snapshots: Snapshots) -> None:
+        self._seen, self._snapshots = seen, snapshots
+        self._backwards = self._reduced = 0
+        self._gradients: dict[int, tuple[Tensor, int]] = {}
+        self._before: list[_Before] = []
+        self._began = time.perf_counter()
+        guard = seen.recorder.probe
+        self._look, self._compare = guard("optimizer")(self._remember), guard("step")(self._write)
+
+    def backward(self, tensors: Any) -> None:
+        """Notes the loss and whether this backward left any reduced gradient behind."""
+        loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+        reduced = self._new_gradients()
+        self._backwards += 1
+        self._reduced += reduced
+        if loss is None or loss.numel() != 1:
+            return
+        value = float(access.local(loss))
+        self._seen.recorder.write(
+            Backward(
+                self._seen.steps,
+                repr(value),
+                value - value == 0.0,
+                reduced,
+                self._seen.recorder.place(),
+            )
+        )
+
+    def _new_gradients(self) -> bool:
+        """Says whether a sharded parameter has a gradient of its own size it did not have before.
+
+        The gradients seen are kept until the next look, so that no other object takes their id.
+        """
+        now: dict[int, tuple[Tensor, int]] = {}
+        for held in self._sharded():
+            gradient = held.parameter.grad
+            if gradient is not None and gradient.shape == held.parameter.shape:
+                now[id(held.parameter)] = (gradient, access.local(gradient)._version)
+        changed = any(
+            key not in self._gradients
+            or self._gradients[key][0] is not gradient
+            or self._gradients[key][1] != version
+            for key, (gradient, version) in now.items()
+        )
+        self._gradients = now
+        return changed
+
+    def _sharded(self) -> Iterator[Held]:
+        for model in self._seen.models():
+            yield from (h for h in self._seen.parameters(model) if h.unit is not None)
+
+    def before(self, *_: Any) -> None:
+        """Runs before every optimizer step."""
+        self._look()
+
+    def _remember(self) -> None:
+        self._snapshots.take()
+        self._before = [
+            _Before(number, held, access.local(held.parameter).clone(), *_gradient(held))
+            for number, model in self._snapshots.models()
+            for held in self._seen.parameters(model)
+            if held.parameter.requires_grad
+        ]
+
+    def after(self, optimizer: Optimizer, *_: Any) -> None:
+        """Runs after every optimizer step; ends the script where it was the last one wanted."""
+        seen = self._seen.add_optimizer(optimizer, None)
+        seen.steps += 1
+        self._compare(optimizer, seen)
+        self._backwards = self._reduced = 0
+        self._before = []
+        wanted = self._seen.recorder.request.steps
+        if wanted is not None and self._seen.steps >= wanted:
+            raise Finished
+
+    def _write(self, optimizer: Optimizer, seen: OptimizerSeen) -> None:
+        rates = {
+            id(p): float(group["lr"]) if "lr" in group else 1.0
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+        now = time.perf_counter()
+        self._seen.recorder.write(
+            Step(
+                seen.steps,
+                seen.number,
+                self._backwards,
+                self._reduced,
+                tuple(_change(before, rates) for before in self._before),
+                now - self._began,
+                self._seen.recorder.place(),
+            )
+        )
+        self._snapshots.renew()
+        self._began = time.perf_counter()
+
+
+def _gradient(held: Held) -> tuple[str, bool | None]:
+    """Returns what a parameter's gradient is on this rank, and whether it has been reduced."""
+    gradient = held.parameter.grad
+    waiting = access.unreduced(held.parameter, held.unit) if held.unit is not None else None
+    if gradient is None:
+        return "none", None if waiting is None else not waiting
+    part = access.local(gradient)
+    if not bool(torch.isfinite(part).all()):
+        return "infinite", None if waiting is None else not waiting
+    return ("finite" if bool(part.any()) else "zero"), None if waiting is None else not waiting
+
+
+def _change(before: _Before, rates: dict[int, float]) -> Change:
+    part = access.local(before.held.parameter)
+    rate = rates.get(id(before.held.parameter))
+    same = part.shape == before.part.shape and torch.equal(part, before.part)
+    return Change(
+        before.held.name,
+        before.model,
+        before.gradient,
+        before.reduced,
+        not same,
+        digest(part),
+        rate is not None,
+        bool(rate),
+        part.numel(),
+    )
+
+
+def digest(part: Tensor) -> str:
+    """Returns a digest of a tensor's bytes, computed without NumPy."""
+    data = part.detach().cpu().contiguous()
+    size = data.numel() * data.element_size()
+    held = (ctypes.c_char * size).from_address(data.data_ptr()) if size else b""
+    return hashlib.sha1(held, usedforsecurity=False).hexdigest()

@@ -1,0 +1,74 @@
+"""Where a rank writes what the probes see, and the one guard all probes share."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import ParamSpec, TypeVar
+
+from fsdplint.verify.events import Event, Place, ProbeFailed, encode
+from fsdplint.verify.request import Request
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Recorder:
+    """Writes this rank's events, each one through to the disk; also knows whose code is whose.
+
+    Args:
+        folder: the records' folder.
+        root: the scratch copy of the working directory.
+    """
+
+    def __init__(self, folder: Path, root: Path, rank: int, request: Request) -> None:
+        self.folder, self.root, self.rank, self.request = folder, root, rank, request
+        self._file = os.open(
+            folder / f"{rank}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600
+        )
+        self._failed: set[str] = set()
+        self._places: dict[tuple[str, int], Place | None] = {}
+
+    def write(self, event: Event) -> None:
+        """Appends one event."""
+        os.write(self._file, f"{encode(event)}\n".encode())
+
+    def probe(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+        """Makes a probe's body harmless: what it cannot read is noted once and never raised."""
+
+        def guard(body: Callable[P, R]) -> Callable[P, R | None]:
+            @functools.wraps(body)
+            def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
+                try:
+                    return body(*args, **kwargs)
+                except Exception as error:  # a probe must never change how the script ends
+                    if name not in self._failed:
+                        self._failed.add(name)
+                        self.write(ProbeFailed(name, f"{type(error).__name__}: {error}"))
+                    return None
+
+            return guarded
+
+        return guard
+
+    def place(self, frame: FrameType | None = None) -> Place | None:
+        """Returns the innermost line of the user's code on the stack, or None."""
+        at = frame or sys._getframe(1)
+        walk: FrameType | None = at
+        while walk is not None:
+            if self.owns(walk.f_code.co_filename):
+                return self.line(walk.f_code.co_filename, walk.f_lineno, walk.f_code.co_name)
+            walk = walk.f_back
+        return None
+
+    def owns(self, path: str) -> bool:
+        """Says whether a file is of the working directory: the user's own code."""
+        return path.startswith(f"{self.root}{os.sep}") and "site-packages" not in path
+
+    def line(self, path: str, number: int, function: str) -> Place:
+        """Returns a place with a path relative to the working directory where it lies there."""
+        return Place(path.removeprefix(f"{self.root}{os.sep}"), number, function)

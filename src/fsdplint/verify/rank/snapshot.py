@@ -1,0 +1,163 @@
+"""What a model is made of, as an optimizer first steps: units, parameters, ties, optimizers."""
+
+from __future__ import annotations
+
+from weakref import ref
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from fsdplint.verify.events import OptimizerBuilt, Parameter, Snapshot, Tie, Unit
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.access import Held
+from fsdplint.verify.rank.seen import Seen
+
+
+class Snapshots:
+    """Takes one snapshot of each model and one record of each optimizer."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._models: list[ref[nn.Module]] = []
+        self._noted: set[int] = set()
+        self._ties: dict[int, tuple[Tie, ...]] = {}
+
+    def models(self) -> list[tuple[int, nn.Module]]:
+        """Returns the models that have a snapshot and are alive, with their numbers."""
+        return [(n, model) for n, r in enumerate(self._models) if (model := r()) is not None]
+
+    def take(self) -> None:
+        """Takes snapshots of the models, and notes the optimizers, that have none yet."""
+        known = [model for _, model in self.models()]
+        for model in self._seen.models():
+            if not any(model is other for other in known):
+                self._models.append(ref(model))
+                self._take(model, len(self._models) - 1)
+        for optimizer, built in list(self._seen.optimizers.items()):
+            if built.number not in self._noted:
+                self._noted.add(built.number)
+                self._seen.recorder.write(self._optimizer(optimizer))
+
+    def renew(self) -> None:
+        """Takes another snapshot of each model whose ties have changed since its last one."""
+        for number, model in self.models():
+            if tuple(_ties(self._seen, model)) != self._ties[number]:
+                self._take(model, number)
+
+    def _take(self, model: nn.Module, number: int) -> None:
+        snapshot = self._snapshot(model, number)
+        self._ties[number] = snapshot.ties
+        self._seen.recorder.write(snapshot)
+
+    def _snapshot(self, model: nn.Module, number: int) -> Snapshot:
+        held = self._seen.parameters(model)
+        units = [
+            Unit(
+                access.clean(name).removesuffix("._fsdp_wrapped_module"),
+                _class(module),
+                self._seen.units[module].api,
+                self._seen.units[module].number,
+                tuple(self._parameter(h) for h in held if h.unit is module),
+            )
+            for name, module in model.named_modules()
+            if module in self._seen.units
+        ]
+        return Snapshot(
+            number,
+            _class(model),
+            tuple(units),
+            tuple(self._parameter(h) for h in held if h.unit is None),
+            tuple(_repeated(model)),
+            tuple(_ties(self._seen, model)),
+            tuple(sorted({str(h.parameter.device) for h in held})),
+            self._seen.steps,
+        )
+
+    def _parameter(self, held: Held) -> Parameter:
+        parameter = held.parameter
+        part = access.local(parameter)
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        return Parameter(
+            held.name,
+            held.shape,
+            tuple(part.shape),
+            str(part.dtype).removeprefix("torch."),
+            part.element_size(),
+            tuple(map(str, parameter.placements)) if isinstance(parameter, DTensor) else (),
+            tuple(mesh.shape) if mesh else (),
+            tuple(mesh.mesh_dim_names or ()) if mesh else (),
+            tuple(mesh.get_coordinate() or ()) if mesh else (),
+            parameter.requires_grad,
+            parameter in self._seen.ignored,
+            tuple(
+                sorted(
+                    built.number
+                    for optimizer, built in self._seen.optimizers.items()
+                    if any(p is parameter for p in _parameters(optimizer))
+                )
+            ),
+            held.flat,
+        )
+
+    def _optimizer(self, optimizer: Optimizer) -> OptimizerBuilt:
+        built = self._seen.optimizers[optimizer]
+        live = {id(h.parameter) for m in self._seen.models() for h in self._seen.parameters(m)}
+        mine = _parameters(optimizer)
+        gone = [p for p in mine if id(p) not in live]
+        stale = [self._seen.replaced[p] for p in gone if p in self._seen.replaced]
+        return OptimizerBuilt(
+            built.number,
+            type(optimizer).__name__,
+            built.place,
+            len(mine) - len(gone),
+            tuple(stale),
+            len(gone) - len(stale),
+        )
+
+
+def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _class(module: nn.Module) -> str:
+    inner = module.module if isinstance(module, FullyShardedDataParallel) else module
+    return type(inner).__name__.removeprefix("FSDP")
+
+
+def _repeated(model: nn.Module) -> list[tuple[str, ...]]:
+    """Returns, per container, the names of its like children: two or more of one class, with
+    parameters."""
+    found = []
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+            continue
+        by_class: dict[str, list[str]] = {}
+        for key, child in module.named_children():
+            if any(True for _ in child.parameters()) and any(True for _ in child.children()):
+                path = access.clean(f"{name}.{key}" if name else key)
+                by_class.setdefault(_class(child), []).append(path)
+        found += [tuple(children) for children in by_class.values() if len(children) > 1]
+    return found
+
+
+def _ties(seen: Seen, model: nn.Module) -> list[Tie]:
+    names: dict[int, list[tuple[str, nn.Module, str]]] = {}
+    for prefix, module in model.named_modules():
+        for key, mark in seen.assigned.get(module, {}).items():
+            name = access.clean(f"{prefix}.{key}" if prefix else key)
+            names.setdefault(mark, []).append((name, module, key))
+    return [
+        Tie(tuple(name for name, _, _ in tied), alive)
+        for tied in names.values()
+        if len(tied) > 1 and (alive := _alive(tied)) is not None
+    ]
+
+
+def _alive(tied: list[tuple[str, nn.Module, str]]) -> bool | None:
+    """Says whether tied names are one parameter now; None where FSDP1 has flattened them."""
+    now = [module._parameters.get(key) for _, module, key in tied]
+    if any(parameter is None for parameter in now):
+        return None
+    return all(parameter is now[0] for parameter in now)

@@ -1,0 +1,63 @@
+"""One verification from its request to its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fsdplint.verify.evidence import Run, gather
+from fsdplint.verify.judge import judge
+from fsdplint.verify.launch import Elastic, Launcher
+from fsdplint.verify.request import RELEASE, SCRATCH, Request
+from fsdplint.verify.stage import stage
+from fsdplint.verify.verdict import Verification
+from fsdplint.verify.watch import watch
+
+
+class VerifyError(Exception):
+    """Nothing was run; the message is one sentence for the user."""
+
+
+def verify(
+    request: Request,
+    directory: Path,
+    *,
+    launcher: Launcher = Elastic,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Verification:
+    """Runs the request's script in a scratch copy of `directory` and judges what it did.
+
+    Raises:
+        VerifyError: torch is missing or the script is.
+        StageError: the directory cannot be copied.
+    """
+    if find_spec("torch") is None:
+        raise VerifyError(
+            "verify runs the script and needs PyTorch: pip install 'fsdplint[verify]'"
+        )
+    if not (directory / request.script).is_file():
+        raise VerifyError(f"{request.script}: no such file under {directory}")
+    return judge(request, observe(request, directory, launcher, tell))
+
+
+def observe(
+    request: Request, directory: Path, launcher: Launcher, tell: Callable[[str], None]
+) -> Run:
+    """Runs the script and returns what its ranks left behind; nothing else stays."""
+    with TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
+        stage(directory, folder / SCRATCH)
+        request.write(folder)
+        began = time.monotonic()
+        launched = launcher(request, folder)
+        try:
+            stall = watch(launched, folder, request.ranks, request.timeout, tell)
+            if stall is None:
+                (folder / RELEASE).touch()
+                launched.wait()
+        finally:
+            launched.stop()
+        return gather(folder, stall, launched.output(), time.monotonic() - began)
