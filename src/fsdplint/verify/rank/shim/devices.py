@@ -1,0 +1,141 @@
+"""What stands for what when a script written for CUDA and NCCL runs on CPU and gloo.
+
+| the script says                              | this process does                              |
+|----------------------------------------------|------------------------------------------------|
+| device "cuda", "cuda:1", 1, device("cuda",1) | real CPU tensors                               |
+| backend "nccl", "cuda:nccl", none            | gloo                                           |
+| a mesh on "cuda"                             | a mesh on "cpu"                                |
+| reduction AVG, PREMUL_SUM                    | multiplied before a SUM, as NCCL does          |
+| autocast and gradient scaling on "cuda"      | the same on "cpu", float16 where none is named |
+| streams, events                              | everything is in order already                 |
+| random numbers made by factories on "cuda"   | a generator per device, apart from the CPU's   |
+| device memory                                | resident memory of the process                 |
+
+A tensor tells the truth: its `device` is "cpu" and `is_cuda` is False, since PyTorch's own code
+asks the same questions and would take CUDA's kernels. A device that the script made,
+`torch.device("cuda", 0)`, stays what it is, and is mapped where it is used. Where a CUDA function
+gets the device of a tensor, "cpu" stands for the current device.
+
+Copies follow the words: `.cpu()` and `.to("cpu")` copy, as they would from a GPU; `.cuda()` and
+`.to("cuda")` do not, as on a tensor already there; `.to(torch.device("cpu"))` does not, since that
+device mostly is another tensor's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+# `torch.device` itself is replaced later (see `tensors`); this is the class it always was.
+DEVICE = torch.device
+CPU = DEVICE("cpu")
+
+BACKENDS = {"nccl": "gloo"}
+
+
+class Unmappable(RuntimeError):
+    """Something of CUDA that has no counterpart on CPU; the message is one plain sentence."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """The CUDA devices that there seem to be, and the one that this process chose."""
+
+    count: int = 0
+    local_rank: int = 0
+    chosen: int | None = None
+    # What `init_process_group(device_id=…)` named: it binds the group, and chooses nothing.
+    bound: int | None = None
+    used: bool = False
+
+    @property
+    def current(self) -> int:
+        return self.chosen or 0
+
+
+MACHINE = Machine()
+
+
+def logical_device() -> int | None:
+    """The index of the CUDA device that this rank chose; 0 if it used CUDA and chose none."""
+    if MACHINE.chosen is None and MACHINE.bound is not None:
+        return MACHINE.bound
+    return MACHINE.current if MACHINE.used else None
+
+
+def choose(index: int) -> None:
+    """Make a device the current one, as `torch.cuda.set_device`."""
+    MACHINE.used = True
+    MACHINE.chosen = index
+
+
+def invalid_ordinal() -> NoReturn:
+    # `torch.AcceleratorError` is new in PyTorch 2.8; before, a RuntimeError was raised.
+    error: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
+    raise error("CUDA error: invalid device ordinal")
+
+
+def ordinal(index: int | None) -> int:
+    """The index itself, or the current one for none; raises as CUDA does out of range."""
+    MACHINE.used = True
+    if index is None:
+        return MACHINE.current
+    if not 0 <= index < MACHINE.count:
+        invalid_ordinal()
+    return index
+
+
+def cuda_index(device: Any) -> int:
+    """The index of the device handed to a function of `torch.cuda`.
+
+    Raises:
+        ValueError: It names no CUDA device.
+    """
+    if device is None or isinstance(device, int):
+        return ordinal(device)
+    device = DEVICE(device)
+    if device.type not in ("cuda", "cpu"):
+        raise ValueError(f"Expected a cuda device, but got: {device}")
+    return ordinal(device.index if device.type == "cuda" else None)
+
+
+def cpu_device(device: Any) -> Any:
+    """The device that really is used: CPU for any of CUDA's, every other one as it is."""
+    kind = type(device)
+    if kind is DEVICE:
+        if device.type != "cuda":
+            return device
+        ordinal(device.index)
+        return CPU
+    if kind is int:
+        ordinal(device)
+        return CPU
+    if kind is str and device.startswith("cuda"):
+        return cpu_device(DEVICE(device))
+    return device
+
+
+def cpu_type(device_type: str) -> str:
+    """The device type that really is used ("cuda" is "cpu")."""
+    if device_type == "cuda":
+        MACHINE.used = True
+        return "cpu"
+    return device_type
+
+
+def on_cuda(device: Any) -> bool:
+    """Whether a device named by a script is one of CUDA's."""
+    return cpu_device(device) is CPU and device is not CPU and str(device) != "cpu"
+
+
+def cpu_backend(backend: str) -> str:
+    """The communication backend that really is used."""
+    names = {BACKENDS.get(part, part) for _, _, part in map(_split, backend.lower().split(","))}
+    return names.pop() if len(names) == 1 else backend.lower().replace("nccl", "gloo")
+
+
+def _split(part: str) -> tuple[str, str, str]:
+    head, colon, tail = part.partition(":")
+    return (head, colon, tail) if colon else ("", "", head)

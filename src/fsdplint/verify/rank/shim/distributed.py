@@ -1,0 +1,206 @@
+"""`torch.distributed` for NCCL scripts: groups and meshes on gloo, with NCCL's reductions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import device_mesh
+from torch.distributed import distributed_c10d as c10d
+
+from fsdplint.verify.rank.shim.devices import (
+    CPU,
+    MACHINE,
+    choose,
+    cpu_backend,
+    cpu_device,
+    cpu_type,
+    cuda_index,
+)
+from fsdplint.verify.rank.shim.patching import replace, wrap
+
+Group = torch._C._distributed_c10d.ProcessGroup
+ReduceOp = dist.ReduceOp
+
+# The backend that the script asked for, by the name of the group.
+_asked: dict[str, str] = {}
+
+
+class ProcessGroupNCCL:
+    """Holds NCCL's options, which gloo has no use for."""
+
+    class Options:
+        """`ProcessGroupNCCL.Options`."""
+
+        def __init__(self, is_high_priority_stream: bool = False) -> None:
+            self.is_high_priority_stream = is_high_priority_stream
+            self.config = _Config()
+
+
+class _Config:
+    """Takes any setting of a NCCL communicator."""
+
+
+def install() -> None:
+    """Map backends, device arguments and reductions."""
+    # Both are asked of the machine by groups, meshes and FSDP: the answer is where tensors are.
+    replace(torch._C, "_get_accelerator", lambda check=None: CPU)
+    replace(c10d, "is_nccl_available", lambda: True)
+    wrap(c10d, "is_backend_available", lambda original, name: original(cpu_backend(name)))
+    wrap(c10d, "get_backend", _get_backend)
+    wrap(c10d, "init_process_group", _init_process_group)
+    wrap(c10d, "_new_group_with_tag", _new_group_with_tag)
+    for module in (c10d, dist):
+        if not hasattr(module, "ProcessGroupNCCL"):
+            setattr(module, "ProcessGroupNCCL", ProcessGroupNCCL)  # noqa: B010  -- not declared
+    wrap(Group, "_get_backend", lambda original, self, device: original(self, cpu_device(device)))
+    wrap(device_mesh, "init_device_mesh", _init_device_mesh)
+    wrap(device_mesh.DeviceMesh, "__init__", _mesh_init)
+    _install_reductions()
+
+
+def _get_backend(original: Callable[..., str], group: Any = None) -> str:
+    real = original(group)
+    return dist.Backend(_asked.get((group or c10d._get_default_group()).group_name, real))
+
+
+@functools.cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _mapped(original: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str | None, Any]:
+    """The backend that is asked for, and the arguments as gloo takes them."""
+    bound = _signature(original).bind(*args, **kwargs)
+    given = bound.arguments
+    backend = given.get("backend")
+    backend = None if backend is None else str(backend).lower()
+    if backend is not None:
+        given["backend"] = cpu_backend(backend)
+        if given["backend"] != backend:
+            given.pop("pg_options", None)
+            given.pop("backend_options", None)
+    device = given.pop("device_id", None)
+    if device is not None and (type(device) is int or device.type == "cuda"):
+        MACHINE.bound = cuda_index(device)
+    return backend, bound
+
+
+def _init_process_group(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    backend, bound = _mapped(original, args, kwargs)
+    original(*bound.args, **bound.kwargs)
+    _remember(c10d._get_default_group(), backend)
+
+
+def _new_group_with_tag(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    backend, bound = _mapped(original, args, kwargs)
+    group = original(*bound.args, **bound.kwargs)
+    if isinstance(group, Group):
+        _remember(group, backend or _asked.get(c10d._get_default_group().group_name))
+    return group
+
+
+def _remember(group: Any, backend: str | None) -> None:
+    if backend is None:
+        _asked.pop(group.group_name, None)
+        return
+    if "nccl" in backend:
+        MACHINE.used = True
+    _asked[group.group_name] = backend
+
+
+def _init_device_mesh(
+    original: Callable[..., Any], device_type: str, *args: Any, **kwargs: Any
+) -> Any:
+    kwargs.pop("backend_override", None)
+    return original(_mesh_type(device_type), *args, **kwargs)
+
+
+def _mesh_init(
+    original: Callable[..., None], self: Any, device_type: str, *args: Any, **kwargs: Any
+) -> None:
+    original(self, _mesh_type(device_type), *args, **kwargs)
+
+
+def _mesh_type(device_type: str) -> str:
+    """A mesh on CUDA chooses the device of its local rank, if none is chosen."""
+    if device_type == "cuda" and MACHINE.chosen is None:
+        choose(MACHINE.local_rank)
+    return cpu_type(device_type)
+
+
+def _install_reductions() -> None:
+    for name, inputs in _REDUCTIONS.items():
+        wrap(Group, name, functools.partial(_reduce, inputs=inputs))
+    for name in ("all_reduce", "reduce_scatter_tensor", "reduce_scatter_single"):
+        wrap(functional, name, _reduce_functionally)
+        wrap(functional, f"{name}_autograd", _reduce_functionally)
+
+
+# Which argument of a process group's method is reduced, and whether it is also the result.
+_REDUCTIONS = {
+    "allreduce": (0, True),
+    "allreduce_coalesced": (0, True),
+    "reduce": (0, True),
+    "reduce_scatter": (1, False),
+    "_reduce_scatter_base": (1, False),
+    "reduce_scatter_single": (1, False),
+    "reduce_scatter_tensor_coalesced": (1, False),
+    "reduce_scatter_single_coalesced": (1, False),
+}
+
+
+def _reduce(
+    original: Callable[..., Any],
+    group: Any,
+    *args: Any,
+    inputs: tuple[int, bool],
+    **kwargs: Any,
+) -> Any:
+    """A reduction of gloo, which knows neither averages nor factors."""
+    options = kwargs.get("opts") or (args[-1] if args else None)
+    op = getattr(options, "reduceOp", None)
+    factor = _factor(op, group.size()) if op is not None else None
+    if options is None or factor is None:
+        return original(group, *args, **kwargs)
+    index, in_place = inputs
+    arguments = list(args)
+    arguments[index] = _scaled(arguments[index], factor, in_place)
+    options.reduceOp = ReduceOp.SUM
+    try:
+        return original(group, *arguments, **kwargs)
+    finally:
+        options.reduceOp = op
+
+
+def _factor(op: Any, size: int) -> float | None:
+    """What NCCL multiplies each rank's part by before it adds them up."""
+    if op == ReduceOp.AVG:
+        return 1 / size
+    if op == ReduceOp.PREMUL_SUM:
+        return float(op.__getstate__()[1])
+    return None
+
+
+def _scaled(tensors: Any, factor: float, in_place: bool) -> Any:
+    if isinstance(tensors, Sequence):
+        return [_scaled(tensor, factor, in_place) for tensor in tensors]
+    with torch.no_grad():
+        return tensors.mul_(factor) if in_place else tensors * factor
+
+
+def _reduce_functionally(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    op = kwargs["reduceOp"] if "reduceOp" in kwargs else args[1]
+    if op.lower() != "avg":
+        return original(*args, **kwargs)
+    bound = _signature(original).bind(*args, **kwargs)
+    given = bound.arguments
+    name = functional._resolve_group_name(given["group"])
+    given["self"] = given["self"] / c10d._resolve_process_group(name).size()
+    given["reduceOp"] = "sum"
+    return original(*bound.args, **bound.kwargs)

@@ -1,0 +1,159 @@
+"""Device memory: the resident memory of the process stands for it, in bytes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from fsdplint.verify.rank.shim.devices import cuda_index
+
+TOTAL = 80 * 2**30
+
+_STATM = Path("/proc/self/statm")
+_peak = 0
+
+
+def _resident() -> int:
+    if _STATM.exists():
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def memory_allocated(device: Any = None) -> int:
+    global _peak
+    cuda_index(device)
+    now = _resident()
+    _peak = max(_peak, now)
+    return now
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most that was seen by the functions of this module since the last reset."""
+    memory_allocated(device)
+    return _peak
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    global _peak
+    _peak = 0
+    memory_allocated(device)
+
+
+def memory_reserved(device: Any = None) -> int:
+    return memory_allocated(device)
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    return max_memory_allocated(device)
+
+
+def memory_cached(device: Any = None) -> int:
+    return memory_allocated(device)
+
+
+def max_memory_cached(device: Any = None) -> int:
+    return max_memory_allocated(device)
+
+
+def device_memory_used(device: Any = None) -> int:
+    return memory_allocated(device)
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    return TOTAL - memory_allocated(device), TOTAL
+
+
+def get_memory_info(device: Any = None) -> tuple[int, int]:
+    return mem_get_info(device)
+
+
+def memory_stats(device: Any = None) -> OrderedDict[str, int]:
+    """The figures there are; those of CUDA's own allocator are 0."""
+    now, peak = memory_allocated(device), max_memory_allocated(device)
+    stats = OrderedDict[str, int]()
+    for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes"):
+        for pool in ("all", "large_pool", "small_pool"):
+            measured = pool != "small_pool"
+            stats[f"{name}.{pool}.current"] = now if measured else 0
+            stats[f"{name}.{pool}.peak"] = peak if measured else 0
+            stats[f"{name}.{pool}.allocated"] = peak if measured else 0
+            stats[f"{name}.{pool}.freed"] = 0
+    for name in ("inactive_split_bytes", "allocation", "segment", "active", "inactive_split"):
+        for figure in ("current", "peak", "allocated", "freed"):
+            stats[f"{name}.all.{figure}"] = 0
+    for name in ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc"):
+        stats[name] = 0
+    return stats
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *path, last = name.split(".")
+        inner = nested
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    now, peak = memory_allocated(device), max_memory_allocated(device)
+    return f"resident memory of the process: {now:,} bytes, at most {peak:,}"
+
+
+def memory_snapshot(*_: Any, **__: Any) -> list[dict[str, Any]]:
+    return []
+
+
+def host_memory_stats() -> dict[str, Any]:
+    return {}
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    return {}
+
+
+def list_gpu_processes(device: Any = None) -> str:
+    return f"GPU:{cuda_index(device)}\nno processes are running"
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    return 1.0
+
+
+def get_allocator_backend() -> str:
+    return "native"
+
+
+def empty_cache() -> None: ...
+
+
+def empty_host_cache() -> None: ...
+
+
+def ipc_collect() -> None: ...
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None: ...
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None: ...
+
+
+def reset_accumulated_host_memory_stats() -> None: ...
+
+
+def reset_peak_host_memory_stats() -> None: ...
+
+
+def reset_max_memory_allocated(device: Any = None) -> None:
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Any = None) -> None:
+    reset_peak_memory_stats(device)

@@ -1,0 +1,64 @@
+"""FSDP and DTensor on CPU where they insist on an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import _init_utils as fsdp1
+from torch.distributed.fsdp._fully_shard import _fsdp_init as fsdp2
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+from fsdplint.verify.rank.shim.devices import CPU, MACHINE, choose, cpu_device
+from fsdplint.verify.rank.shim.patching import replace, wrap
+
+
+def install() -> None:
+    """Let FSDP1 compute on CPU, and attention run on sharded heads."""
+    wrap(fsdp1, "_init_device_handle", _init_device_handle)
+    wrap(fsdp1, "_get_device_from_device_id", _get_device_from_device_id)
+    # On CPU every parameter looks as if it had not been moved to its device yet.
+    replace(fsdp1, "_check_module_states_for_sync_module_states", lambda module_states: None)
+    for name in ("_init_default_mesh", "_init_default_fully_shard_mesh"):
+        wrap(fsdp2, name, _default_mesh)
+    _register_attention()
+
+
+def _init_device_handle(
+    original: Callable[..., Any], state: Any, module: Any, ignored_params: Any, device_id: Any
+) -> Any:
+    cpu_device(device_id)
+    return original(state, module, ignored_params, CPU)
+
+
+def _get_device_from_device_id(
+    original: Callable[..., Any], device_id: Any, *args: Any, **kwargs: Any
+) -> Any:
+    return original(cpu_device(device_id), *args, **kwargs)
+
+
+def _default_mesh(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    mesh = original(*args, **kwargs)
+    if MACHINE.chosen is None:
+        choose(MACHINE.local_rank)
+    return mesh
+
+
+def _register_attention() -> None:
+    """Give the CPU's fused attention the shardings of CUDA's: none, by batch, by head."""
+    aten = torch.ops.aten
+    placements = (Replicate(), Shard(0), Shard(1))
+
+    @register_sharding(aten._scaled_dot_product_flash_attention_for_cpu.default)
+    def forward(q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> list[Any]:
+        others = [None] * len(rest)
+        return [([p, p], [p, p, p, *others]) for p in placements]
+
+    @register_sharding(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+    def backward(
+        grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *rest: Any, **options: Any
+    ) -> list[Any]:
+        others = [None] * len(rest)
+        return [([p, p, p], [p, p, p, p, p, p, *others]) for p in placements]

@@ -1,0 +1,113 @@
+"""The rest of a training step: mixed precision, attention kernels, wrappers, compilation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.amp.autocast_mode as autocast_mode
+from torch import nn
+
+from fsdplint.verify.rank.shim.devices import MACHINE, Unmappable, cpu_type, cuda_index
+from fsdplint.verify.rank.shim.patching import replace, wrap
+
+
+def install() -> None:
+    """Map autocast, gradient scaling, attention kernels, DDP and `torch.compile`."""
+    _install_autocast()
+    wrap(torch.amp.GradScaler, "__init__", _scaler_init)
+    _install_attention()
+    wrap(nn.parallel.DistributedDataParallel, "__init__", _ddp_init)
+    wrap(nn.DataParallel, "__init__", _data_parallel_init)
+    wrap(torch, "compile", _compile)
+    # What is scripted would see the functions that stand in for PyTorch's.
+    torch.jit._state.disable()
+
+
+def _install_autocast() -> None:
+    wrap(torch.autocast, "__init__", _autocast_init)
+    for name in ("is_autocast_enabled", "get_autocast_dtype", "is_autocast_available"):
+        wrap(torch, name, _of_type)
+    for name in ("set_autocast_enabled", "set_autocast_dtype"):
+        wrap(torch, name, _set_of_type)
+    replace(torch, "get_autocast_gpu_dtype", lambda: torch.get_autocast_dtype("cpu"))
+    replace(torch, "set_autocast_gpu_dtype", lambda d: torch.set_autocast_dtype("cpu", d))
+    wrap(
+        autocast_mode, "_cast", lambda original, v, kind, dtype: original(v, cpu_type(kind), dtype)
+    )
+
+
+def _autocast_init(
+    original: Callable[..., None],
+    self: Any,
+    device_type: str,
+    dtype: Any = None,
+    enabled: bool = True,
+    cache_enabled: bool | None = None,
+) -> None:
+    if device_type == "cuda" and dtype is None:
+        dtype = torch.float16
+    original(self, cpu_type(device_type), dtype, enabled, cache_enabled)
+
+
+def _of_type(original: Callable[..., Any], device_type: str = "cuda") -> Any:
+    return original(cpu_type(device_type))
+
+
+def _set_of_type(original: Callable[..., Any], *args: Any) -> Any:
+    if isinstance(args[0], str):
+        return original(cpu_type(args[0]), *args[1:])
+    return original("cpu", *args)
+
+
+def _scaler_init(
+    original: Callable[..., None], self: Any, device: str = "cuda", *args: Any, **kwargs: Any
+) -> None:
+    original(self, cpu_type(device), *args, **kwargs)
+
+
+def _install_attention() -> None:
+    # A script that allows only kernels CUDA has would leave the CPU none.
+    replace(torch._C, "_set_sdp_use_math", lambda enabled: None)
+
+
+def _ddp_init(
+    original: Callable[..., None],
+    self: Any,
+    module: Any,
+    device_ids: Any = None,
+    output_device: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    for device in [*(device_ids or ()), output_device]:
+        cuda_index(device)
+    original(self, module, None, None, *args, **kwargs)
+
+
+def _data_parallel_init(
+    original: Callable[..., None],
+    self: Any,
+    module: Any,
+    device_ids: Any = None,
+    output_device: Any = None,
+    dim: int = 0,
+) -> None:
+    devices = device_ids if device_ids is not None else range(MACHINE.count)
+    if len(devices) > 1:
+        raise Unmappable("torch.nn.DataParallel drives several GPUs from one process")
+    nn.Module.__init__(self)
+    self.dim, self.module, self.device_ids = dim, module, []
+
+
+def _compile(original: Callable[..., Any], model: Any = None, **options: Any) -> Any:
+    """Runs eagerly; a module still gets its wrapper, whose parameters' names say `_orig_mod`."""
+    if model is None:
+        return functools.partial(_compile, original, **options)
+    if not isinstance(model, nn.Module):
+        return model
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    return OptimizedModule(model, lambda function: function)
