@@ -18,7 +18,7 @@ from typing import Protocol
 from fsdplint.verify.request import PARENT_VARIABLE, REQUEST_VARIABLE, SCRATCH, Request
 
 _ENTRY = Path(__file__).parent / "rank" / "__main__.py"
-_PATIENCE = 5.0
+PATIENCE = 5.0
 """Seconds the launcher has to end by itself once its ranks are gone."""
 _OTHER_NODES = 120.0
 """Seconds it has where it waits for other nodes as well."""
@@ -46,10 +46,15 @@ class Launcher(Protocol):
     def __call__(self, request: Request, folder: Path) -> Launched: ...
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """What every rank finds in its environment beside the launcher's own variables."""
+def environment(folder: Path | None = None) -> dict[str, str]:
+    """What every rank finds in its environment beside the launcher's own variables.
+
+    Args:
+        folder: where its request and its records lie.
+    """
+    where = {} if folder is None else {REQUEST_VARIABLE: str(folder)}
     return {
-        REQUEST_VARIABLE: str(folder),
+        **where,
         PARENT_VARIABLE: str(os.getpid()),
         # What is compiled cannot be observed; the eager program computes the same.
         "TORCHDYNAMO_DISABLE": "1",
@@ -90,12 +95,12 @@ class Elastic:
     def wait(self) -> None:
         """Waits for the agent; longer where it may have to wait for other nodes' agents."""
         with suppress(subprocess.TimeoutExpired):
-            self._agent.wait(timeout=_OTHER_NODES if self._distributed else _PATIENCE)
+            self._agent.wait(timeout=_OTHER_NODES if self._distributed else PATIENCE)
 
     def stop(self) -> None:
         """Kills every rank's process group, then lets the agent end, by force if it must be."""
         with suppress(subprocess.TimeoutExpired):
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + PATIENCE
             while self.running() and time.monotonic() < deadline:
                 kill_ranks(self._folder)
                 with suppress(subprocess.TimeoutExpired):

@@ -1,0 +1,118 @@
+"""The program that `Warm` talks to: loads torch once, then forks the ranks of each order.
+
+It stays single-threaded and never runs a script itself, so that nothing one verification does can
+reach the next. Orders come one JSON line each; the end of its input ends it and all its ranks.
+It is started by path, so its own folder leads `sys.path`: that entry goes before all imports.
+"""
+
+import sys
+
+if __name__ == "__main__":
+    del sys.path[0]
+
+import gc
+import json
+import os
+import resource
+import select
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
+
+from fsdplint.verify.forks import (
+    fork,
+    has_ended,
+    launcher_environment,
+    reap,
+    reserved_port,
+)
+from fsdplint.verify.rank import observer  # noqa: F401  -- loads all that ranks need
+from fsdplint.verify.rank.life import live
+from fsdplint.verify.warm import OUTPUT, Order
+
+_INTERVAL = 0.01
+
+
+class _Job:
+    """The ranks of one order, by process id, and why those that ended stopped."""
+
+    def __init__(self, order: Order) -> None:
+        self.folder = order.folder
+        self._port = ExitStack()
+        port = self._port.enter_context(reserved_port())
+        self._running = {
+            fork(lambda rank=rank: _become(order, rank, port)): rank  # type: ignore[misc]
+            for rank in range(order.ranks)
+        }
+        self._causes: dict[int, str] = {}
+
+    def over(self) -> bool:
+        """Reaps the ranks that have ended; once all have, tells the order's folder."""
+        for pid in [pid for pid in self._running if has_ended(pid)]:
+            self._causes[self._running.pop(pid)] = reap(pid)
+        if not self._running:
+            self._port.close()
+            self._tell()
+        return not self._running
+
+    def kill(self) -> None:
+        """Ends every rank that is left."""
+        for pid, rank in self._running.items():
+            reap(pid)
+            self._causes[rank] = "was stopped"
+        self._running = {}
+
+    def _tell(self) -> None:
+        folder = Path(self.folder)
+        if folder.exists():
+            text = "".join(f"rank {n} {why}\n" for n, why in sorted(self._causes.items()) if why)
+            (folder / f"{OUTPUT}.new").write_text(text, "utf-8")
+            (folder / f"{OUTPUT}.new").rename(folder / OUTPUT)
+
+
+def _become(order: Order, rank: int, port: int) -> NoReturn:
+    began = time.perf_counter()
+    os.environ.clear()
+    os.environ.update(order.environment | launcher_environment(rank, order.ranks, port))
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # else all ranks would draw the same numbers
+    live(began)
+
+
+def _serve() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.collect()
+    gc.freeze()
+    jobs: list[_Job] = []
+    try:
+        for line in _lines(jobs):
+            order = Order(**json.loads(line))
+            if order.ranks:
+                jobs.append(_Job(order))
+            for job in jobs:
+                if not order.ranks and job.folder == order.folder:
+                    job.kill()
+    finally:
+        for job in jobs:
+            job.kill()
+
+
+def _lines(jobs: list[_Job]) -> Iterator[bytes]:
+    """Yields each line of the input; looks after `jobs` meanwhile."""
+    text = b""
+    while True:
+        while b"\n" in text:
+            line, _, text = text.partition(b"\n")
+            yield line
+        if select.select([0], [], [], _INTERVAL if jobs else None)[0]:
+            piece = os.read(0, 1 << 16)
+            if not piece:
+                return
+            text += piece
+        jobs[:] = [job for job in jobs if not job.over()]
+
+
+if __name__ == "__main__":
+    _serve()

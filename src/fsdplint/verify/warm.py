@@ -1,0 +1,105 @@
+"""A launcher for many verifications: its ranks are forked from a process with torch loaded.
+
+Several requests may be under way at once. One node only: a request's launcher options have
+nothing to say here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from fsdplint.verify.launch import PATIENCE, environment, kill_ranks
+from fsdplint.verify.request import Request
+
+OUTPUT = "launcher.output"
+"""The file a job's end is told by: how each rank ended that did not end well."""
+_SERVER = Path(__file__).parent / "rank" / "server.py"
+_INTERVAL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One line to the server: start the ranks of `folder`, or end them (`ranks` is 0)."""
+
+    folder: str
+    ranks: int
+    environment: dict[str, str]
+
+
+class Warm:
+    """Launches ranks from one server process; leaving the context ends it and all it runs."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, str(_SERVER)],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **environment(), "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Warm:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._server.stdin
+        with suppress(BrokenPipeError):
+            self._server.stdin.close()
+        self._server.wait()
+
+    def __call__(self, request: Request, folder: Path) -> Job:
+        """Starts the ranks of one request."""
+        self.order(Order(str(folder), request.ranks, {**os.environ, **environment(folder)}))
+        return Job(self, folder)
+
+    def order(self, order: Order) -> None:
+        """Sends one order; a server that is gone gets none."""
+        assert self._server.stdin
+        with suppress(BrokenPipeError):
+            self._server.stdin.write(f"{json.dumps(asdict(order))}\n".encode())
+            self._server.stdin.flush()
+
+    def alive(self) -> bool:
+        """Says whether the server is there."""
+        return self._server.poll() is None
+
+
+class Job:
+    """The ranks of one request."""
+
+    def __init__(self, warm: Warm, folder: Path) -> None:
+        self._warm, self._folder = warm, folder
+
+    def running(self) -> bool:
+        """Says whether one of the ranks is still there."""
+        return self._warm.alive() and not (self._folder / OUTPUT).exists()
+
+    def wait(self) -> None:
+        """Waits for the ranks to end by themselves."""
+        deadline = time.monotonic() + PATIENCE
+        while self.running() and time.monotonic() < deadline:
+            time.sleep(_INTERVAL)
+
+    def stop(self) -> None:
+        """Kills the ranks that are left."""
+        if self.running():
+            self._warm.order(Order(str(self._folder), 0, {}))
+            self.wait()
+        kill_ranks(self._folder)
+
+    def output(self) -> str:
+        """How ranks ended that did not end well, or that the server did."""
+        file = self._folder / OUTPUT
+        return file.read_text("utf-8") if file.exists() else "the process that forks ranks died"

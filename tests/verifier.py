@@ -1,0 +1,36 @@
+"""Verifies scripts on ranks that are forked from one process with torch loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fsdplint.verify.request import Request
+from fsdplint.verify.run import verify
+from fsdplint.verify.verdict import Verification
+from fsdplint.verify.warm import Warm
+
+
+class Verifier:
+    """What the fixture `verifier` gives to tests."""
+
+    def __init__(self, warm: Warm, folders: pytest.TempPathFactory) -> None:
+        self._warm, self._folders = warm, folders
+
+    def __call__(
+        self,
+        script: str | Path,
+        *,
+        ranks: int = 2,
+        steps: int | None = 3,
+        arguments: Sequence[str] = (),
+        timeout: float = 60.0,
+    ) -> Verification:
+        """Verifies a script's text, or a file in a copy of its folder, with CUDA on the CPU."""
+        if isinstance(script, str):
+            text, script = script, self._folders.mktemp("script") / "train.py"
+            script.write_text(text, "utf-8")
+        request = Request(script.name, tuple(arguments), ranks, steps, "cpu", timeout)
+        return verify(request, script.parent, launcher=self._warm)
