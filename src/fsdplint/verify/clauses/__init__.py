@@ -3,6 +3,25 @@
 from __future__ import annotations
 
 from fsdplint.verify.clauses.clause import Clause
+from fsdplint.verify.clauses.copies import replicas, ties
+from fsdplint.verify.clauses.forward import forward
+from fsdplint.verify.clauses.gradients import accumulation, gradients
+from fsdplint.verify.clauses.launch import device_per_rank
+from fsdplint.verify.clauses.optimizer import optimizer, parameters_change
+from fsdplint.verify.clauses.sharding import blocks, coverage, sharding_order, units
 
-CLAUSES: tuple[Clause, ...] = ()
+CLAUSES: tuple[Clause, ...] = (
+    device_per_rank,
+    sharding_order,
+    units,
+    blocks,
+    coverage,
+    ties,
+    optimizer,
+    forward,
+    gradients,
+    accumulation,
+    parameters_change,
+    replicas,
+)
 """Every clause, in the order of a training program's life."""

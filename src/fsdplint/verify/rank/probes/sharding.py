@@ -65,9 +65,9 @@ def _remember(
     seen.ignored.update(dict.fromkeys(ignored, True))
     taken = {
         id(held.parameter)
-        for m in modules
-        for unit in seen.inner_units(m)
+        for unit in _related(seen, modules)
         for held in seen.parameters(unit)
+        if held.unit is not None
     }
     sizes = {}
     for module in modules:
@@ -95,6 +95,13 @@ def _note(seen: Seen, modules: list[nn.Module]) -> None:
     for module in modules:
         seen.add_unit(module, "fsdp2", place)
         bypass.watch(seen, type(module))
+
+
+def _related(seen: Seen, modules: list[nn.Module]) -> list[nn.Module]:
+    """Returns the units under some modules, and the outermost ones around them."""
+    under = [unit for module in modules for unit in seen.inner_units(module)]
+    over = [u for u in seen.units if any(inner in modules for inner in u.modules())]
+    return over or under
 
 
 def _around(seen: Seen, module: nn.Module) -> int | None:

@@ -1,0 +1,30 @@
+"""Crashes as clauses read them: which error, from which line of the user's code."""
+
+from __future__ import annotations
+
+from fsdplint.verify.events import Ended, Frame, Place
+from fsdplint.verify.evidence import Run
+
+
+def crashes(run: Run, message: str) -> list[tuple[int, Ended]]:
+    """Returns the ranks that ended with an error whose text holds `message`."""
+    return [
+        (rank.rank, rank.ended)
+        for rank in run.ranks
+        if rank.ended and rank.ended.how == "crash" and message in rank.ended.message
+    ]
+
+
+def own_place(ended: Ended) -> Place | None:
+    """Returns the innermost line of the user's code in a traceback."""
+    return next((frame.place for frame in reversed(ended.frames) if frame.own), None)
+
+
+def unit_frame(ended: Ended) -> Frame | None:
+    """Returns the innermost frame of the user's code that is a method of an FSDP2 unit."""
+    return next((f for f in reversed(ended.frames) if f.own and f.unit), None)
+
+
+def inside(ended: Ended, prefixes: tuple[str, ...]) -> bool:
+    """Says whether the error came out of a function whose name begins so."""
+    return any(frame.place.function.startswith(prefixes) for frame in ended.frames)

@@ -1,0 +1,88 @@
+"""Gradients are reduced before they are used, and not more often than the script asks for."""
+
+from __future__ import annotations
+
+from fsdplint.verify.clauses.clause import (
+    Judgement,
+    clause,
+    confirmed,
+    not_exercised,
+    violated,
+)
+from fsdplint.verify.clauses.crash import crashes, own_place
+from fsdplint.verify.clauses.models import changes, count, listed, without_steps
+from fsdplint.verify.events import Change, Place, Step, SyncSwitched
+from fsdplint.verify.evidence import Run
+from fsdplint.verify.messages import NO_ATTRIBUTE
+
+_NO_SYNC = "no_sync"
+
+
+@clause(
+    "gradients",
+    "The gradients that a step uses have been reduced over the ranks.",
+    ("gradients", "optimizer", "step"),
+)
+def gradients(run: Run) -> Judgement:
+    """FSDP2 keeps an unreduced gradient beside the sharded parameter, where no optimizer looks."""
+    if reason := without_steps(run):
+        return not_exercised(reason)
+    known = [
+        (step, change)
+        for rank in run.ranks
+        for step, change in changes(rank)
+        if step.backwards and change.held and change.reduced is not None
+    ]
+    waiting = [(step, change) for step, change in known if not change.reduced]
+    if waiting:
+        steps = sorted({step.number for step, _ in waiting})
+        return violated(
+            f"at step {steps[0]} the gradients of {_names(waiting)} wait to be reduced",
+            (f"in {count(len(steps), 'step')}: {listed(change.name for _, change in waiting)}",),
+            (*_switched_off(run), *(step.place for step, _ in waiting)),
+        )
+    if not known:
+        return not_exercised("no optimizer that holds sharded parameters stepped after a backward")
+    done = len({step.number for step, _ in known})
+    return confirmed(f"reduced before each of {count(done, 'step')}")
+
+
+def _names(waiting: list[tuple[Step, Change]]) -> str:
+    first = waiting[0][0].number
+    return count(sum(step.number == first for step, _ in waiting), "parameter")
+
+
+def _switched_off(run: Run) -> tuple[Place | None, ...]:
+    return tuple(event.place for _, event in run.all(SyncSwitched) if not event.on)
+
+
+@clause(
+    "accumulation",
+    "Micro-batches of one step are reduced once, where the script asks for that.",
+    ("gradients", "step"),
+)
+def accumulation(run: Run) -> Judgement:
+    """`no_sync` is FSDP1's: an FSDP2 module has none, and a guard makes nothing of it."""
+    refused = [(rank, e) for rank, e in crashes(run, NO_ATTRIBUTE) if f"'{_NO_SYNC}'" in e.message]
+    if refused:
+        ended = refused[0][1]
+        return violated(
+            "FSDP2 modules have no `no_sync`; the script asks for it",
+            (f"{ended.kind}: {ended.message}",),
+            (own_place(ended),),
+        )
+    several = [step for _, step in run.all(Step) if step.backwards > 1 and step.changes]
+    if not several:
+        return not_exercised(without_steps(run) or "one backward a step")
+    most = max(several, key=lambda step: step.reduced)
+    figures = f"{most.backwards} backwards a step, {most.reduced} of them reduced"
+    asked = [e for _, e in run.all(SyncSwitched) if e.name == _NO_SYNC and not e.on]
+    if most.reduced > 1 and asked:
+        return violated(
+            f"{figures}, though the script asks for `no_sync`",
+            (),
+            tuple(event.place for event in asked),
+        )
+    if most.reduced > 1:
+        return not_exercised(f"{figures}: right, at {most.reduced} times the communication")
+    return confirmed(figures)

@@ -1,0 +1,193 @@
+"""What is sharded, by how much, in which order, and what was left out."""
+
+from __future__ import annotations
+
+from fsdplint.verify.clauses.clause import (
+    Judgement,
+    clause,
+    confirmed,
+    not_exercised,
+    violated,
+)
+from fsdplint.verify.clauses.crash import crashes, inside, own_place
+from fsdplint.verify.clauses.models import (
+    changes,
+    count,
+    first_snapshots,
+    listed,
+    parameters,
+    part,
+    whole,
+)
+from fsdplint.verify.events import Parameter, Place, Sharded, Snapshot
+from fsdplint.verify.evidence import Run
+from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
+
+_MOST = 0.5
+"""The share of a model's parameters from which a container of blocks is what there is to shard."""
+
+
+@clause(
+    "units",
+    "Each rank keeps its share of every FSDP unit's parameters, no more.",
+    ("sharding", "optimizer", "snapshot"),
+)
+def units(run: Run) -> Judgement:
+    """Local against global elements of the parameters in units, on every rank."""
+    if not run.all(Sharded):
+        return not_exercised("no module became an FSDP unit")
+    held = [
+        (rank.rank, unit, parameter)
+        for rank in run.ranks
+        for snapshot in first_snapshots(rank)
+        for unit, parameter in parameters(snapshot)
+        if unit is not None
+    ]
+    total = {rank: sum(whole(p) for r, _, p in held if r == rank) for rank, _, _ in held}
+    if not any(total.values()):
+        return not_exercised("the script ended before its first optimizer step")
+    kept = {rank: sum(part(p) for r, _, p in held if r == rank) for rank in total}
+    shares = [kept[rank] / total[rank] for rank in total]
+    number = max(len({u.number for r, u, _ in held if r == rank}) for rank in total)
+    figures = (
+        f"{count(number, 'unit')}, {count(len(held) // len(total), 'parameter')}; "
+        f"each rank keeps {_shares(shares)} of {max(total.values()):,} elements"
+    )
+    if run.world_size == 1 or min(shares) < 1:
+        return confirmed(figures, tuple(_layouts([p for _, _, p in held])))
+    if all(unit.api == "fsdp1" for _, unit, _ in held):
+        return not_exercised(f"{figures}: NO_SHARD, or a process group of one rank")
+    return violated(
+        f"{figures}: nothing is sharded",
+        tuple(_layouts([p for _, _, p in held])),
+        tuple(event.place for _, event in run.all(Sharded)),
+    )
+
+
+def _shares(shares: list[float]) -> str:
+    low, high = (f"{100 * share:.1f} %" for share in (min(shares), max(shares)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _layouts(held: list[Parameter]) -> list[str]:
+    """One line per placement and mesh in use."""
+    found: dict[str, int] = {}
+    for parameter in held:
+        if parameter.placements:
+            mesh = "x".join(map(str, parameter.mesh))
+            names = f" {'/'.join(parameter.mesh_names)}" if parameter.mesh_names else ""
+            found.setdefault(f"({', '.join(parameter.placements)}) on mesh {mesh}{names}", 0)
+    return list(found)
+
+
+@clause("blocks", "Repeated blocks are FSDP units of their own.", ("sharding", "snapshot"))
+def blocks(run: Run) -> Judgement:
+    """One unit that gathers all blocks at once saves no memory in forward and backward."""
+    seen = [judged for rank in run.ranks for s in first_snapshots(rank) for judged in _blocks(s)]
+    if not seen:
+        return not_exercised("no sharded model with repeated blocks was seen")
+    bad = [text for text, fine in seen if not fine]
+    if not bad:
+        return confirmed("; ".join(dict.fromkeys(text for text, _ in seen)))
+    return violated("; ".join(dict.fromkeys(bad)), (), _outermost_places(run))
+
+
+def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
+    """Judges each container of blocks that holds most of the model: a text, and whether it is
+    divided."""
+    owners = {p.name: (u.number, whole(p)) for u, p in parameters(snapshot) if u is not None}
+    total = sum(size for _, size in owners.values())
+    found = []
+    for children in snapshot.repeated:
+        inside_of = {
+            child: [own for name, own in owners.items() if name.startswith(f"{child}.")]
+            for child in children
+        }
+        size = sum(size for owned in inside_of.values() for _, size in owned)
+        holders = {number for owned in inside_of.values() for number, _ in owned}
+        if total and size >= _MOST * total and holders:
+            name = children[0].rpartition(".")[0] or "the model"
+            share = f"{100 * size / total:.0f} % of the sharded parameters"
+            fine = len(holders) > 1
+            how = f"in {len(holders)} units" if fine else "gathered at once by one unit"
+            found.append((f"{len(children)} blocks of `{name}` ({share}) {how}", fine))
+    return found
+
+
+def _outermost_places(run: Run) -> tuple[Place | None, ...]:
+    events = [event for _, event in run.all(Sharded)]
+    largest = max((event.total for event in events), default=0)
+    return tuple(event.place for event in events if event.total == largest)
+
+
+@clause("sharding-order", "Modules become units before the modules around them.", ("sharding",))
+def sharding_order(run: Run) -> Judgement:
+    """A parameter that the root has taken is not there any more for the root's blocks."""
+    events = [event for _, event in run.all(Sharded)]
+    if len({event.unit for event in events}) < 2:
+        return not_exercised("fewer than two units")
+    late = [event for event in events if event.inside is not None and not event.owned]
+    if not late:
+        return confirmed(f"{count(len({e.unit for e in events}), 'unit')}, inner ones first")
+    outer = {event.unit: event for event in events}
+    first = late[0]
+    around = outer.get(first.inside if first.inside is not None else -1)
+    what = f"`{first.cls}` is sharded after the `{around.cls if around else '?'}` around it"
+    where = (f"the `{around.cls}` was sharded at {around.place}",) if around else ()
+    return violated(f"{what}, which has taken its parameters", where, tuple(e.place for e in late))
+
+
+@clause(
+    "coverage",
+    "Every trainable parameter belongs to a unit, or its copies stay equal.",
+    ("sharding", "optimizer", "step"),
+)
+def coverage(run: Run) -> Judgement:
+    """What no unit holds, nobody synchronizes: each rank trains a copy of its own."""
+    outside = {
+        p.name
+        for rank in run.ranks
+        for s in first_snapshots(rank)
+        for p in s.outside
+        if p.trainable and not p.ignored
+    }
+    if not any(first_snapshots(rank) for rank in run.ranks):
+        return not_exercised("no sharded model came to a step")
+    if not outside:
+        return confirmed("no trainable parameter outside the units")
+    places = _outermost_places(run)
+    mixed = [e for _, e in crashes(run, MIXED) if inside(e, CLIPPING_OR_STEP)]
+    if mixed:
+        return violated(
+            f"{count(len(outside), 'parameter')} outside every unit: {listed(outside)}",
+            (f"{mixed[0].kind}: {mixed[0].message}",),
+            (own_place(mixed[0]), *places),
+        )
+    drifting = _drifting(run, outside)
+    if drifting:
+        first = min(drifting.values())
+        return violated(
+            f"{count(len(drifting), 'parameter')} outside every unit differ between the ranks "
+            f"since step {first}: {listed(drifting)}",
+            (),
+            places,
+        )
+    return not_exercised(
+        f"{count(len(outside), 'parameter')} outside every unit ({listed(outside)}), equal on "
+        "every rank so far, though nothing was seen that keeps them so"
+    )
+
+
+def _drifting(run: Run, names: set[str]) -> dict[str, int]:
+    """Returns the names whose values differ between ranks, with the first step they do so."""
+    values: dict[tuple[int, int, str], set[str]] = {}
+    for rank in run.ranks:
+        for step, change in changes(rank):
+            if change.name in names:
+                key = (step.optimizer, step.number, change.name)
+                values.setdefault(key, set()).add(change.digest)
+    found: dict[str, int] = {}
+    for (_, number, name), digests in sorted(values.items()):
+        if len(digests) > 1:
+            found.setdefault(name, number)
+    return found
