@@ -83,6 +83,8 @@ def _layouts(held: list[Parameter]) -> list[str]:
 @clause("blocks", "Repeated blocks are FSDP units of their own.", ("sharding", "snapshot"))
 def blocks(run: Run) -> Judgement:
     """One unit that gathers all blocks at once saves no memory in forward and backward."""
+    if _late([event for _, event in run.all(Sharded)]):
+        return not_exercised("see sharding-order")
     seen = [judged for rank in run.ranks for s in first_snapshots(rank) for judged in _blocks(s)]
     if not seen:
         return not_exercised("no sharded model with repeated blocks was seen")
@@ -126,7 +128,7 @@ def sharding_order(run: Run) -> Judgement:
     events = [event for _, event in run.all(Sharded)]
     if len({event.unit for event in events}) < 2:
         return not_exercised("fewer than two units")
-    late = [event for event in events if event.inside is not None and not event.owned]
+    late = _late(events)
     if not late:
         return confirmed(f"{count(len({e.unit for e in events}), 'unit')}, inner ones first")
     outer = {event.unit: event for event in events}
@@ -135,6 +137,11 @@ def sharding_order(run: Run) -> Judgement:
     what = f"`{first.cls}` is sharded after the `{around.cls if around else '?'}` around it"
     where = (f"the `{around.cls}` was sharded at {around.place}",) if around else ()
     return violated(f"{what}, which has taken its parameters", where, tuple(e.place for e in late))
+
+
+def _late(events: list[Sharded]) -> list[Sharded]:
+    """Returns the units that were made when a module around them had taken their parameters."""
+    return [event for event in events if event.inside is not None and not event.owned]
 
 
 @clause(

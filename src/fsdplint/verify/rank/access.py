@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
@@ -146,6 +146,15 @@ def _waiting(group: Any, parameter: Any) -> bool:
         or getattr(group, "_partial_reduce_output", None) is not None
         or (unsharded is not None and unsharded.grad is not None)
     )
+
+
+def sharded_form(unit: nn.Module, parameter: nn.Parameter) -> nn.Parameter | None:
+    """Returns the sharded parameter that an unsharded one of an FSDP2 unit stands for."""
+    for group in groups(unit):
+        for candidate in group.fsdp_params:
+            if candidate.__dict__.get("_unsharded_param") is parameter:
+                return cast(nn.Parameter, candidate.sharded_param)
+    return None
 
 
 def ignored(module: FullyShardedDataParallel) -> set[nn.Parameter]:

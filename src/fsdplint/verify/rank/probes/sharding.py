@@ -94,6 +94,7 @@ def _note(seen: Seen, modules: list[nn.Module]) -> None:
     place = seen.recorder.place()
     for module in modules:
         seen.add_unit(module, "fsdp2", place)
+        _inherit(seen, module)
         bypass.watch(seen, type(module))
 
 
@@ -134,5 +135,21 @@ def _assignment(seen: Seen, original: Any) -> Any:
     return register_parameter
 
 
+def _inherit(seen: Seen, module: nn.Module) -> None:
+    """Gives the parameters that sharding made the marks of those they stand for."""
+    for inner in module.modules():
+        marks = seen.assigned.get(inner, {})
+        for name, parameter in inner._parameters.items():
+            if parameter is not None and name in marks:
+                seen.marks.setdefault(parameter, marks[name])
+
+
 def _mark(seen: Seen, module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    if parameter not in seen.marks:
+        stands_for = next(
+            (s for unit in seen.units if (s := access.sharded_form(unit, parameter)) is not None),
+            None,
+        )
+        if stands_for is not None:
+            seen.marks[parameter] = seen.mark(stands_for)
     seen.assigned.setdefault(module, {})[name] = seen.mark(parameter)
