@@ -72,6 +72,7 @@ from fsdplint.rule import Report, rule
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="{version}",
+    clause=None,
 )
 def {stem}(program: Program) -> Iterator[Report]:
     raise NotImplementedError(program)

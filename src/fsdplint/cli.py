@@ -207,7 +207,8 @@ def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Ou
     else:
         failures = _write(changes)
     if changes.fixed:
-        findings = f"{changes.fixed} finding{'s'[: changes.fixed != 1]}"
+        count = len(changes.fixed)
+        findings = f"{count} finding{'s'[: count != 1]}"
         # What follows is a report on files that nobody has yet.
         click.echo(f"Fixed {findings}." if write else f"Would fix {findings}; then:", err=True)
     return replace(changes.outcome, failures=(*changes.outcome.failures, *failures))
@@ -295,6 +296,7 @@ def _rule(rule: Rule) -> dict[str, str | None]:
         "severity": rule.severity.value,
         "fix": rule.fix.value if rule.fix else None,
         "since": rule.since,
+        "clause": rule.clause,
     }
 
 

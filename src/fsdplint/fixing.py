@@ -25,7 +25,7 @@ def fixed(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
         (outcome.sources[path], run.edited(path, text))
         for path, text in sorted(result.texts.items())
     )
-    return Changes(run.latest(result), files, len(result.applied), tuple(_notes(result)))
+    return Changes(run.latest(result), files, result.applied, tuple(_notes(result)))
 
 
 class _Run:

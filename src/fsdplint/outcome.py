@@ -43,11 +43,11 @@ class Changes:
     Attributes:
         outcome: what is left to find in the fixed files.
         files: each changed file as it was and as it becomes.
-        fixed: how many findings the fixes cure.
+        fixed: the findings that the fixes cure, as they stood.
         notes: the path and one line for each fix that was given up.
     """
 
     outcome: Outcome
     files: tuple[tuple[SourceFile, SourceFile], ...]
-    fixed: int
+    fixed: tuple[Finding, ...]
     notes: tuple[tuple[str, str], ...] = ()

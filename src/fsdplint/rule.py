@@ -38,6 +38,8 @@ class Rule:
         code: "FSD" and three digits; the hundred is the topic.
         fix: the most careful applicability its fixes can have, None for a tool rule without one.
         since: the version of fsdplint it appeared in.
+        clause: the clause of `fsdplint verify` that a run of the program breaks, None where the
+            contract does not show at run time.
         reports: None for the rules of the tool itself, which no program fact raises.
     """
 
@@ -47,6 +49,7 @@ class Rule:
     severity: Severity
     fix: Safety | None
     since: str
+    clause: str | None = None
     reports: Callable[[Program], Iterator[Report]] | None = field(default=None, repr=False)
 
     def findings(self, program: Program) -> list[Finding]:
@@ -77,13 +80,13 @@ class Rule:
 
 
 def rule(
-    code: str, *, summary: str, severity: Severity, fix: Safety, since: str
+    code: str, *, summary: str, severity: Severity, fix: Safety, since: str, clause: str | None
 ) -> Callable[[Callable[[Program], Iterator[Report]]], Rule]:
     """Declares a rule; its name is that of the module it stands in."""
 
     def declare(reports: Callable[[Program], Iterator[Report]]) -> Rule:
         name = reports.__module__.rpartition(".")[2].replace("_", "-")
-        return Rule(name, code, summary, severity, fix, since, reports)
+        return Rule(name, code, summary, severity, fix, since, clause, reports)
 
     return declare
 

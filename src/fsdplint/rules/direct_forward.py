@@ -19,6 +19,7 @@ from fsdplint.rule import Report, rule
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
+    clause="forward",
 )
 def direct_forward(program: Program) -> Iterator[Report]:
     for fact in program.skipped_hooks():

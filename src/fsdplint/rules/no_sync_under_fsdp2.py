@@ -17,6 +17,7 @@ from fsdplint.rule import Report, rule
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    clause="accumulation",
 )
 def no_sync_under_fsdp2(program: Program) -> Iterator[Report]:
     for fact in program.missing_no_syncs():

@@ -17,6 +17,7 @@ from fsdplint.rule import Report, rule
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    clause="blocks",
 )
 def only_root_sharded(program: Program) -> Iterator[Report]:
     for fact in program.root_only_shards():

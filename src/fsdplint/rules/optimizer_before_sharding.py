@@ -20,6 +20,7 @@ from fsdplint.rule import Report, rule
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    clause="optimizer",
 )
 def optimizer_before_sharding(program: Program) -> Iterator[Report]:
     for fact in program.stale_optimizers():

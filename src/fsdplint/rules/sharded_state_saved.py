@@ -19,6 +19,7 @@ from fsdplint.rule import Report, rule
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    clause="saves",
 )
 def sharded_state_saved(program: Program) -> Iterator[Report]:
     for fact in program.sharded_writes():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.judge import judge
@@ -25,10 +26,14 @@ def verify(
     request: Request,
     directory: Path,
     *,
+    overlay: Mapping[str, bytes] = MappingProxyType({}),
     launcher: Launcher = Elastic,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verification:
     """Runs the request's script in a scratch copy of `directory` and judges what it did.
+
+    Args:
+        overlay: files that stand in for those of the directory, by their path in it.
 
     Raises:
         VerifyError: torch is missing or the script is.
@@ -40,16 +45,23 @@ def verify(
         )
     if not (directory / request.script).is_file():
         raise VerifyError(f"{request.script}: no such file under {directory}")
-    return judge(request, observe(request, directory, launcher, tell))
+    return judge(request, observe(request, directory, overlay, launcher, tell))
 
 
 def observe(
-    request: Request, directory: Path, launcher: Launcher, tell: Callable[[str], None]
+    request: Request,
+    directory: Path,
+    overlay: Mapping[str, bytes],
+    launcher: Launcher,
+    tell: Callable[[str], None],
 ) -> Run:
     """Runs the script and returns what its ranks left behind; nothing else stays."""
     with TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         stage(directory, folder / SCRATCH)
+        for path, content in overlay.items():
+            (folder / SCRATCH / path).unlink(missing_ok=True)
+            (folder / SCRATCH / path).write_bytes(content)
         request.write(folder)
         began = time.monotonic()
         launched = launcher(request, folder)
