@@ -246,74 +246,161 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class SyncSwitched:
-    """Gradient synchronization was switched, or ``no_sync`` was asked for (`name`)."""
+    """Gradient synchronization was switched, or ``no_sync`` was asked for.
+
+    Attributes:
+        name: e.g. ``set_requires_gradient_sync``; ``no_sync`` where that was entered or left, or
+            where an FSDP2 module was asked for it and has none.
+        raised: the module has no such method.
+    """
 
     name: str
     on: bool
+    raised: bool
     place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """A gradient norm was computed and gradients clipped.
+    """Gradients were clipped by their norm.
 
     Attributes:
         call: e.g. ``torch.nn.utils.clip_grad_norm_``.
-        returned: what the script reads of the result on this rank.
-        local: sum of powers (max for inf) of this rank's gradients of sharded parameters, each
-            divided by the number of ranks that hold the same part.
-        whole: the same of gradients every rank holds whole.
-        partial: the result is a DTensor whose value differs by rank.
+        given: the script brought the norm; else the call computed it.
+        used: the norm as this rank has it, as text, so that nan survives: of a DTensor this
+            rank's part.
+        combine: how the ranks' parts of it make the whole (``sum``, ``max``, ``norm`` …); empty
+            where it is whole.
+        norm_type: as text, so that inf survives.
+        local: sum of powers (the maximum for inf) of this rank's parts of sharded gradients
+            before the clip, each divided by how many of `ranks` hold the same part; as text.
+        whole: the same of the gradients that every rank holds whole.
+        ranks: who hold the sharded ones together; empty without any, or where not all are held by
+            the same ranks.
+        split: `ranks` is empty because the gradients are held by different ranks.
+        gradients: how many there are here.
+        precision: bytes of one element of the coarsest gradient.
+        scaled: a gradient scaler is at work, which skips steps that are not finite.
+        api: ``fsdp1``, ``fsdp2`` or empty, of the sharded gradients.
+        step: optimizer steps done.
     """
 
     call: str
-    norm_type: float
-    returned: str
-    local: float
-    whole: float
-    partial: bool
+    given: bool
+    used: str
+    combine: str
+    norm_type: str
+    local: str
+    whole: str
+    ranks: tuple[int, ...]
+    split: bool
+    gradients: int
+    precision: int
+    scaled: bool
     api: str
+    step: int
     place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRead:
-    """A DTensor that holds only this rank's part of a reduction was read as a number."""
+    """A DTensor that holds only this rank's part of a reduction was read as a number.
+
+    The first such read at a place in a step.
+
+    Attributes:
+        read: ``item``, ``float`` …
+        value: what this rank read, as text.
+    """
 
     read: str
     value: str
     placements: tuple[str, ...]
+    step: int
     place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
+class ReadCombined:
+    """What was read locally was then combined over the ranks by the script itself.
+
+    Attributes:
+        call: the collective that took the value.
+        read: where the value came from.
+    """
+
+    call: str
+    read: Place | None
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The slices of one write that are cut alike.
+
+    Attributes:
+        ranks: who hold the tensors together.
+        position: which part this rank's is, of `of` parts along each cut.
+        elements: in the slices, of `whole` in the tensors they are cut from.
+    """
+
+    ranks: tuple[int, ...]
+    position: tuple[int, ...]
+    of: tuple[int, ...]
+    entries: int
+    elements: int
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one write holds of one model, of the optimizers, or of tensors that are neither.
+
+    Attributes:
+        what: ``model``, ``optimizer`` or ``other``.
+        cls: the model's class.
+        names: how many parameters an unsharded model has; 0 for ``other``.
+        missing: those that the write has nothing of.
+        wholes: entries that are whole, with `elements` in them.
+        odd: entries that have neither the whole's shape nor that of this rank's part.
+        parts: the others, slices.
+    """
+
+    what: str
+    cls: str
+    names: int
+    missing: tuple[str, ...]
+    wholes: int
+    elements: int
+    odd: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Save:
-    """Something was written.
+    """Something was written, and the call returned.
 
     Attributes:
         writer: e.g. ``torch.save``.
-        path: as far as it is known, relative to the working directory where it lies there.
-        entries: per name in the model: elements written by this rank, of elements in the whole.
-        slices: how many of the entries are a rank's part of a tensor.
-        distributed: the writer itself gathers every rank's part (DCP).
-        kind: ``model``, ``optimizer``, ``both`` or ``other``.
+        path: relative to the working directory where it lies there; empty for one in memory.
+        distributed: every rank writes its parts to one checkpoint (DCP).
+        tensors: entries in all.
+        states: whose tensors they are.
+        step: optimizer steps done.
     """
 
     writer: str
     path: str
-    kind: str
-    tensors: int
-    slices: int
-    elements: int
-    whole: int
-    missing: tuple[str, ...]
     distributed: bool
+    tensors: int
+    states: tuple[State, ...]
+    step: int
     place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
 class Fsdp1Call:
-    """An FSDP1-only name was used on an FSDP2 model."""
+    """A function of FSDP1's was called on a model that only FSDP2 shards."""
 
     name: str
     cls: str
@@ -390,6 +477,7 @@ Event = (
     | SyncSwitched
     | Norm
     | LocalRead
+    | ReadCombined
     | Save
     | Fsdp1Call
     | Device
