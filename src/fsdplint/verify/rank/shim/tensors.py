@@ -241,16 +241,19 @@ class _Device(metaclass=_DeviceType):
 _Device.__module__, _Device.__name__, _Device.__qualname__ = "torch", "device", "device"
 
 
+GENERATOR = torch._C.Generator
+
+
 class _GeneratorType(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch._C.Generator)
+        return isinstance(instance, GENERATOR)
 
 
 class _Generator(metaclass=_GeneratorType):
     """`torch.Generator`, always the CPU's."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        return torch._C.Generator(cpu_device(device))
+        return GENERATOR(cpu_device(device))
 
 
 _Generator.__module__, _Generator.__name__, _Generator.__qualname__ = (
