@@ -1,4 +1,4 @@
-"""The command line. The only module that prints, a sign of life (`progress`) apart."""
+"""The command line. Only it and its `verify` print, a sign of life (`progress`) apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import click
 
@@ -35,6 +35,8 @@ from fsdplint.rules import RULES
 from fsdplint.selection import UnknownRuleError, find
 from fsdplint.source import SourceError, SourceFile, from_bytes
 from fsdplint.source.file import absolute
+from fsdplint.terminal import deliver, show, wants_colour
+from fsdplint.verify.command import verify
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 _STDIN = "-"
@@ -92,6 +94,9 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+cli.add_command(verify)
 
 
 def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -200,8 +205,8 @@ def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Ou
         click.echo(f"fsdplint: {shown(changes.outcome, path)}: {note}", err=True)
     failures: list[SourceError] = []
     if not write:
-        color = _colour(sys.stdout)
-        _print(diff_report(changes, coloured if color else plain), color)
+        color = wants_colour(sys.stdout)
+        show(diff_report(changes, coloured if color else plain), color)
     elif piped:
         _print_source(piped, changes)
     else:
@@ -240,29 +245,9 @@ def _report(
     """Print the report, on standard error if standard output is another's, or write it."""
     for failure in outcome.failures:
         click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
-    color = output_file is None and _colour(sys.stderr if aside else sys.stdout)
+    color = output_file is None and wants_colour(sys.stderr if aside else sys.stdout)
     text = render(outcome, format_, color=color, counts=counts)
-    if output_file is None:
-        _print(text, color, aside)
-        return
-    from fsdplint.source import writing
-
-    try:
-        writing.replace(Path(output_file), text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise click.ClickException(f"{output_file}: {error.strerror}") from error
-
-
-def _print(text: str, color: bool = False, aside: bool = False) -> None:
-    click.echo(text, nl=False, err=aside, color=color)
-
-
-def _colour(stream: TextIO | None) -> bool:
-    """Whether to colour what goes to ``stream``, which is None where it was closed."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    forced = os.environ.get("FORCE_COLOR", "0")
-    return forced not in ("", "0") or (stream is not None and stream.isatty())
+    deliver(text, output_file, color, aside)
 
 
 @cli.command()
@@ -309,8 +294,8 @@ def inspect(script: str, output_format: str) -> None:
 
     with progress("fsdplint: reading…"):
         inspection, outcome = understand(script)
-    color = _colour(sys.stdout)
+    color = wants_colour(sys.stdout)
     if output_format == "json":
-        _print(inspection_as_json(inspection, outcome))
+        show(inspection_as_json(inspection, outcome))
     else:
-        _print(inspection_as_text(inspection, outcome, coloured if color else plain), color)
+        show(inspection_as_text(inspection, outcome, coloured if color else plain), color)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 1.0  # seconds
@@ -31,3 +33,27 @@ def progress(message: str) -> Iterator[None]:
         timer.cancel()
         if shown.is_set():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Give what shows a line in the place of the one before, if standard error is a terminal."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield lambda _: None
+        return
+    began, last = time.monotonic(), ""
+
+    def show(text: str) -> None:
+        nonlocal last
+        line = f"{text} ({time.monotonic() - began:.0f} s)"
+        if line != last:
+            last = line
+            room = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{line[:room]}", end="", file=stream, flush=True)
+
+    try:
+        yield show
+    finally:
+        if last:
+            print("\r\x1b[K", end="", file=stream, flush=True)

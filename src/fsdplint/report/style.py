@@ -21,6 +21,7 @@ _ROLES: dict[str, dict[str, str | bool]] = {
     "added": {"fg": "green"},
     "removed": {"fg": "red"},
     "hunk": {"fg": "cyan"},
+    "aside": {"dim": True},
     "gutter": {"fg": "blue", "bold": True},
     "secondary": {"fg": "blue", "bold": True},
 }

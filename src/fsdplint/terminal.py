@@ -1,0 +1,51 @@
+"""Standard output and error: whether in colour, how wide, and reports to them or to a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+_PIPED_WIDTH = 100
+_NARROWEST, _WIDEST = 40, 120
+
+
+def wants_colour(stream: TextIO | None) -> bool:
+    """Whether to colour what goes to ``stream``, which is None where it was closed."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR", "0")
+    return forced not in ("", "0") or (stream is not None and stream.isatty())
+
+
+def columns(stream: TextIO | None) -> int:
+    """How many columns of ``stream`` a text may fill."""
+    on_terminal = stream is not None and stream.isatty()
+    fallback = 80 if on_terminal else _PIPED_WIDTH
+    found = shutil.get_terminal_size((fallback, 24)).columns
+    return max(_NARROWEST, min(found, _WIDEST))
+
+
+def show(text: str, color: bool = False, aside: bool = False) -> None:
+    """Print ``text`` as it is, on standard error if it goes aside."""
+    click.echo(text, nl=False, err=aside, color=color)
+
+
+def deliver(text: str, output_file: str | None, color: bool = False, aside: bool = False) -> None:
+    """Print a report, or write it to a file.
+
+    Raises:
+        click.ClickException: the file cannot be written.
+    """
+    if output_file is None:
+        show(text, color, aside)
+        return
+    from fsdplint.source import writing
+
+    try:
+        writing.replace(Path(output_file), text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise click.ClickException(f"{output_file}: {error.strerror}") from error

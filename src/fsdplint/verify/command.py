@@ -1,0 +1,162 @@
+"""`fsdplint verify`: its options, what it says before and while it runs, and its report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fsdplint.progress import status_line
+from fsdplint.terminal import columns, deliver, wants_colour
+from fsdplint.verify.request import Request
+
+_DEFAULTS = Request("")
+_LAUNCHER = (
+    ("--nnodes", "Nodes of the whole job, or MIN:MAX."),
+    ("--node-rank", "This node among them."),
+    ("--rdzv-backend", "How the nodes find each other, e.g. c10d."),
+    ("--rdzv-endpoint", "Where, HOST:PORT."),
+    ("--rdzv-id", "The job's name there."),
+    ("--master-addr", "The first node, without a rendezvous."),
+    ("--master-port", "Its port."),
+)
+
+
+class _Verify(click.Command):
+    """Says where the script's own options go."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = f"{error.format_message()} The script's own go after --."
+            raise click.UsageError(hint) from error
+
+
+def _steps(_context: click.Context, _option: click.Parameter, value: str) -> int | None:
+    if value == "all":
+        return None
+    if not value.isdecimal() or int(value) == 0:
+        raise click.BadParameter(f"{value!r} is neither a number of steps nor 'all'.")
+    return int(value)
+
+
+def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, help_ in reversed(_LAUNCHER):
+        command = click.option(name, help=f"As torchrun's. {help_}")(command)
+    return command
+
+
+@click.command(cls=_Verify)
+@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--nproc",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_DEFAULTS.ranks,
+    help="Ranks on this node. [2]",
+)
+@click.option(
+    "--steps",
+    callback=_steps,
+    default=str(_DEFAULTS.steps),
+    metavar="N|all",
+    help="Optimizer steps after which each rank is ended; all runs the script to its end. [3]",
+)
+@click.option(
+    "--device",
+    type=click.Choice(("auto", "cpu", "cuda")),
+    default=_DEFAULTS.device,
+    help="cpu runs CUDA scripts too; auto is cuda where there is one. [auto]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=_DEFAULTS.timeout,
+    metavar="SECONDS",
+    help="For the whole run. [300]",
+)
+@click.option("--reference", is_flag=True, help="Compare with a run that is not sharded.")
+@click.option("--output-format", type=click.Choice(("text", "json", "html")), default="text")
+@click.option("--output-file", type=click.Path(), help="Write the report there.")
+@_launcher_options
+def verify(
+    script: str,
+    arguments: tuple[str, ...],
+    nproc: int,
+    steps: int | None,
+    device: str,
+    timeout: float,
+    reference: bool,
+    output_format: str,
+    output_file: str | None,
+    **launcher: str | None,
+) -> int:
+    """Run SCRIPT on several ranks and tell which clauses of the FSDP contract it keeps.
+
+    It executes the script, in a scratch copy of the working directory. What follows -- are the
+    script's own arguments. Exit codes: 0 nothing violated, 1 a clause is, 2 it could not be run.
+    """
+    directory = Path.cwd()
+    request = Request(
+        _below(script, directory),
+        arguments,
+        nproc,
+        steps,
+        device,
+        timeout,
+        _handed_through(launcher),
+        capture=reference,
+    )
+    return _run(request, directory, output_format, output_file)
+
+
+def _below(script: str, directory: Path) -> str:
+    """The script's path from the directory it is started in, which is what is copied."""
+    path = Path(os.path.relpath(script, directory))
+    if path.parts[0] == os.pardir or path.is_absolute():
+        raise click.UsageError(
+            f"{script} does not lie under the working directory, which verify runs a copy of"
+        )
+    return path.as_posix()
+
+
+def _handed_through(launcher: dict[str, str | None]) -> tuple[str, ...]:
+    given = ((name, launcher[name[2:].replace("-", "_")]) for name, _ in _LAUNCHER)
+    return tuple(f"{name}={value}" for name, value in given if value is not None)
+
+
+def _run(request: Request, directory: Path, format_: str, output_file: str | None) -> int:
+    from fsdplint.verify import run
+    from fsdplint.verify.needed import missing
+    from fsdplint.verify.report import render
+    from fsdplint.verify.report.summary import summary
+    from fsdplint.verify.stage import StageError
+
+    if reason := missing():
+        raise click.ClickException(reason)
+    click.echo(_announcement(request, directory), err=True)
+    try:
+        with status_line() as tell:
+            verification = run.verify(request, directory, tell=tell)
+    except (run.VerifyError, StageError) as error:
+        raise click.ClickException(str(error)) from error
+    color = output_file is None and wants_colour(sys.stdout)
+    text = render(verification, format_, directory, color=color, width=columns(sys.stdout))
+    deliver(text, output_file, color)
+    if output_file is not None:
+        click.echo(f"fsdplint: {summary(verification)}", err=True)
+    return verification.exit_code
+
+
+def _announcement(request: Request, directory: Path) -> str:
+    ranks = f"{request.ranks} rank{'s'[: request.ranks != 1]}"
+    return (
+        f"fsdplint: executing {request.script} on {ranks}, in a scratch copy of {directory}; "
+        "what it writes elsewhere stays"
+    )

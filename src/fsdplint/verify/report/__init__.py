@@ -1,0 +1,26 @@
+"""Verifications to text: each report is a pure function of a verification and its sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsdplint.report.style import coloured, plain
+from fsdplint.verify.report.json import as_json
+from fsdplint.verify.report.text import as_text
+from fsdplint.verify.verdict import Verification
+
+FORMATS = ("text", "json", "html")
+
+
+def render(
+    verification: Verification, format_: str, directory: Path, *, color: bool, width: int
+) -> str:
+    """``verification`` in the format called ``format_``, ending with a line end.
+
+    Args:
+        directory: what the places in it are relative to.
+        width: of a text, in columns.
+    """
+    if format_ == "json":
+        return as_json(verification)
+    return as_text(verification, directory, coloured if color else plain, width)

@@ -1,0 +1,68 @@
+"""Source lines beside a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.finding import Span
+from fsdplint.outcome import Outcome
+from fsdplint.report.frame import Mark, frames
+from fsdplint.report.style import Style
+from fsdplint.source import SourceError, SourceFile, load
+from fsdplint.verify.events import Place
+
+_AROUND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A line and its neighbours: their numbers and texts."""
+
+    place: Place
+    lines: tuple[tuple[int, str], ...]
+
+
+def excerpts(places: Sequence[Place], directory: Path) -> Iterator[Excerpt]:
+    """Yields what stands at the places that can be read."""
+    for place, source in _sources(places, directory):
+        last = source.position(len(source.text))[0]
+        numbers = range(max(1, place.line - _AROUND), min(last, place.line + _AROUND) + 1)
+        lines = [(number, source.line(number)) for number in numbers]
+        while lines and not lines[-1][1].strip() and lines[-1][0] > place.line:
+            lines.pop()
+        yield Excerpt(place, tuple(lines))
+
+
+def framed(places: Sequence[Place], directory: Path, style: Style) -> Iterator[str]:
+    """Yields the places as frames for a terminal, the first as the one to look at first."""
+    marks: list[Mark] = []
+    sources: dict[str, SourceFile] = {}
+    for place, source in _sources(places, directory):
+        line = source.line(place.line)
+        start = source.offset(place.line, len(line) - len(line.lstrip()) + 1)
+        end = source.offset(place.line, len(line.rstrip()) + 1)
+        sources[source.path] = source
+        marks.append(Mark(Span(source.path, start, end), "", primary=not marks))
+    if marks:
+        outcome = Outcome((), sources, 0, base=directory.as_posix())
+        yield from frames(outcome, marks, style)
+
+
+def _sources(places: Sequence[Place], directory: Path) -> Iterator[tuple[Place, SourceFile]]:
+    """Yields the files that can be read; a file may have changed since the script began."""
+    loaded: dict[str, SourceFile | None] = {}
+    for place in places:
+        if place.path not in loaded:
+            loaded[place.path] = _load(directory / place.path)
+        source = loaded[place.path]
+        if source is not None and place.line <= source.position(len(source.text))[0]:
+            yield place, source
+
+
+def _load(path: Path) -> SourceFile | None:
+    try:
+        return load(path)
+    except SourceError:
+        return None

@@ -1,0 +1,56 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+TIMES = "\u00d7"  # the sign of multiplication, which looks like an x
+_EXACT_BELOW = 10_000_000
+_THOUSANDS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def count(number: int) -> str:
+    """A number of elements: exact while it is short, four digits of it from ten million."""
+    if number < _EXACT_BELOW:
+        return f"{number:,}"
+    letter, unit = next(each for each in _THOUSANDS if number >= each[1])
+    return f"{_digits(number / unit, 4)} {letter}"
+
+
+def size(number: int) -> str:
+    """A number of bytes in three digits."""
+    value = float(number)
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{number} B" if unit == "B" else f"{_digits(value, 3)} {unit}"
+
+
+def _digits(value: float, digits: int) -> str:
+    whole = len(str(int(value)))
+    return f"{value:.{max(0, digits - whole)}f}"
+
+
+def percent(share: float) -> str:
+    """A share of 1."""
+    text = f"{100 * share:.1f}"
+    return f"{text.removesuffix('.0') if text == '100.0' else text} %"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number and its noun, which takes an s."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """Some ranks in words, e.g. ``rank 0`` or ``ranks 0-2, 5``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return f"rank{'' if parts == [parts[0]] and '-' not in parts[0] else 's'} {', '.join(parts)}"

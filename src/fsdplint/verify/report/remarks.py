@@ -1,0 +1,74 @@
+"""What is said in words of a model's sharding: shares, placements, optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.verify.report.figures import percent, plural, ranks
+from fsdplint.verify.report.sharding import Model, Piece, placed, shares, walk
+
+_MOST_NAMES = 4
+_MOST_GROUPS = 3
+
+
+def title(model: Model) -> str:
+    """The model in one line."""
+    apis = " and ".join(sorted({node.api.upper() for _, node in walk(model.roots)}))
+    return (
+        f"sharding of {model.cls}: {plural(model.units, f'{apis} unit')}, "
+        f"{plural(len(model.pieces), 'parameter')}, {plural(model.elements, 'element')}"
+    )
+
+
+def remarks(model: Model, world_size: int) -> Iterator[str]:
+    """Yields sentences on the whole model."""
+    yield f"{_shares(model)}; 1/{world_size} is {percent(1 / world_size)}"
+    yield from _placements(model)
+    yield from _optimizers(model)
+
+
+def _shares(model: Model) -> str:
+    found = shares(model.kept, model.elements)
+    by_share: dict[str, list[int]] = {}
+    for (rank, _), share in zip(model.kept, found, strict=True):
+        by_share.setdefault(percent(share), []).append(rank)
+    if len(by_share) == 1:
+        return f"each rank keeps {next(iter(by_share))} of the model"
+    if len(by_share) > _MOST_GROUPS:
+        return f"a rank keeps {percent(min(found))} to {percent(max(found))} of the model"
+    parts = [f"{ranks(group)} {share}" for share, group in by_share.items()]
+    return f"of the model {', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _placements(model: Model) -> Iterator[str]:
+    groups: dict[str, list[Piece]] = {}
+    for piece in model.pieces:
+        frozen = "" if piece.parameter.trainable else ", frozen"
+        groups.setdefault(f"{piece.parameter.dtype}, {placed(piece)}{frozen}", []).append(piece)
+    for look, pieces in groups.items():
+        few = f" ({_names(pieces)})" if len(groups) > 1 and len(pieces) <= _MOST_NAMES else ""
+        yield f"{plural(len(pieces), 'parameter')}{few}: {look}"
+
+
+def _optimizers(model: Model) -> Iterator[str]:
+    trainable = [piece for piece in model.pieces if piece.parameter.trainable]
+    held = {number for piece in trainable for number in piece.parameter.held}
+    for number in sorted(held):
+        mine = sum(number in piece.parameter.held for piece in trainable)
+        which = "the optimizer" if held == {0} else f"optimizer {number}"
+        yield f"{which} holds {_of(mine, len(trainable))} trainable parameters"
+    idle = [piece for piece in trainable if not piece.parameter.held]
+    if idle:
+        named = f" ({_names(idle)})" if len(idle) < len(trainable) else ""
+        yield f"no optimizer holds {_of(len(idle), len(trainable))} trainable parameters{named}"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"all {whole}" if part == whole else f"{part} of {whole}"
+
+
+def _names(pieces: list[Piece]) -> str:
+    names = [piece.parameter.name for piece in pieces]
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"

@@ -1,0 +1,233 @@
+"""The sharding map: each model as a tree of FSDP units, with what every rank keeps of each.
+
+Equal units beside each other, such as a transformer's blocks, are one node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fsdplint.verify.events import Parameter, Snapshot, Unit
+from fsdplint.verify.verdict import Verification
+
+Kept = tuple[tuple[int, int], ...]
+"""Per rank, how many elements lie there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A parameter over all ranks; `parameter` is as the first of them has it."""
+
+    parameter: Parameter
+    elements: int
+    kept: Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A unit, or several that are alike, of which it shows the first.
+
+    Attributes:
+        names: of the units, in the model; the root's is empty.
+        label: their names, without the parent's.
+        pieces: the first one's own parameters.
+        elements: of these in whole; `kept`: of these on each rank.
+    """
+
+    names: tuple[str, ...]
+    label: str
+    cls: str
+    api: str
+    pieces: tuple[Piece, ...]
+    elements: int
+    kept: Kept
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model with FSDP units.
+
+    Attributes:
+        roots: the outermost units.
+        units: how many there are, each one counted.
+        outside: parameters of no unit, those that are alike together with their names.
+        elements: of the whole model; `kept`: of it on each rank.
+    """
+
+    cls: str
+    roots: tuple[Node, ...]
+    units: int
+    outside: tuple[tuple[str, int, Piece], ...]
+    pieces: tuple[Piece, ...]
+    elements: int
+    kept: Kept
+
+
+def models(verification: Verification) -> list[Model]:
+    """Returns the models that the ranks saw, each once."""
+    by_number: dict[int, dict[int, Snapshot]] = {}
+    for rank, snapshots in sorted(verification.snapshots.items()):
+        for snapshot in snapshots:
+            by_number.setdefault(snapshot.model, {})[rank] = snapshot
+    return [_model(by_rank) for _, by_rank in sorted(by_number.items())]
+
+
+def walk(nodes: Iterable[Node], depth: int = 0) -> Iterable[tuple[int, Node]]:
+    """Yields the nodes of a tree with their depth, outer ones first."""
+    for node in nodes:
+        yield depth, node
+        yield from walk(node.children, depth + 1)
+
+
+def shares(kept: Kept, elements: int) -> tuple[float, ...]:
+    """Returns each rank's share of 1."""
+    return tuple(part / elements if elements else 0.0 for _, part in kept)
+
+
+def placed(piece: Piece) -> str:
+    """Says in words how a parameter lies on its mesh."""
+    parameter = piece.parameter
+    if parameter.flat:
+        return f"flattened over {len(piece.kept)} ranks"
+    if not parameter.placements:
+        return "whole on each rank"
+    names = parameter.mesh_names or ("",) * len(parameter.mesh)
+    return ", ".join(
+        f"{_placement(placement)} over {f'{name}=' if name else ''}{size}{'' if name else ' ranks'}"
+        for placement, name, size in zip(parameter.placements, names, parameter.mesh, strict=False)
+    )
+
+
+def _placement(text: str) -> str:
+    """One spelling: torch 2.6 says ``Shard(dim=0)`` where later ones say ``Shard(0)``, ``S(0)``."""
+    text = re.sub(r"^S\(", "Shard(", text).replace("dim=", "")
+    return {"R": "Replicate", "Replicate()": "Replicate"}.get(text, text)
+
+
+def _model(by_rank: Mapping[int, Snapshot]) -> Model:
+    first = next(iter(by_rank.values()))
+    units = {rank: {unit.name: unit for unit in s.units} for rank, s in by_rank.items()}
+    names = list(dict.fromkeys(name for found in units.values() for name in found))
+    nodes = {
+        name: _node(name, {rank: found[name] for rank, found in units.items() if name in found})
+        for name in names
+    }
+    outside = _pieces({rank: snapshot.outside for rank, snapshot in by_rank.items()})
+    pieces = (*(piece for node in nodes.values() for piece in node.pieces), *outside)
+    return Model(
+        first.cls,
+        _tree(None, nodes),
+        len(nodes),
+        _alike(outside),
+        pieces,
+        sum(piece.elements for piece in pieces),
+        _sum(pieces),
+    )
+
+
+def _node(name: str, by_rank: Mapping[int, Unit]) -> Node:
+    unit = next(iter(by_rank.values()))
+    pieces = _pieces({rank: unit.parameters for rank, unit in by_rank.items()})
+    elements = sum(piece.elements for piece in pieces)
+    return Node((name,), name, unit.cls, unit.api, pieces, elements, _sum(pieces), ())
+
+
+def _pieces(by_rank: Mapping[int, Sequence[Parameter]]) -> tuple[Piece, ...]:
+    found: dict[str, dict[int, Parameter]] = {}
+    for rank, parameters in by_rank.items():
+        for parameter in parameters:
+            found.setdefault(parameter.name, {})[rank] = parameter
+    return tuple(
+        Piece(
+            parameter := next(iter(ranks.values())),
+            elements(parameter.shape),
+            tuple((rank, elements(part.local_shape)) for rank, part in ranks.items()),
+        )
+        for ranks in found.values()
+    )
+
+
+def elements(shape: Sequence[int]) -> int:
+    """Returns how many elements a shape has."""
+    product = 1
+    for length in shape:
+        product *= length
+    return product
+
+
+def _sum(pieces: Iterable[Piece]) -> Kept:
+    total: dict[int, int] = {}
+    for piece in pieces:
+        for rank, part in piece.kept:
+            total[rank] = total.get(rank, 0) + part
+    return tuple(sorted(total.items()))
+
+
+def _tree(parent: str | None, nodes: Mapping[str, Node]) -> tuple[Node, ...]:
+    """Returns the nodes right below `parent` with theirs, those that are alike as one."""
+    groups: dict[object, list[Node]] = {}
+    for name, node in nodes.items():
+        if _parent(name, nodes) == parent:
+            whole = replace(node, label=_short(name, parent), children=_tree(name, nodes))
+            groups.setdefault(_look(whole, name), []).append(whole)
+    return tuple(_merged(group) for group in groups.values())
+
+
+def _parent(name: str, names: Iterable[str]) -> str | None:
+    """Returns the innermost name around `name`, the root's being empty."""
+    around = [n for n in names if n != name and (not n or name.startswith(f"{n}."))]
+    return max(around, key=len, default=None)
+
+
+def _short(name: str, parent: str | None) -> str:
+    return name.removeprefix(f"{parent}.") if parent else name
+
+
+def _merged(group: Sequence[Node]) -> Node:
+    names = tuple(node.names[0] for node in group)
+    return replace(group[0], names=names, label=run_label([node.label for node in group]))
+
+
+def run_label(names: Sequence[str]) -> str:
+    """Names a run by its first and last, the second without what it shares with the first."""
+    first, last = names[0], names[-1]
+    if first == last:
+        return first
+    pairs = enumerate(zip(first, last, strict=False))
+    common = next((at for at, (one, other) in pairs if one != other), len(first))
+    return f"{first} … {last[first.rfind('.', 0, common) + 1 :]}"
+
+
+def _look(node: Node, name: str) -> tuple[object, ...]:
+    """What two units share that are drawn as one."""
+    return (
+        _pattern(node.label),
+        node.cls,
+        node.api,
+        tuple(_piece_look(piece, name) for piece in node.pieces),
+        tuple((len(child.names), _look(child, child.names[0])) for child in node.children),
+    )
+
+
+def _piece_look(piece: Piece, unit: str) -> object:
+    p = piece.parameter
+    name = p.name.removeprefix(f"{unit}.") if unit else _pattern(p.name)
+    return (name, p.shape, p.dtype, p.placements, p.mesh, p.trainable, p.held, p.flat, piece.kept)
+
+
+def _pattern(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
+
+
+def _alike(pieces: Sequence[Piece]) -> tuple[tuple[str, int, Piece], ...]:
+    groups: dict[object, list[Piece]] = {}
+    for piece in pieces:
+        look = (_pattern(piece.parameter.name), piece.parameter.ignored, _piece_look(piece, ""))
+        groups.setdefault(look, []).append(piece)
+    return tuple(
+        (run_label([piece.parameter.name for piece in group]), len(group), group[0])
+        for group in groups.values()
+    )
