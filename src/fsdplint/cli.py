@@ -115,6 +115,15 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--fix", is_flag=True, help="Write safe fixes.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: unsafe fixes too.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing.")
+@click.option(
+    "--verify",
+    "proving",
+    is_flag=True,
+    help="With --fix: run the script that is the first path, unfixed and fixed, on several ranks, "
+    "and write only what that proves. Executes it.",
+)
+@click.option("--nproc", type=click.IntRange(1), default=2, help="Ranks of --verify. [2]")
+@click.option("--verify-args", default="", metavar="ARGS", help="The script's own, as one string.")
 @_selection
 @click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Default: full.")
 @click.option("--output-file", type=click.Path(), help="Write the report there.")
@@ -128,6 +137,9 @@ def check(
     fix: bool,
     unsafe_fixes: bool,
     diff: bool,
+    proving: bool,
+    nproc: int,
+    verify_args: str,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
@@ -145,6 +157,8 @@ def check(
     """
     if unsafe_fixes and not (fix or diff):
         raise click.UsageError("--unsafe-fixes needs --fix or --diff")
+    if proving and not (fix and paths and Path(paths[0]).is_file()):
+        raise click.UsageError("--verify needs --fix and a script as the first path")
     if isolated and config:
         raise click.UsageError("--isolated and --config exclude each other")
     paths, piped = _inputs(paths, stdin_filename)
@@ -157,6 +171,8 @@ def check(
     with progress("fsdplint: checking…"):
         outcome = recheck({})
         changes = _changes(outcome, recheck, unsafe_fixes) if fix or diff else None
+    if changes and changes.files and proving and not _proved(changes, paths[0], nproc, verify_args):
+        changes = None
     if changes:
         outcome = _apply(changes, piped, write=not diff)
     format_ = output_format or settings.output_format
@@ -197,6 +213,12 @@ def _changes(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
     from fsdplint.fixing import fixed
 
     return fixed(outcome, recheck, unsafe)
+
+
+def _proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
+    from fsdplint.verify.gate import proved
+
+    return proved(changes, script, ranks, arguments)
 
 
 def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Outcome:

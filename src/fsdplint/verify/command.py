@@ -104,7 +104,7 @@ def verify(
     """
     directory = Path.cwd()
     request = Request(
-        _below(script, directory),
+        below(script, directory),
         arguments,
         nproc,
         steps,
@@ -116,8 +116,12 @@ def verify(
     return _run(request, directory, output_format, output_file)
 
 
-def _below(script: str, directory: Path) -> str:
-    """The script's path from the directory it is started in, which is what is copied."""
+def below(script: str, directory: Path) -> str:
+    """The script's path from the directory it is started in, which is what is copied.
+
+    Raises:
+        click.UsageError: it does not lie under it.
+    """
     path = Path(os.path.relpath(script, directory))
     if path.parts[0] == os.pardir or path.is_absolute():
         raise click.UsageError(
@@ -133,13 +137,11 @@ def _handed_through(launcher: dict[str, str | None]) -> tuple[str, ...]:
 
 def _run(request: Request, directory: Path, format_: str, output_file: str | None) -> int:
     from fsdplint.verify import run
-    from fsdplint.verify.needed import missing
     from fsdplint.verify.report import render
     from fsdplint.verify.report.summary import summary
     from fsdplint.verify.stage import StageError
 
-    if reason := missing():
-        raise click.ClickException(reason)
+    ensure_torch()
     click.echo(_announcement(request, directory), err=True)
     try:
         with status_line() as tell:
@@ -152,6 +154,14 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     if output_file is not None:
         click.echo(f"fsdplint: {summary(verification)}", err=True)
     return verification.exit_code
+
+
+def ensure_torch() -> None:
+    """Ends the command with one sentence where there is no PyTorch to run a script with."""
+    from fsdplint.verify.needed import missing
+
+    if reason := missing():
+        raise click.ClickException(reason)
 
 
 def _announcement(request: Request, directory: Path) -> str:

@@ -1,0 +1,76 @@
+"""`fsdplint check --fix --verify`: changes are written only if runs on ranks prove them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from fsdplint.finding import Finding
+from fsdplint.outcome import Changes
+from fsdplint.progress import status_line
+from fsdplint.rules import RULES
+from fsdplint.verify.command import below, ensure_torch
+from fsdplint.verify.proving import Proof, prove
+from fsdplint.verify.request import Request
+from fsdplint.verify.run import VerifyError
+from fsdplint.verify.stage import StageError
+from fsdplint.verify.warm import Warm
+
+_SAVES = "saves"
+"""The clause that a script mostly shows at its end, behind the last step."""
+
+
+def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
+    """Runs the script as it is and fixed, says on standard error what that shows, and whether the
+    changes may be written.
+
+    Args:
+        arguments: the script's own, as a shell would read them.
+    """
+    ensure_torch()
+    directory = Path.cwd()
+    clauses = tuple(dict.fromkeys(filter(None, map(_clause, changes.fixed))))
+    request = Request(below(script, directory), tuple(shlex.split(arguments)), ranks)
+    if _SAVES in clauses:
+        request = replace(request, steps=None)
+    click.echo(
+        f"fsdplint: executing {request.script} on {ranks} ranks as it is and fixed, in scratch "
+        f"copies of {directory}; what it writes elsewhere stays",
+        err=True,
+    )
+    try:
+        with status_line() as tell, Warm() as launcher:
+            proof = prove(request, directory, _overlay(changes, directory), clauses, launcher, tell)
+    except (VerifyError, StageError) as error:
+        raise click.ClickException(str(error)) from error
+    _say(proof)
+    return not proof.refusal
+
+
+def _clause(finding: Finding) -> str | None:
+    return next(rule.clause for rule in RULES if rule.name == finding.rule)
+
+
+def _overlay(changes: Changes, directory: Path) -> dict[str, bytes]:
+    """The fixed files by their path in the directory."""
+    found = {}
+    for _, after in changes.files:
+        path = os.path.relpath(after.path, directory)
+        if path.startswith(os.pardir):
+            raise VerifyError(f"{path} is fixed too, and verify runs a copy of {directory} only")
+        found[path] = after.encode()
+    return found
+
+
+def _say(proof: Proof) -> None:
+    was = {verdict.clause: verdict.status.value for verdict in proof.before.verdicts}
+    for verdict in proof.after.verdicts:
+        if verdict.clause in proof.clauses:
+            change = f"{was[verdict.clause]} → {verdict.status.value}"
+            click.echo(f"{verdict.clause}: {change} ({verdict.figures})", err=True)
+    if proof.refusal:
+        click.echo(f"Nothing written: {proof.refusal}.", err=True)

@@ -1,0 +1,62 @@
+"""What a rule finds, a run shows: the broken example breaks the rule's clause, the fixed one keeps
+it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from verifier import Verifier
+
+from fsdplint.cli import main
+from fsdplint.rules import RULES
+from fsdplint.verify.clauses import CLAUSES
+from fsdplint.verify.verdict import Status, Verification
+
+BROKEN = Path(__file__).parents[2] / "examples" / "broken"
+SCRIPTS = {
+    "direct-forward": "direct_forward.py",
+    "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
+    "only-root-sharded": "only_root_sharded.py",
+    "optimizer-before-sharding": "optimizer_before_sharding/train.py",
+    "sharded-state-saved": "sharded_state_saved.py",
+}
+RANKS = [(name, 2) for name in SCRIPTS] + [("optimizer-before-sharding", 4)]
+STEPS = ("--steps", "2")
+RUNTIME = {rule.name: rule.clause for rule in RULES if rule.clause}
+
+
+def fixed(script: Path, folder: Path) -> Path:
+    """A copy of the script's folder with every fix applied."""
+    copy = shutil.copytree(script.parent, folder / "fixed")
+    with pytest.raises(SystemExit) as end:
+        main(["check", "--fix", "--unsafe-fixes", "--select", "ALL", str(copy)])
+    assert end.value.code == 0
+    return copy / script.name
+
+
+def violated(result: Verification) -> list[str]:
+    return [verdict.clause for verdict in result.violated]
+
+
+def confirmed(result: Verification) -> set[str]:
+    return {v.clause for v in result.verdicts if v.status is Status.CONFIRMED}
+
+
+def test_every_rule_of_a_runtime_contract_names_a_clause() -> None:
+    assert set(RUNTIME) == set(SCRIPTS)
+    assert set(RUNTIME.values()) <= {clause.name for clause in CLAUSES}
+
+
+@pytest.mark.parametrize(("rule", "ranks"), RANKS)
+def test_the_broken_example_breaks_the_clause_and_the_fixed_one_keeps_it(
+    rule: str, ranks: int, verifier: Verifier, tmp_path: Path
+) -> None:
+    script = BROKEN / SCRIPTS[rule]
+    broken = verifier(script, ranks=ranks, steps=None, arguments=STEPS)
+    whole = verifier(fixed(script, tmp_path), ranks=ranks, steps=None, arguments=STEPS)
+
+    assert violated(broken) == [RUNTIME[rule]], broken.failure
+    assert (violated(whole), whole.failure) == ([], "")
+    assert RUNTIME[rule] in confirmed(whole)
