@@ -1,18 +1,46 @@
 """A rank's log of collectives, written through to the disk before each one starts.
 
-gloo ends the whole process on a size mismatch, so nothing kept in Python alone would survive.
+gloo ends the whole process on a size mismatch, so nothing kept in Python alone would survive. A
+line is a few numbers; texts stand once, in lines of their own, and are referred to by position.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import os
+import threading
+import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fsdplint.verify.events import Place
+from fsdplint.verify.tail import Tail
 
-_ISSUED, _DONE = "+", "-"
+_TEXT, _ISSUED = "=", "+"
+_NOWHERE = -1
+PEER_TO_PEER = frozenset({"send", "recv"})
+
+
+class State(enum.Enum):
+    """How far a collective has come in its rank; the values stand in the log.
+
+    ISSUED: the call has begun. QUEUED: it returned, and nobody has waited for the result.
+    WAITING: someone waits for the result. DONE: it is there (on CUDA: queued on the stream).
+    RAISED: the call or the wait ended with an exception.
+    """
+
+    ISSUED = "+"
+    QUEUED = "."
+    WAITING = "~"
+    DONE = "-"
+    RAISED = "!"
+
+
+BLOCKING = frozenset({State.ISSUED, State.WAITING, State.RAISED})
+"""States in which the rank's thread cannot go on, or could not, without the other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +48,14 @@ class Collective:
     """One collective as one rank issued it.
 
     Attributes:
-        group: the ranks of its process group, e.g. ``0,1``, with the group's number behind a
-            slash, since two groups of the same ranks are apart.
-        number: counts the collectives of this rank in this group, from 0.
+        group: the ranks of its process group, e.g. ``0,1``, with the group's name behind a
+            slash, since two groups of the same ranks are apart; no ranks stand for all.
+        number: counts the collectives of this rank in this group, from 0; sends and receives
+            are counted apart.
+        shape: of this rank's input; of several tensors the number of all elements.
         size: bytes of this rank's input.
         step: optimizer steps done before it.
-        done: the call returned (on CUDA: it was queued).
+        time: seconds on a clock that all ranks of a node share.
     """
 
     group: str
@@ -35,45 +65,127 @@ class Collective:
     size: int
     step: int
     place: Place | None
-    done: bool
+    state: State
     time: float
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The ranks of its group; empty for all."""
+        ranks = self.group.partition("/")[0]
+        return tuple(map(int, ranks.split(","))) if ranks else ()
+
+    @property
+    def done(self) -> bool:
+        """Whether its result is there."""
+        return self.state is State.DONE
 
 
 class Ring:
-    """The writer's side; one a rank."""
+    """The writer's side; one a rank, for all its threads."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        self._lock = threading.Lock()
+        self._texts: dict[object, int] = {}
+        self._numbers: dict[tuple[int, bool], int] = defaultdict(int)
+        self._issued = 0
 
-    def issue(self, record: tuple[object, ...]) -> None:
-        """Notes that a collective starts: the fields of `Collective` but the place and `done`."""
-        os.write(self._file, f"{_ISSUED}{json.dumps(record)}\n".encode())
+    def issue(
+        self,
+        group: str,
+        operation: str,
+        shape: tuple[int, ...],
+        size: int,
+        step: int,
+        place: Place | None,
+    ) -> int:
+        """Notes that a collective starts; returns what `note` knows it by."""
+        with self._lock:
+            texts, g, o, p = self._interned(group, operation, place)
+            key = g, operation in PEER_TO_PEER
+            number, index = self._numbers[key], self._issued
+            self._numbers[key], self._issued = number + 1, index + 1
+            dimensions = " ".join(map(str, shape))
+            line = f"+{g} {number} {o} {size} {step} {p} {time.monotonic_ns()} {dimensions}\n"
+            os.write(self._file, f"{texts}{line}".encode())
+        return index
 
-    def done(self) -> None:
-        """Notes that the innermost collective that is not done has returned."""
-        os.write(self._file, f"{_DONE}\n".encode())
+    def note(self, index: int, state: State) -> None:
+        """Notes how far a collective has come."""
+        os.write(self._file, f"{state.value}{index}\n".encode())
+
+    def _interned(
+        self, group: str, operation: str, place: Place | None
+    ) -> tuple[str, int, int, int]:
+        new: list[str] = []
+        g, o = self._number(group, new), self._number(operation, new)
+        p = _NOWHERE if place is None else self._number(place, new)
+        return "".join(new), g, o, p
+
+    def _number(self, text: str | Place, new: list[str]) -> int:
+        number = self._texts.get(text)
+        if number is None:
+            number = self._texts[text] = len(self._texts)
+            value = text if isinstance(text, str) else (text.path, text.line, text.function)
+            new.append(f"{_TEXT}{json.dumps(value)}\n")
+        return number
+
+
+class Reader:
+    """The reader's side, which may follow a rank that still runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self._texts: list[Any] = []
+        self._issued: list[list[int]] = []
+        self._states: list[State] = []
+        self._built: list[Collective] | None = []
+
+    def read(self) -> bool:
+        """Takes in what was written since the last call; says whether there was anything."""
+        lines = self._tail.lines()
+        for line in lines:
+            kind, rest = line[0], line[1:]
+            if kind == _TEXT:
+                value = json.loads(rest)
+                self._texts.append(value if isinstance(value, str) else Place(*value))
+            elif kind == _ISSUED:
+                self._issued.append(list(map(int, rest.split())))
+                self._states.append(State.ISSUED)
+            else:
+                self._states[int(rest)] = State(kind)
+        if lines:
+            self._built = None
+        return bool(lines)
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done before the latest collective."""
+        return self._issued[-1][4] if self._issued else 0
+
+    def collectives(self) -> list[Collective]:
+        """Returns what the rank has issued so far, in order."""
+        if self._built is None:
+            self._built = list(map(self._collective, self._issued, self._states))
+        return self._built
+
+    def _collective(self, record: list[int], state: State) -> Collective:
+        group, number, operation, size, step, place, clock, *shape = record
+        return Collective(
+            self._texts[group],
+            number,
+            self._texts[operation],
+            tuple(shape),
+            size,
+            step,
+            None if place == _NOWHERE else self._texts[place],
+            state,
+            clock / 1e9,
+        )
 
 
 def read(path: Path) -> list[Collective]:
     """Returns what a rank issued, in order; a line cut short is left out."""
-    found: list[Collective] = []
-    open_ones: list[int] = []
-    text = path.read_text("utf-8") if path.exists() else ""
-    for line in text.splitlines(keepends=True):
-        if line.startswith(_DONE) and open_ones:
-            index = open_ones.pop()
-            found[index] = _finished(found[index])
-        elif line.startswith(_ISSUED) and line.endswith("\n"):
-            group, number, operation, shape, size, step, place, time = json.loads(line[1:])
-            open_ones.append(len(found))
-            where = Place(*place) if place else None
-            found.append(
-                Collective(group, number, operation, tuple(shape), size, step, where, False, time)
-            )
-    return found
-
-
-def _finished(c: Collective) -> Collective:
-    return Collective(
-        c.group, c.number, c.operation, c.shape, c.size, c.step, c.place, True, c.time
-    )
+    reader = Reader(path)
+    reader.read()
+    return reader.collectives()

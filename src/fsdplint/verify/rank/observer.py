@@ -20,7 +20,7 @@ import torch.utils.data
 
 from fsdplint.verify.events import Device, Memory, Started
 from fsdplint.verify.rank import shim, spawn
-from fsdplint.verify.rank.probes import calls, group, sharding, steps
+from fsdplint.verify.rank.probes import calls, collectives, group, sharding, steps
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.snapshot import Snapshots
@@ -57,6 +57,7 @@ class Observer:
             shim.install(self._local_rank, self._local_world_size)
         spawn.install(self._local_rank, self._local_world_size)
         group.install(self._seen)
+        collectives.install(self._seen)
         sharding.install(self._seen)
         calls.install(self._seen)
         steps.install(self._seen, self._snapshots)

@@ -1,0 +1,290 @@
+"""Writes down every collective before it starts: whoever calls it, it ends in one of these.
+
+Python's way to a collective is a method of `ProcessGroup`, which all of ``torch.distributed``,
+FSDP2 among it, goes through, or an operator of ``_c10d_functional``, which functional collectives
+and DTensor use and which goes on in C++. Making a group is one as well: it waits for all ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives  # the operators are declared there
+from torch import Tensor
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed import ProcessGroup
+
+from fsdplint.verify.events import Place
+from fsdplint.verify.rank.patch import replace_everywhere
+from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.ring import Ring, State
+
+_METHODS = {
+    "allreduce": ("all_reduce", 0),
+    "allreduce_coalesced": ("all_reduce_coalesced", 0),
+    "reduce": ("reduce", 0),
+    "broadcast": ("broadcast", 0),
+    "allgather": ("all_gather", 1),
+    "allgather_coalesced": ("all_gather_coalesced", 1),
+    "_allgather_base": ("all_gather_into_tensor", 1),
+    "all_gather_single": ("all_gather_into_tensor", 1),
+    "allgather_into_tensor_coalesced": ("all_gather_into_tensor_coalesced", 1),
+    "all_gather_single_coalesced": ("all_gather_into_tensor_coalesced", 1),
+    "reduce_scatter": ("reduce_scatter", 1),
+    "_reduce_scatter_base": ("reduce_scatter_tensor", 1),
+    "reduce_scatter_single": ("reduce_scatter_tensor", 1),
+    "reduce_scatter_tensor_coalesced": ("reduce_scatter_tensor_coalesced", 1),
+    "reduce_scatter_single_coalesced": ("reduce_scatter_tensor_coalesced", 1),
+    "alltoall": ("all_to_all", 1),
+    "alltoall_base": ("all_to_all_single", 1),
+    "all_to_all_single": ("all_to_all_single", 1),
+    "gather": ("gather", 1),
+    "scatter": ("scatter", 0),
+    "barrier": ("barrier", None),
+    "monitored_barrier": ("monitored_barrier", None),
+    "send": ("send", 0),
+    "recv": ("recv", 0),
+    "recv_anysource": ("recv", 0),
+}
+"""Methods of `ProcessGroup` in torch 2.6-2.13: what ``torch.distributed`` calls the operation, and
+which argument holds the tensors; a scatter's input lies on one rank only, so its output counts."""
+
+_OPERATORS = (
+    "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced",
+    "all_gather_into_tensor_out",
+    "all_reduce",
+    "all_reduce_",
+    "all_reduce_coalesced",
+    "all_reduce_coalesced_",
+    "all_to_all_single",
+    "broadcast",
+    "broadcast_",
+    "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_tensor_out",
+)
+"""Operators of ``_c10d_functional`` and, as far as they are there, ``_c10d_functional_autograd``:
+the tensors come first, the group's name last."""
+_SHARD_SWAP = ("_dtensor", "shard_dim_alltoall")
+_EVERYONE = "/"
+"""The group of what waits for all ranks of the job before or beside any group."""
+
+
+def install(seen: Seen) -> None:
+    """Wraps the methods, the operators, waiting, and the making of groups."""
+    log = _Log(seen)
+    for name, (operation, argument) in _METHODS.items():
+        if hasattr(ProcessGroup, name):
+            _method(log, name, operation, argument)
+    dist.Work.wait = _waited(log, dist.Work.wait, id)  # type: ignore[method-assign]
+    for space, name in _operators():
+        _replace(space, name, functools.partial(_Operator, log, name.removesuffix("_")))
+    _replace("_c10d_functional", "wait_tensor", functools.partial(_WaitTensor, log))
+    for function in (dist.init_process_group, dist.new_group):
+        replace_everywhere(function, _making(log, function))
+
+
+def _operators() -> Iterator[tuple[str, str]]:
+    for space in ("_c10d_functional", "_c10d_functional_autograd"):
+        yield from ((space, name) for name in _OPERATORS)
+    yield _SHARD_SWAP
+
+
+class _Log:
+    """The ring, and which of its collectives nobody has waited for yet."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._ring = Ring(seen.recorder.folder / f"{seen.recorder.rank}.ring")
+        self._groups: dict[tuple[str, int], str] = {}
+        self._waited_for: dict[int, int] = {}
+        guard = seen.recorder.probe("collectives")
+        self.begin = guard(self._begin)
+        self.queued = guard(self._queued)
+        self.waiting, self.note = guard(self._waiting), guard(self._ring.note)
+
+    def _begin(self, group: Any, operation: str, tensors: Any) -> int:
+        """Writes a collective down; `group` is a `ProcessGroup`, the name of one, or a label."""
+        label = group if group == _EVERYONE else self._label(group)
+        shape, size = _measure(tensors)
+        return self._ring.issue(label, operation, shape, size, self._seen.steps, self._place())
+
+    def _queued(self, index: int, results: Iterable[Any], key: Callable[[Any], int]) -> None:
+        """Notes that the call has returned what will be waited for; keys of what is no longer
+        there are given again, and then stand for what came last."""
+        self._waited_for.update(dict.fromkeys(map(key, results), index))
+        self._ring.note(index, State.QUEUED)
+
+    def _waiting(self, result: Any, key: Callable[[Any], int]) -> int | None:
+        index = self._waited_for.pop(key(result), None)
+        if index is not None:
+            self._ring.note(index, State.WAITING)
+        return index
+
+    def _label(self, group: Any) -> str:
+        if isinstance(group, str):
+            group = _resolve_process_group(group)  # type: ignore[arg-type]
+        key = group.group_name, id(group)
+        if key not in self._groups:
+            ranks = ",".join(map(str, dist.get_process_group_ranks(group)))
+            self._groups[key] = f"{ranks}/{group.group_name}"
+        return self._groups[key]
+
+    def _place(self) -> Place | None:
+        """On CUDA a backward's collectives come from a thread that no code of the user's is in."""
+        recorder = self._seen.recorder
+        place = recorder.place()
+        if place is None and threading.current_thread() is not threading.main_thread():
+            place = recorder.place(sys._current_frames()[threading.main_thread().ident or 0])
+        return place
+
+
+def _measure(tensors: Any) -> tuple[tuple[int, ...], int]:
+    """Returns the shape and the bytes of a tensor, or of any nest of lists of them."""
+    if isinstance(tensors, Tensor):
+        return tuple(tensors.shape), tensors.numel() * tensors.element_size()
+    if not isinstance(tensors, list | tuple):
+        return (), 0
+    if len(tensors) == 1:
+        return _measure(tensors[0])
+    flat = list(_flat(tensors))
+    return (sum(t.numel() for t in flat),), sum(t.numel() * t.element_size() for t in flat)
+
+
+def _flat(tensors: Any) -> Iterator[Tensor]:
+    for tensor in tensors:
+        yield from [tensor] if isinstance(tensor, Tensor) else _flat(tensor)
+
+
+def _method(log: _Log, name: str, operation: str, argument: int | None) -> None:
+    original = getattr(ProcessGroup, name)
+
+    @functools.wraps(original)
+    def method(self: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
+        tensors = None
+        if argument is not None:
+            given = (*args, *kwargs.values())
+            tensors = given[argument] if len(given) > argument else None
+        index = log.begin(self, operation, tensors)
+        work = _noted(log, index, lambda: original(self, *args, **kwargs))
+        if index is not None:
+            if work is None:  # it blocks until it is done
+                log.note(index, State.DONE)
+            else:
+                log.queued(index, (work,), id)
+        return work
+
+    setattr(ProcessGroup, name, method)
+
+
+def _noted(log: _Log, index: int | None, body: Callable[[], Any]) -> Any:
+    """Runs a body of torch's; the log learns of it if it raises."""
+    try:
+        return body()
+    except BaseException:
+        if index is not None:
+            log.note(index, State.RAISED)
+        raise
+
+
+def _waited(log: _Log, original: Any, key: Callable[[Any], int]) -> Any:
+    @functools.wraps(original)
+    def wait(what: Any, *args: Any, **kwargs: Any) -> Any:
+        index = log.waiting(what, key)
+        result = _noted(log, index, lambda: original(what, *args, **kwargs))
+        if index is not None:
+            log.note(index, State.DONE)
+        return result
+
+    return wait
+
+
+def _making(log: _Log, original: Any) -> Any:
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("use_local_synchronization"):  # waits for the group's own ranks only
+            return original(*args, **kwargs)
+        index = log.begin(_EVERYONE, original.__name__, None)
+        group = _noted(log, index, lambda: original(*args, **kwargs))
+        if index is not None:
+            log.note(index, State.DONE)
+        return group
+
+    return make
+
+
+def _replace(space: str, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Replaces what an operator and its overloads call; the operators stay the objects they are,
+    since tables are keyed by them."""
+    packet = getattr(getattr(torch.ops, space), name, None)
+    if packet is None:
+        return
+    for operator in (packet, *(getattr(packet, overload) for overload in packet.overloads())):
+        operator._op = wrap(operator._op)
+
+
+class _Wrapped:
+    """Stands for the function that an operator calls; operators take their hash from it."""
+
+    def __init__(self, log: _Log, original: Any) -> None:
+        self._log, self._original = log, original
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or other == self._original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+class _Operator(_Wrapped):
+    """A functional collective; one that calls another on its way is one collective."""
+
+    _inside = threading.local()
+
+    def __init__(self, log: _Log, operation: str, original: Any) -> None:
+        super().__init__(log, original)
+        self._operation = operation.removesuffix("_out")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self._inside, "on", False):
+            return self._original(*args, **kwargs)
+        self._inside.on = True
+        try:
+            return self._run(args, kwargs)
+        finally:
+            self._inside.on = False
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        group = kwargs.get("group_name", args[-1] if args else None)
+        index = self._log.begin(group, self._operation, args[0] if args else None)
+        result = _noted(self._log, index, lambda: self._original(*args, **kwargs))
+        if index is not None:
+            results = [result] if isinstance(result, Tensor) else result
+            self._log.queued(index, results, _storage)
+        return result
+
+
+class _WaitTensor(_Wrapped):
+    """The wait for a functional collective's result."""
+
+    def __init__(self, log: _Log, original: Any) -> None:
+        super().__init__(log, original)
+        self._wait = _waited(log, original, _storage)
+
+    def __call__(self, tensor: Any) -> Any:
+        return self._wait(tensor)
+
+
+def _storage(tensor: Any) -> int:
+    """Returns what every view of a result has in common, as torch's own register of them does."""
+    return int(tensor.untyped_storage()._cdata) if isinstance(tensor, Tensor) else id(tensor)
