@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
@@ -160,3 +161,20 @@ def sharded_form(unit: nn.Module, parameter: nn.Parameter) -> nn.Parameter | Non
 def ignored(module: FullyShardedDataParallel) -> set[nn.Parameter]:
     """Returns the parameters that an FSDP1 unit was told to leave alone."""
     return set(getattr(module, "_ignored_params", None) or ())
+
+
+def originals(held: Held) -> list[tuple[str, tuple[int, ...]]]:
+    """Returns the names and whole shapes of the parameters that one live parameter stands for:
+    itself, or those that FSDP1 has flattened into it."""
+    if not held.flat:
+        return [(held.name, held.shape)]
+    prefix = held.name.removesuffix("_flat_param")
+    flat: Any = held.parameter
+    names = [clean(f"{prefix}{name}") for name in flat._fqns]
+    return list(zip(names, map(tuple, flat._shapes), strict=True))
+
+
+def fsdp1_group(unit: FullyShardedDataParallel) -> ProcessGroup | None:
+    """Returns the ranks that divide an FSDP1 unit's parameters; None where none do."""
+    handle = unit._handle
+    return unit.process_group if handle is not None and handle.uses_sharded_strategy else None

@@ -20,7 +20,16 @@ import torch.utils.data
 
 from fsdplint.verify.events import Device, Memory, Started
 from fsdplint.verify.rank import shim, spawn
-from fsdplint.verify.rank.probes import calls, collectives, group, sharding, steps
+from fsdplint.verify.rank.probes import (
+    calls,
+    collectives,
+    fsdp1,
+    group,
+    numbers,
+    saves,
+    sharding,
+    steps,
+)
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.snapshot import Snapshots
@@ -61,6 +70,9 @@ class Observer:
         sharding.install(self._seen)
         calls.install(self._seen)
         steps.install(self._seen, self._snapshots)
+        fsdp1.install(self._seen)
+        numbers.install(self._seen)
+        saves.install(self._seen)
         self._before = _peak()
         self._recorder.write(
             Started(

@@ -1,0 +1,334 @@
+"""Notes the norms that gradients are clipped by, and numbers read from a part of a reduction."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+
+from fsdplint.verify.events import LocalRead, Norm, Place, ReadCombined
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.access import Held
+from fsdplint.verify.rank.callers import torchs_own
+from fsdplint.verify.rank.cuts import cut
+from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
+from fsdplint.verify.rank.seen import Seen
+
+_READS = ("item", "__float__", "__int__", "__bool__", "__index__")
+_COLLECTIVES = (
+    *("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "gather"),
+    *("all_gather_object", "gather_object"),
+)
+_SMALL = 64
+"""Elements of a tensor that may carry numbers that were read one by one."""
+
+
+def install(seen: Seen) -> None:
+    """Wraps what clips by norm, and what reads a number from a DTensor."""
+    norms = _Norms(seen)
+    utils = torch.nn.utils
+    replace_everywhere(utils.clip_grad_norm_, norms.computing(utils.clip_grad_norm_))
+    for name, wrap in (
+        ("get_total_norm", norms.total),
+        ("clip_grads_with_norm_", norms.given),
+    ):
+        if hasattr(utils, name):  # public from torch 2.6 on
+            replace_everywhere(getattr(utils, name), wrap(getattr(utils, name)))
+    wrap_method(FullyShardedDataParallel, "clip_grad_norm_", norms.of_module)
+    wrap_method(GradScaler, "__init__", norms.scaler)
+    reads = _Reads(seen)
+    for name in _READS:
+        wrap_method(DTensor, name, functools.partial(reads.watched, name.strip("_")))
+    for name in _COLLECTIVES:
+        collective = getattr(dist, name)
+        replace_everywhere(collective, reads.combining(name, collective))
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    """Powers of gradients before a clip; see `Norm` for the fields."""
+
+    local: float
+    whole: float
+    ranks: tuple[int, ...]
+    split: bool
+    count: int
+    precision: int
+    api: str
+
+
+class _Norms:
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._scaled = self._inside = False
+        self._type = 2.0
+        guard = seen.recorder.probe("gradient-norm")
+        self._look, self._note = guard(self._measure), guard(self._write)
+
+    def scaler(self, original: Any) -> Any:
+        """Remembers that gradients are scaled; the scaler skips steps that overflow."""
+
+        @functools.wraps(original)
+        def construct(scaler: Any, *args: Any, **kwargs: Any) -> None:
+            original(scaler, *args, **kwargs)
+            self._scaled = self._scaled or scaler.is_enabled()
+
+        return construct
+
+    def computing(self, original: Any) -> Any:
+        """Wraps ``clip_grad_norm_(parameters, max_norm, norm_type=2.0, …)``."""
+
+        @functools.wraps(original)
+        def clip(
+            parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any
+        ) -> Any:
+            listed = _listed(parameters)
+            return self._around(
+                "torch.nn.utils.clip_grad_norm_",
+                lambda: original(listed, max_norm, norm_type, *args, **kwargs),
+                listed,
+                norm_type,
+            )
+
+        return clip
+
+    def of_module(self, original: Any) -> Any:
+        """Wraps FSDP1's method ``clip_grad_norm_(max_norm, norm_type=2.0)``."""
+
+        @functools.wraps(original)
+        def clip(module: Any, max_norm: float, norm_type: float = 2.0) -> Any:
+            return self._around(
+                "FullyShardedDataParallel.clip_grad_norm_",
+                lambda: original(module, max_norm, norm_type),
+                None,
+                norm_type,
+            )
+
+        return clip
+
+    def total(self, original: Any) -> Any:
+        """Wraps ``get_total_norm(tensors, norm_type=2.0, …)``; what the script makes of its result
+        is not known before it clips by it."""
+
+        @functools.wraps(original)
+        def get(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> Any:
+            self._type = float(norm_type)
+            return original(tensors, norm_type, *args, **kwargs)
+
+        return get
+
+    def given(self, original: Any) -> Any:
+        """Wraps ``clip_grads_with_norm_(parameters, max_norm, total_norm, …)``."""
+
+        @functools.wraps(original)
+        def clip(
+            parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any
+        ) -> None:
+            listed = _listed(parameters)
+
+            def run() -> Any:
+                original(listed, max_norm, total_norm, *args, **kwargs)
+                return total_norm
+
+            self._around(
+                "torch.nn.utils.clip_grads_with_norm_", run, listed, self._type, given=True
+            )
+
+        return clip
+
+    def _around(
+        self,
+        call: str,
+        run: Callable[[], Any],
+        parameters: list[Any] | None,
+        norm_type: float,
+        given: bool = False,
+    ) -> Any:
+        if self._inside:
+            return run()
+        self._inside = True
+        try:
+            before = self._look(parameters, float(norm_type))
+            used = run()
+        finally:
+            self._inside = False
+        if before is not None and before.count:
+            self._note(call, given, used, float(norm_type), before)
+        return used
+
+    def _measure(self, parameters: list[Any] | None, norm_type: float) -> _Gradients:
+        """Adds up powers of gradients; without `parameters`, those of all models."""
+        held = {id(h.parameter): h for m in self._seen.models() for h in self._seen.parameters(m)}
+        wanted = [h.parameter for h in held.values()] if parameters is None else parameters
+        gradients = [(p, p.grad) for p in wanted if p.grad is not None]
+        powers = _powers([access.local(gradient) for _, gradient in gradients], norm_type)
+        local, whole, together, api = [0.0], [0.0], set(), ""
+        for (parameter, gradient), power in zip(gradients, powers, strict=True):
+            known = held.get(id(parameter))
+            slice_of = cut(gradient, known if _is_fsdp1(known) else None)
+            if slice_of is None:
+                whole.append(power)
+                continue
+            local.append(power if norm_type == math.inf else power / slice_of.copies)
+            together.add(slice_of.ranks)
+            api = "fsdp1" if _is_fsdp1(known) else "fsdp2"
+        add = max if norm_type == math.inf else math.fsum
+        return _Gradients(
+            add(local),
+            add(whole),
+            next(iter(together)) if len(together) == 1 else (),
+            len(together) > 1,
+            len(gradients),
+            min((gradient.element_size() for _, gradient in gradients), default=4),
+            api,
+        )
+
+    def _write(
+        self, call: str, given: bool, used: Any, norm_type: float, before: _Gradients
+    ) -> None:
+        value = float(access.local(used)) if isinstance(used, Tensor) else float(used)
+        self._seen.recorder.write(
+            Norm(
+                call,
+                given,
+                repr(value),
+                _combination(used),
+                repr(norm_type),
+                repr(before.local),
+                repr(before.whole),
+                before.ranks,
+                before.split,
+                before.count,
+                before.precision,
+                self._scaled,
+                before.api,
+                self._seen.steps,
+                self._seen.recorder.place(),
+            )
+        )
+
+
+def _listed(tensors: Any) -> list[Any]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _is_fsdp1(held: Held | None) -> bool:
+    return held is not None and isinstance(held.unit, FullyShardedDataParallel)
+
+
+def _powers(parts: list[Tensor], norm_type: float) -> list[float]:
+    """Returns each part's sum of powers (its maximum for inf); an empty part has none."""
+    found = [
+        float(torch.linalg.vector_norm(part, norm_type, dtype=torch.float32))
+        if part.numel()
+        else 0.0
+        for part in parts
+    ]
+    return found if norm_type == math.inf else [norm**norm_type for norm in found]
+
+
+def _combination(value: Any) -> str:
+    """Returns how the ranks' parts of a DTensor make the whole, or an empty string."""
+    if not isinstance(value, DTensor):
+        return ""
+    placement: Any
+    for placement, size in zip(value.placements, value.device_mesh.shape, strict=True):
+        if size > 1 and placement.is_partial():
+            return "norm" if hasattr(placement, "norm_type") else str(placement.reduce_op)
+    return ""
+
+
+class _Reads:
+    """Numbers read from DTensors that hold this rank's part only, since the last step."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._step = 0
+        self._read: dict[Place | None, list[float]] = defaultdict(list)
+        guard = seen.recorder.probe("reductions")
+        self._look, self._trace = guard(self._note), guard(self._find)
+
+    def watched(self, name: str, original: Any) -> Any:
+        """Wraps a method that makes a number of a tensor."""
+
+        @functools.wraps(original)
+        def read(tensor: Any) -> Any:
+            value = original(tensor)
+            if not torchs_own():
+                self._look(name, tensor, value)
+            return value
+
+        return read
+
+    def _note(self, name: str, tensor: DTensor, value: Any) -> None:
+        slice_of = cut(tensor)
+        if slice_of is None:
+            return
+        if self._step != self._seen.steps:
+            self._step = self._seen.steps
+            self._read.clear()
+        place = self._seen.recorder.place()
+        if place not in self._read:
+            placements = tuple(map(repr, tensor.placements))
+            self._seen.recorder.write(
+                LocalRead(name, repr(value), placements, self._seen.steps, place)
+            )
+        self._read[place].append(float(value))
+
+    def combining(self, name: str, original: Any) -> Any:
+        """Wraps a collective: what was read before may go through it, which makes it whole."""
+
+        @functools.wraps(original)
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            if self._read:
+                self._trace(name, [*args, *kwargs.values()])
+            return original(*args, **kwargs)
+
+        return collective
+
+    def _find(self, name: str, arguments: list[Any]) -> None:
+        sent = [number for value in arguments for number in _numbers(value)]
+        for place, read in self._read.items():
+            usual = _usual(read)
+            if any(math.isclose(a, b, rel_tol=1e-4) for a in sent for b in usual):
+                self._seen.recorder.write(ReadCombined(name, place, self._seen.recorder.place()))
+
+
+def _usual(read: list[float]) -> list[float]:
+    """Returns what scripts make of the numbers that they read before they combine them."""
+    squares = math.fsum(value * value for value in read)
+    return [
+        *read,
+        *(value * value for value in read),
+        math.fsum(read),
+        math.fsum(map(abs, read)),
+        squares,
+        math.sqrt(squares),
+    ]
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, bool | int | float):
+        yield float(value)
+    elif isinstance(value, Tensor):
+        if value.numel() <= _SMALL and not isinstance(value, DTensor) and not value.is_complex():
+            yield from map(float, value.detach().flatten().tolist())
+    elif isinstance(value, dict):
+        yield from _all_numbers(value.values())
+    elif isinstance(value, list | tuple) and len(value) <= _SMALL:
+        yield from _all_numbers(value)
+
+
+def _all_numbers(values: Iterable[Any]) -> Iterator[float]:
+    for value in values:
+        yield from _numbers(value)

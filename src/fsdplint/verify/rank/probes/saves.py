@@ -1,0 +1,138 @@
+"""Notes what each write of a checkpoint holds: whose state, which slices, where to."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import pickle
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint import state_dict_saver
+
+from fsdplint.verify.events import Save
+from fsdplint.verify.rank.callers import torchs_own
+from fsdplint.verify.rank.patch import replace_everywhere
+from fsdplint.verify.rank.scratch import Scratch
+from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.states import states
+
+LOCK = "scratch.lock"
+_DCP = ("save", "async_save", "save_state_dict")
+
+
+def install(seen: Seen) -> None:
+    """Wraps ``torch.save``, ``pickle.dump``, safetensors and distributed checkpoints."""
+    recorder = seen.recorder
+    scratch = Scratch(str(recorder.root), str(recorder.folder / LOCK))
+    scratch.install(recorder)
+    own = recorder.probe("scratch")(scratch.own)
+    saves = _Saves(seen)
+    replace_everywhere(torch.save, saves.of_file(("torch.save", "obj", "f"), torch.save, own))
+    pickle.dump = saves.of_file(("pickle.dump", "obj", "file"), pickle.dump, own)
+    if importlib.util.find_spec("safetensors") and importlib.util.find_spec("safetensors.torch"):
+        import safetensors.torch  # type: ignore[import-not-found, unused-ignore]
+
+        names = ("safetensors.torch.save_file", "tensors", "filename")
+        save_file = safetensors.torch.save_file
+        safetensors.torch.save_file = saves.of_file(names, save_file, own)
+    for name in _DCP:
+        original = getattr(state_dict_saver, name)
+        replace_everywhere(original, saves.of_checkpoint(name, original))
+    expand = getattr(state_dict_saver, "_stateful_to_state_dict", None)
+    if expand is not None:
+        replace_everywhere(expand, saves.expanding(expand))
+
+
+class _Saves:
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._note = seen.recorder.probe("saves")(self._write)
+        self._expanded = threading.local()
+
+    def of_file(self, names: tuple[str, str, str], original: Any, own: Callable[..., None]) -> Any:
+        """Wraps a function; its name, and those of what is written and where to."""
+        writer, what, where = names
+
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            given = dict(zip((what, where), args, strict=False)) | kwargs
+            file = given.get(where)
+            if isinstance(file, str | bytes | os.PathLike):
+                own(file, keep=False)
+            result = original(*args, **kwargs)
+            if not torchs_own():
+                self._note(writer, _path(file), given.get(what), distributed=False)
+            return result
+
+        return save
+
+    def of_checkpoint(self, name: str, original: Any) -> Any:
+        """Wraps a function that saves a distributed checkpoint."""
+        writer = f"torch.distributed.checkpoint.{name}"
+
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            self._expanded.value = None
+            result = original(*args, **kwargs)
+            if not torchs_own():
+                given = args[0] if args else kwargs.get("state_dict")
+                value = self._expanded.value or given
+                together = dist.is_initialized() and not kwargs.get("no_dist", False)
+                self._note(writer, _checkpoint(args, kwargs), value, distributed=together)
+            return result
+
+        return save
+
+    def expanding(self, original: Any) -> Any:
+        """Keeps the state dicts that DCP asks stateful objects for; asking again might not be
+        free of effects."""
+
+        @functools.wraps(original)
+        def expand(*args: Any, **kwargs: Any) -> Any:
+            self._expanded.value = original(*args, **kwargs)
+            return self._expanded.value
+
+        return expand
+
+    def _write(self, writer: str, path: str, value: Any, *, distributed: bool) -> None:
+        tensors, found = states(self._seen, value)
+        if tensors == 0 and not isinstance(value, Mapping):
+            return
+        recorder = self._seen.recorder
+        recorder.write(
+            Save(
+                writer,
+                _relative(path, recorder.root) if path else "",
+                distributed,
+                tensors,
+                found,
+                self._seen.steps,
+                recorder.place(),
+            )
+        )
+
+
+def _path(file: Any) -> str:
+    """Returns the path of a file that is given as one, or is open under one."""
+    name = file if isinstance(file, str | bytes | os.PathLike) else getattr(file, "name", "")
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else ""
+
+
+def _relative(path: str, root: Path) -> str:
+    """Returns a path as it is known to the user; links on the way are not followed."""
+    absolute = os.path.abspath(path)  # noqa: PTH100  -- `Path.resolve` follows links
+    return absolute.removeprefix(f"{root}{os.sep}")
+
+
+def _checkpoint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    for value in (kwargs.get("checkpoint_id"), kwargs.get("storage_writer"), *args[1:]):
+        path = _path(getattr(value, "path", getattr(value, "checkpoint_id", value)))
+        if path:
+            return path
+    return ""

@@ -1,0 +1,263 @@
+"""Whose state a tensor of a checkpoint is, and whether it is whole or a rank's slice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fsdplint.verify.events import Part, State
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.access import Held
+from fsdplint.verify.rank.cuts import Cut, cut, elements
+from fsdplint.verify.rank.seen import Seen
+
+_DEPTH = 12
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor in what is written.
+
+    Attributes:
+        path: the keys that lead to it.
+        owner: for an optimizer's state, what the optimizer calls the parameter.
+    """
+
+    path: tuple[str, ...]
+    tensor: Tensor
+    owner: str | int | None = None
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """Yields every tensor in nested containers, dataclasses and modules."""
+    if isinstance(value, Tensor):
+        yield Leaf(path, value)
+    elif len(path) == _DEPTH:
+        return
+    elif isinstance(value, Mapping):
+        yield from _of_optimizer(value, path) if _is_optimizer(value) else _of_mapping(value, path)
+    elif isinstance(value, list | tuple):
+        yield from _of_mapping(dict(enumerate(value)), path)
+    elif isinstance(value, nn.Module):
+        yield from (Leaf((*path, access.clean(n)), p) for n, p in value.named_parameters())
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _of_mapping({f.name: getattr(value, f.name, None) for f in fields(value)}, path)
+
+
+def _of_mapping(value: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[Leaf]:
+    for key, item in list(value.items()):
+        yield from leaves(item, (*path, str(key)))
+
+
+def _is_optimizer(value: Mapping[Any, Any]) -> bool:
+    """Says whether this is an optimizer's state dict, nested or flattened."""
+    nested = isinstance(value.get("state"), Mapping) and "param_groups" in value
+    return nested or _is_flat(value)
+
+
+def _is_flat(value: Mapping[Any, Any]) -> bool:
+    return any(isinstance(key, str) and key.startswith("param_groups.") for key in value)
+
+
+def _of_optimizer(value: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[Leaf]:
+    if _is_flat(value):
+        for key, item in value.items():
+            if isinstance(item, Tensor) and str(key).startswith("state."):
+                yield Leaf((*path, key), item, key.removeprefix("state.").rpartition(".")[0])
+        return
+    for owner, state in value["state"].items():
+        for leaf in leaves(state, (*path, str(owner))):
+            yield Leaf(leaf.path, leaf.tensor, owner if isinstance(owner, int) else str(owner))
+
+
+class _Known:
+    """A model's parameters as an unsharded model names them."""
+
+    def __init__(self, seen: Seen, model: nn.Module) -> None:
+        held = [(name, shape, h) for h in seen.parameters(model) for name, shape in _named(h)]
+        self.model = model
+        self.shapes = {name: shape for name, shape, _ in held}
+        self.held = {name: h for name, _, h in held}
+        self.aliases = {name: name for name in self.shapes} | _aliases(model, self.shapes)
+
+    def find(self, leaf: Leaf) -> str | None:
+        """Returns the parameter a tensor stands for: it has its name, or, behind a prefix, its
+        name and its shape or that of its part."""
+        name = access.clean(leaf.path[-1]) if leaf.path else ""
+        if name in self.aliases:
+            return self.aliases[name]
+        pieces = access.clean(".".join(leaf.path)).split(".")
+        for start in range(len(pieces)):
+            name = ".".join(pieces[start:])
+            if name in self.aliases and self.fits(self.aliases[name], leaf.tensor):
+                return self.aliases[name]
+        return None
+
+    def fits(self, name: str, tensor: Tensor) -> bool:
+        """Says whether a tensor has the shape of the whole parameter or of this rank's part."""
+        return tuple(tensor.shape) == self.shapes[name] or _is_part(tensor, self.held[name])
+
+
+def _named(held: Held) -> list[tuple[str, tuple[int, ...]]]:
+    return access.originals(held)
+
+
+def _aliases(model: nn.Module, names: dict[str, tuple[int, ...]]) -> dict[str, str]:
+    """Returns what else tied parameters are called."""
+    same: dict[int, list[str]] = defaultdict(list)
+    for name, parameter in nn.Module.named_parameters(model, remove_duplicate=False):
+        same[id(parameter)].append(access.clean(name))
+    return {
+        alias: first
+        for tied in same.values()
+        if (first := next((name for name in tied if name in names), None))
+        for alias in tied
+    }
+
+
+def _is_part(tensor: Tensor, held: Held) -> bool:
+    part = access.local(held.parameter)
+    return tensor.shape == part.shape and tuple(part.shape) != held.shape
+
+
+@dataclass
+class _Sum:
+    """Adds up one state's entries."""
+
+    names: set[str] = field(default_factory=set)
+    wholes: int = 0
+    elements: int = 0
+    odd: int = 0
+    parts: dict[Cut, list[int]] = field(default_factory=dict)
+
+    def add(self, tensor: Tensor, held: Held | None, shape: tuple[int, ...] | None) -> None:
+        """Adds one entry, the state of a parameter of that whole shape, where it is known."""
+        slice_of = cut(tensor)
+        mine, whole = elements(tensor)
+        if slice_of is None and held is not None and tuple(tensor.shape) != shape:
+            slice_of = cut(None, held) if _is_part(tensor, held) else None
+            if slice_of is None:
+                self.odd += 1
+                return
+            whole = torch.Size(held.shape).numel()
+        if slice_of is None:
+            self.wholes += 1
+            self.elements += mine
+            return
+        total = self.parts.setdefault(slice_of, [0, 0, 0])
+        for index, count in enumerate((1, mine, whole)):
+            total[index] += count
+
+    def state(self, what: str, cls: str, names: list[str]) -> State:
+        """Returns the sum."""
+        return State(
+            what,
+            cls,
+            len(names),
+            tuple(name for name in names if name not in self.names),
+            self.wholes,
+            self.elements,
+            self.odd,
+            tuple(Part(c.ranks, c.position, c.of, *counts) for c, counts in self.parts.items()),
+        )
+
+
+def states(seen: Seen, value: Any) -> tuple[int, tuple[State, ...]]:
+    """Returns how many tensors there are in what is written, and whose they are."""
+    found = list(leaves(value))
+    models = [_Known(seen, model) for model in seen.models()]
+    sums: dict[int, _Sum] = defaultdict(_Sum)
+    other, optimizers = _Sum(), _Sum()
+    for container in _containers(found):
+        index, names = _best(models, container)
+        for leaf, name in zip(container, names, strict=True):
+            if leaf.owner is not None:
+                _add_moment(seen, models, optimizers, leaf)
+            elif name is None:
+                other.add(leaf.tensor, None, None)
+            else:
+                known = models[index]
+                sums[index].names.add(name)
+                sums[index].add(leaf.tensor, known.held[name], known.shapes[name])
+    result = [
+        total.state("model", _class(models[index].model), list(models[index].shapes))
+        for index, total in sums.items()
+    ]
+    for what, total in (("optimizer", optimizers), ("other", other)):
+        if total.wholes or total.odd or total.parts:
+            result.append(total.state(what, "", []))
+    return len(found), tuple(result)
+
+
+def _containers(found: list[Leaf]) -> list[list[Leaf]]:
+    """Returns the tensors by the container they lie in: a state dict is one."""
+    by_path: dict[tuple[str, ...], list[Leaf]] = defaultdict(list)
+    for leaf in found:
+        by_path[leaf.path[:-1]].append(leaf)
+    return list(by_path.values())
+
+
+def _best(models: list[_Known], container: list[Leaf]) -> tuple[int, list[str | None]]:
+    """Returns the model that most of a container's tensors belong to, and their names in it."""
+    each = [[known.find(leaf) for leaf in container] for known in models]
+    none: list[str | None] = [None] * len(container)
+    fitting = [
+        sum(
+            name is not None and known.fits(name, leaf.tensor)
+            for name, leaf in zip(names, container, strict=True)
+        )
+        for known, names in zip(models, each, strict=True)
+    ]
+    if not any(fitting):
+        return 0, none
+    index = fitting.index(max(fitting))
+    return index, each[index]
+
+
+def _add_moment(seen: Seen, models: list[_Known], total: _Sum, leaf: Leaf) -> None:
+    """Adds a tensor of an optimizer's state; scalars such as step counts are nobody's slices."""
+    if leaf.tensor.dim() == 0:
+        return
+    if isinstance(leaf.owner, int):
+        held = _numbered(seen, models, leaf)
+        total.add(leaf.tensor, held, held.shape if held else None)
+        return
+    name = access.clean(str(leaf.owner))
+    known = next((k for k in models if name in k.aliases), None)
+    if known is None:
+        total.add(leaf.tensor, None, None)
+        return
+    total.add(leaf.tensor, known.held[known.aliases[name]], known.shapes[known.aliases[name]])
+
+
+def _numbered(seen: Seen, models: list[_Known], leaf: Leaf) -> Held | None:
+    """Returns the parameter that an optimizer's state dict calls by a number.
+
+    Several optimizers number alike: only one whose own state the tensor is, or fits, will do.
+    """
+    held = {id(h.parameter): h for known in models for h in known.held.values()}
+    for optimizer in list(seen.optimizers):
+        parameter = _parameter(optimizer, leaf)
+        if parameter is not None and id(parameter) in held:
+            return held[id(parameter)]
+    return None
+
+
+def _parameter(optimizer: Optimizer, leaf: Leaf) -> nn.Parameter | None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if not isinstance(leaf.owner, int) or leaf.owner >= len(parameters):
+        return None
+    parameter: nn.Parameter = parameters[leaf.owner]
+    same = access.local(parameter).shape == access.local(leaf.tensor).shape
+    return parameter if same or parameter.shape == leaf.tensor.shape else None
+
+
+def _class(model: nn.Module) -> str:
+    inner = getattr(model, "_fsdp_wrapped_module", model)
+    return type(inner).__name__.removeprefix("FSDP")
