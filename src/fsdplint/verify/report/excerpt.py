@@ -18,21 +18,30 @@ _AROUND = 2
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A line and its neighbours: their numbers and texts."""
+    """Lines of one file around some places: their numbers and texts."""
 
-    place: Place
+    places: tuple[Place, ...]
     lines: tuple[tuple[int, str], ...]
 
 
 def excerpts(places: Sequence[Place], directory: Path) -> Iterator[Excerpt]:
-    """Yields what stands at the places that can be read."""
+    """Yields what stands at the places that can be read; those near each other together."""
+    near: list[tuple[SourceFile, list[Place]]] = []
     for place, source in _sources(places, directory):
-        last = source.position(len(source.text))[0]
-        numbers = range(max(1, place.line - _AROUND), min(last, place.line + _AROUND) + 1)
-        lines = [(number, source.line(number)) for number in numbers]
-        while lines and not lines[-1][1].strip() and lines[-1][0] > place.line:
-            lines.pop()
-        yield Excerpt(place, tuple(lines))
+        for other, group in near:
+            if other is source and any(abs(p.line - place.line) <= 2 * _AROUND for p in group):
+                group.append(place)
+                break
+        else:
+            near.append((source, [place]))
+    for source, group in near:
+        yield Excerpt(tuple(group), tuple(_around(source, [place.line for place in group])))
+
+
+def _around(source: SourceFile, lines: Sequence[int]) -> Iterator[tuple[int, str]]:
+    count = len(source.text.splitlines())
+    first, last = max(1, min(lines) - _AROUND), min(count, max(lines) + _AROUND)
+    yield from ((number, source.line(number)) for number in range(first, last + 1))
 
 
 def framed(places: Sequence[Place], directory: Path, style: Style) -> Iterator[str]:

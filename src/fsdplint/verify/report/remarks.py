@@ -11,18 +11,18 @@ _MOST_NAMES = 4
 _MOST_GROUPS = 3
 
 
-def title(model: Model) -> str:
-    """The model in one line."""
+def counts(model: Model) -> str:
+    """How large the model is."""
     apis = " and ".join(sorted({node.api.upper() for _, node in walk(model.roots)}))
     return (
-        f"sharding of {model.cls}: {plural(model.units, f'{apis} unit')}, "
+        f"{plural(model.units, f'{apis} unit')}, "
         f"{plural(len(model.pieces), 'parameter')}, {plural(model.elements, 'element')}"
     )
 
 
 def remarks(model: Model, world_size: int) -> Iterator[str]:
     """Yields sentences on the whole model."""
-    yield f"{_shares(model)}; 1/{world_size} is {percent(1 / world_size)}"
+    yield f"{_shares(model)} (1/{world_size} is {percent(1 / world_size)})"
     yield from _placements(model)
     yield from _optimizers(model)
 
@@ -36,8 +36,9 @@ def _shares(model: Model) -> str:
         return f"each rank keeps {next(iter(by_share))} of the model"
     if len(by_share) > _MOST_GROUPS:
         return f"a rank keeps {percent(min(found))} to {percent(max(found))} of the model"
-    parts = [f"{ranks(group)} {share}" for share, group in by_share.items()]
-    return f"of the model {', '.join(parts[:-1])} and {parts[-1]}"
+    (most, group), *rest = by_share.items()
+    first = f"{ranks(group)} keep{'s'[: len(group) == 1]} {most} of the model"
+    return ", ".join([first, *(f"{ranks(group)} {share}" for share, group in rest)])
 
 
 def _placements(model: Model) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fsdplint.verify.events import Parameter, Snapshot, Unit
+from fsdplint.verify.report.figures import count, percent
 from fsdplint.verify.verdict import Verification
 
 Kept = tuple[tuple[int, int], ...]
@@ -85,6 +86,23 @@ def walk(nodes: Iterable[Node], depth: int = 0) -> Iterable[tuple[int, Node]]:
 def shares(kept: Kept, elements: int) -> tuple[float, ...]:
     """Returns each rank's share of 1."""
     return tuple(part / elements if elements else 0.0 for _, part in kept)
+
+
+def figures(kept: Kept, elements: int) -> tuple[str, str, str]:
+    """What a rank keeps, of how many elements, and the share; from the least to the most."""
+    if not elements:
+        return "-", count(elements), ""
+    parts = sorted(part for _, part in kept)
+    found = sorted(shares(kept, elements))
+    return (
+        _range(count(parts[0]), count(parts[-1])),
+        count(elements),
+        _range(percent(found[0]).removesuffix(" %"), percent(found[-1])),
+    )
+
+
+def _range(least: str, most: str) -> str:
+    return most if least == most.removesuffix(" %") else f"{least}-{most}"
 
 
 def placed(piece: Piece) -> str:

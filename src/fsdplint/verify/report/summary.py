@@ -1,18 +1,31 @@
-"""The last sentence of a report."""
+"""A verification in a line: what was run, and what came of it."""
 
 from __future__ import annotations
 
 from fsdplint.verify.report.ending import errors
-from fsdplint.verify.report.figures import ranks
+from fsdplint.verify.report.figures import plural, ranks
 from fsdplint.verify.verdict import Status, Verdict, Verification
+
+
+def headline(verification: Verification) -> str:
+    """What was run, in one line."""
+    parts = [
+        verification.torch and f"torch {verification.torch}",
+        verification.device,
+        plural(verification.world_size, "rank"),
+        plural(max((rank.steps for rank in verification.ranks), default=0), "step"),
+        f"{verification.seconds:.1f} s",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def summary(verification: Verification) -> str:
     """What is violated, or why nothing can be said; how much was judged; the exit code."""
-    return f"{_result(verification)} (exit {verification.exit_code})"
+    return f"{result(verification)} (exit {verification.exit_code})"
 
 
-def _result(verification: Verification) -> str:
+def result(verification: Verification) -> str:
+    """The same without the exit code."""
     counts = {s: sum(v.status is s for v in verification.verdicts) for s in Status}
     rest = {s: f"{number} {s.value}" for s, number in counts.items() if number}
     if verification.violated:

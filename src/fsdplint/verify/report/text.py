@@ -11,9 +11,9 @@ from fsdplint.verify.events import Place
 from fsdplint.verify.report import sharding
 from fsdplint.verify.report.ending import Error, errors
 from fsdplint.verify.report.excerpt import framed
-from fsdplint.verify.report.figures import plural, ranks
+from fsdplint.verify.report.figures import ranks
 from fsdplint.verify.report.layout import printable, wrapped
-from fsdplint.verify.report.summary import summary
+from fsdplint.verify.report.summary import headline, summary
 from fsdplint.verify.report.text_map import drawn
 from fsdplint.verify.report.text_ranks import communication, table
 from fsdplint.verify.verdict import Status, Verdict, Verification
@@ -40,18 +40,6 @@ def as_text(verification: Verification, directory: Path, style: Style, width: in
         [style(line, "path") for line in wrapped(summary(verification), width)],
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
-
-
-def headline(verification: Verification) -> str:
-    """What was run, in one line."""
-    parts = [
-        verification.torch and f"torch {verification.torch}",
-        verification.device,
-        plural(verification.world_size, "rank"),
-        plural(max((rank.steps for rank in verification.ranks), default=0), "step"),
-        f"{verification.seconds:.1f} s",
-    ]
-    return ", ".join(part for part in parts if part)
 
 
 def _header(verification: Verification, style: Style, width: int) -> list[str]:
@@ -116,8 +104,10 @@ def _errors(verification: Verification, style: Style, width: int) -> Iterator[li
     found = errors(verification.ranks)
     for index, error in enumerate(found):
         yield _error(error, style, width, whole=not (verification.violated or index))
-    if not found and not verification.violated:
-        yield [printable(line) for line in verification.failure.strip().splitlines()]
+    if not found:
+        head, *rest = verification.failure.strip().splitlines()
+        more = [] if verification.violated else [f"  {printable(line)}" for line in rest]
+        yield [style(f"! {printable(head)}", "error"), *more]
 
 
 def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.report.style import Style
-from fsdplint.verify.report.figures import TIMES, count, percent
+from fsdplint.verify.report.figures import TIMES
 from fsdplint.verify.report.layout import columns, wrapped
-from fsdplint.verify.report.remarks import remarks, title
-from fsdplint.verify.report.sharding import Kept, Model, Node, shares, walk
+from fsdplint.verify.report.remarks import counts, remarks
+from fsdplint.verify.report.sharding import Model, Node, figures, walk
 
 _HEAD = ("unit", "class", "a rank keeps", "of", "share")
 _SIDES = "<<>>>"
@@ -24,12 +24,15 @@ def drawn(model: Model, world_size: int, style: Style, width: int) -> list[str]:
         _HEAD,
         *(_unit(depth, node, several) for depth, node in walk(model.roots)),
         *_outside(model),
-        ("the whole model", "", *_figures(model.kept, model.elements)),
+        ("the whole model", "", *figures(model.kept, model.elements)),
     ]
     head, *body = columns(rows, _SIDES, width)
     notes = [line for text in remarks(model, world_size) for line in wrapped(text, width, "  ")]
     return [
-        *(style(line, "path") for line in wrapped(title(model), width)),
+        *(
+            style(line, "path")
+            for line in wrapped(f"sharding of {model.cls}: {counts(model)}", width)
+        ),
         style(head, "aside"),
         *body,
         *notes,
@@ -40,31 +43,14 @@ def _unit(depth: int, node: Node, several: bool) -> Row:
     times = f"{len(node.names)} {TIMES} " if len(node.names) > 1 else ""
     api = f" ({node.api.upper()})" if several else ""
     name = f"{'  ' * depth}{node.label or '(root)'}"
-    return (name, f"{times}{node.cls}{api}", *_figures(node.kept, node.elements))
+    return (name, f"{times}{node.cls}{api}", *figures(node.kept, node.elements))
 
 
 def _outside(model: Model) -> Iterator[Row]:
     for label, times, piece in model.outside[:_MOST_OUTSIDE]:
         why = "ignored" if piece.parameter.ignored else "in no unit"
         many = f"{times} {TIMES} {why}" if times > 1 else why
-        yield (label, many, *_figures(piece.kept, piece.elements))
+        yield (label, many, *figures(piece.kept, piece.elements))
     rest = model.outside[_MOST_OUTSIDE:]
     if rest:
         yield (f"{sum(times for _, times, _ in rest)} more", "in no unit", "", "", "")
-
-
-def _figures(kept: Kept, elements: int) -> tuple[str, str, str]:
-    """What a rank keeps, of how many elements, and the share; from the least to the most."""
-    if not elements:
-        return "-", count(elements), ""
-    parts = sorted(part for _, part in kept)
-    found = sorted(shares(kept, elements))
-    return (
-        _range(count(parts[0]), count(parts[-1])),
-        count(elements),
-        _range(percent(found[0]).removesuffix(" %"), percent(found[-1])),
-    )
-
-
-def _range(least: str, most: str) -> str:
-    return most if least == most.removesuffix(" %") else f"{least}-{most}"
