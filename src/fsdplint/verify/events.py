@@ -273,11 +273,9 @@ class Norm:
             where it is whole.
         norm_type: as text, so that inf survives.
         local: sum of powers (the maximum for inf) of this rank's parts of sharded gradients
-            before the clip, each divided by how many of `ranks` hold the same part; as text.
-        whole: the same of the gradients that every rank holds whole.
-        ranks: who hold the sharded ones together; empty without any, or where not all are held by
-            the same ranks.
-        split: `ranks` is empty because the gradients are held by different ranks.
+            before the clip, as text; `whole`: of the gradients that this rank holds whole.
+        ranks: whose parts make this rank's copy of the sharded ones whole; empty without any.
+        split: not all of them are divided over the same ranks, and `ranks` is empty.
         gradients: how many there are here.
         precision: bytes of one element of the coarsest gradient.
         scaled: a gradient scaler is at work, which skips steps that are not finite.
@@ -303,18 +301,18 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRead:
-    """A DTensor that holds only this rank's part of a reduction was read as a number.
-
-    The first such read at a place in a step.
+class NumberRead:
+    """A DTensor of one element was read as a number: the first time at a place in a step.
 
     Attributes:
-        read: ``item``, ``float`` …
-        value: what this rank read, as text.
+        read: ``item``, ``float`` …, or ``full_tensor``, which makes it whole first.
+        value: what this rank read, as text; empty for ``full_tensor``.
+        local: it holds only this rank's part of a reduction, or of a sharded tensor.
     """
 
     read: str
     value: str
+    local: bool
     placements: tuple[str, ...]
     step: int
     place: Place | None
@@ -340,7 +338,7 @@ class Part:
 
     Attributes:
         ranks: who hold the tensors together.
-        position: which part this rank's is, of `of` parts along each cut.
+        position: which part this rank's is, of `of` along each cut.
         elements: in the slices, of `whole` in the tensors they are cut from.
     """
 
@@ -429,6 +427,34 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """What the unsharded model computes in one step, against the sharded one: the worst of a kind.
+
+    Attributes:
+        what: ``output``, ``gradient``, ``clipped gradient`` or ``parameter``.
+        name: the parameter, or the output.
+        difference: relative L2; infinite where it is from nothing, or not finite in one of them.
+        count: how many were compared.
+        place: where the forward, the clipping or the step is.
+    """
+
+    step: int
+    what: str
+    name: str
+    difference: float
+    tolerance: float
+    count: int
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """Why the unsharded model cannot be compared with the sharded one."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFailed:
     """An observer could not read something; what it would have shown is unknown."""
 
@@ -476,12 +502,14 @@ Event = (
     | Step
     | SyncSwitched
     | Norm
-    | LocalRead
+    | NumberRead
     | ReadCombined
     | Save
     | Fsdp1Call
     | Device
     | Memory
+    | Compared
+    | NotCompared
     | ProbeFailed
     | Ended
 )

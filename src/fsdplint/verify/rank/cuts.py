@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +22,14 @@ class Cut:
 
     Attributes:
         ranks: who hold the tensor together.
-        position: which part it is, of `of` parts, along each dimension of the mesh that cuts.
-        copies: how many of `ranks` hold the same part.
+        position: which part it is, of `of`, along each dimension of the mesh that cuts.
+        group: those of `ranks` whose parts make one copy of it, this rank among them.
     """
 
     ranks: tuple[int, ...]
     position: tuple[int, ...]
     of: tuple[int, ...]
-    copies: int = 1
+    group: tuple[int, ...]
 
 
 def cut(tensor: Any, held: Held | None = None) -> Cut | None:
@@ -51,19 +52,21 @@ def cut(tensor: Any, held: Held | None = None) -> Cut | None:
 def _of_dtensor(tensor: DTensor) -> Cut | None:
     mesh = tensor.device_mesh
     coordinate = mesh.get_coordinate() or [0] * mesh.ndim
-    dimensions = list(zip(tensor.placements, mesh.shape, coordinate, strict=True))
-    cutting = [
-        (at, size)
-        for placement, size, at in dimensions
-        if size > 1 and not placement.is_replicate()
+    cuts = [
+        size > 1 and not placement.is_replicate()
+        for placement, size in zip(tensor.placements, mesh.shape, strict=True)
     ]
-    if not cutting:
+    if not any(cuts):
         return None
-    copies = 1
-    for placement, size, _ in dimensions:
-        copies *= size if placement.is_replicate() else 1
-    ranks = tuple(mesh.mesh.flatten().tolist())
-    return Cut(ranks, tuple(at for at, _ in cutting), tuple(size for _, size in cutting), copies)
+    along = tuple(
+        slice(None) if cuts_it else at for cuts_it, at in zip(cuts, coordinate, strict=True)
+    )
+    return Cut(
+        tuple(mesh.mesh.flatten().tolist()),
+        tuple(itertools.compress(coordinate, cuts)),
+        tuple(itertools.compress(mesh.shape, cuts)),
+        tuple(mesh.mesh[along].flatten().tolist()),
+    )
 
 
 def _of_fsdp1(unit: FullyShardedDataParallel) -> Cut | None:
@@ -71,19 +74,17 @@ def _of_fsdp1(unit: FullyShardedDataParallel) -> Cut | None:
     if group is None or group.size() == 1:
         return None
     ranks = tuple(dist.get_process_group_ranks(group))
-    return Cut(ranks, (group.rank(),), (group.size(),))
+    return Cut(ranks, (group.rank(),), (group.size(),), ranks)
 
 
 def _of_sharded(tensor: ShardedTensor) -> Cut | None:
     shards = tensor.metadata().shards_metadata
     if len(shards) < 2:
         return None
-    places = [shard.placement for shard in shards]
-    ranks = [place.rank() for place in places if place is not None]
-    mine = [shard.metadata.placement for shard in tensor.local_shards()]
-    at = mine[0].rank() if mine and mine[0] is not None else dist.get_rank()
-    position = ranks.index(at) if at in ranks else at or 0
-    return Cut(tuple(r or 0 for r in ranks), (position,), (dist.get_world_size(),))
+    ranks = tuple(shard.placement.rank() or 0 for shard in shards if shard.placement)
+    mine = next((shard.metadata.placement for shard in tensor.local_shards()), None)
+    at = ranks.index(mine.rank() or 0) if mine else len(ranks)  # no shard of it is here
+    return Cut(ranks, (at,), (len(ranks),), ranks)
 
 
 def elements(tensor: Tensor) -> tuple[int, int]:

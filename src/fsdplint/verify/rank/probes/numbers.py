@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
-from fsdplint.verify.events import LocalRead, Norm, Place, ReadCombined
+from fsdplint.verify.events import Norm, NumberRead, Place, ReadCombined
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.callers import torchs_own
@@ -24,7 +24,7 @@ from fsdplint.verify.rank.cuts import cut
 from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
 from fsdplint.verify.rank.seen import Seen
 
-_READS = ("item", "__float__", "__int__", "__bool__", "__index__")
+_READS = ("item", "__float__", "__int__", "__bool__", "__index__", "full_tensor")
 _COLLECTIVES = (
     *("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "gather"),
     *("all_gather_object", "gather_object"),
@@ -179,8 +179,8 @@ class _Norms:
             if slice_of is None:
                 whole.append(power)
                 continue
-            local.append(power if norm_type == math.inf else power / slice_of.copies)
-            together.add(slice_of.ranks)
+            local.append(power)
+            together.add(slice_of.group)
             api = "fsdp1" if _is_fsdp1(known) else "fsdp2"
         add = max if norm_type == math.inf else math.fsum
         return _Gradients(
@@ -249,48 +249,49 @@ def _combination(value: Any) -> str:
 
 
 class _Reads:
-    """Numbers read from DTensors that hold this rank's part only, since the last step."""
+    """Numbers read from DTensors since the last step, by place and by whether they are local."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._step = 0
-        self._read: dict[Place | None, list[float]] = defaultdict(list)
+        self._local: dict[Place | None, list[float]] = defaultdict(list)
+        self._written: set[tuple[Place | None, bool]] = set()
         guard = seen.recorder.probe("reductions")
         self._look, self._trace = guard(self._note), guard(self._find)
 
     def watched(self, name: str, original: Any) -> Any:
-        """Wraps a method that makes a number of a tensor."""
+        """Wraps a method that makes a number of a tensor, or makes it whole first."""
 
         @functools.wraps(original)
-        def read(tensor: Any) -> Any:
-            value = original(tensor)
-            if not torchs_own():
+        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            value = original(tensor, *args, **kwargs)
+            if tensor.numel() == 1 and not torchs_own():
                 self._look(name, tensor, value)
             return value
 
         return read
 
     def _note(self, name: str, tensor: DTensor, value: Any) -> None:
-        slice_of = cut(tensor)
-        if slice_of is None:
-            return
         if self._step != self._seen.steps:
             self._step = self._seen.steps
-            self._read.clear()
+            self._local.clear()
+            self._written.clear()
         place = self._seen.recorder.place()
-        if place not in self._read:
+        text = "" if isinstance(value, Tensor) else repr(value)
+        local = bool(text) and cut(tensor) is not None
+        if local:
+            self._local[place].append(float(value))
+        if (place, local) not in self._written:
+            self._written.add((place, local))
             placements = tuple(map(repr, tensor.placements))
-            self._seen.recorder.write(
-                LocalRead(name, repr(value), placements, self._seen.steps, place)
-            )
-        self._read[place].append(float(value))
+            self._seen.recorder.write(NumberRead(name, text, local, placements, self._step, place))
 
     def combining(self, name: str, original: Any) -> Any:
         """Wraps a collective: what was read before may go through it, which makes it whole."""
 
         @functools.wraps(original)
         def collective(*args: Any, **kwargs: Any) -> Any:
-            if self._read:
+            if self._local:
                 self._trace(name, [*args, *kwargs.values()])
             return original(*args, **kwargs)
 
@@ -298,7 +299,7 @@ class _Reads:
 
     def _find(self, name: str, arguments: list[Any]) -> None:
         sent = [number for value in arguments for number in _numbers(value)]
-        for place, read in self._read.items():
+        for place, read in self._local.items():
             usual = _usual(read)
             if any(math.isclose(a, b, rel_tol=1e-4) for a in sent for b in usual):
                 self._seen.recorder.write(ReadCombined(name, place, self._seen.recorder.place()))
