@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from fsdplint.verify import events, ring
-from fsdplint.verify.events import Ended, Event, Place, Started
+from fsdplint.verify.events import Ended, Event, Place, Save, Started
+from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Collective
+from fsdplint.verify.stored import Stored, look
 
 E = TypeVar("E")
 
@@ -64,13 +66,14 @@ class Run:
     Attributes:
         stall: set where the ranks had to be stopped.
         launcher: what the launcher itself said.
+        saved: what the files that were saved hold at the end, by path.
     """
 
     ranks: tuple[RankRun, ...]
     stall: Stall | None = None
     launcher: str = ""
     seconds: float = 0.0
-    saved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    saved: dict[str, Stored] = field(default_factory=dict)
 
     @cached_property
     def world_size(self) -> int:
@@ -86,7 +89,9 @@ class Run:
 def gather(folder: Path, stall: Stall | None, launcher: str, seconds: float) -> Run:
     """Reads what the ranks of this node left in the records' folder."""
     names = sorted(int(file.stem) for file in folder.glob("*.pid"))
-    return Run(tuple(_rank(folder, rank) for rank in names), stall, launcher, seconds)
+    ranks = tuple(_rank(folder, rank) for rank in names)
+    paths = {save.path for rank in ranks for save in rank.of(Save) if save.path}
+    return Run(ranks, stall, launcher, seconds, look(folder / SCRATCH, paths))
 
 
 def _rank(folder: Path, rank: int) -> RankRun:
