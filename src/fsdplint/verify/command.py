@@ -111,7 +111,7 @@ def verify(
         device,
         timeout,
         _handed_through(launcher),
-        capture=reference,
+        reference=reference,
     )
     return _run(request, directory, output_format, output_file)
 

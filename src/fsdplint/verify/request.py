@@ -30,7 +30,9 @@ class Request:
         device: ``auto`` (CUDA where there is one), ``cpu`` or ``cuda``.
         timeout: seconds after which ranks that still run are stopped.
         launcher: options handed through to ``torch.distributed.run``.
-        capture: keep what a comparison with an unsharded run needs.
+        reference: compare with a run of one process, in which nothing is sharded.
+        capture: the folder that gets what the comparison needs, in the sharded run of one.
+        replay: the folder to take it from, in the other run.
     """
 
     script: str
@@ -40,7 +42,9 @@ class Request:
     device: str = "auto"
     timeout: float = 300.0
     launcher: tuple[str, ...] = ()
-    capture: bool = False
+    reference: bool = False
+    capture: str = ""
+    replay: str = ""
 
     def write(self, folder: Path) -> None:
         """Leaves the request where ranks look for it."""

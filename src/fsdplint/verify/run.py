@@ -12,6 +12,7 @@ from types import MappingProxyType
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
+from fsdplint.verify.reference import compared
 from fsdplint.verify.request import RELEASE, SCRATCH, Request
 from fsdplint.verify.stage import stage
 from fsdplint.verify.verdict import Verification
@@ -45,7 +46,14 @@ def verify(
         )
     if not (directory / request.script).is_file():
         raise VerifyError(f"{request.script}: no such file under {directory}")
-    return judge(request, observe(request, directory, overlay, launcher, tell))
+
+    def run(wanted: Request) -> Run:
+        return observe(wanted, directory, overlay, launcher, tell)
+
+    if not request.reference:
+        return judge(request, run(request))
+    sharded, verdict = compared(request, run)
+    return judge(request, sharded, (verdict,))
 
 
 def observe(

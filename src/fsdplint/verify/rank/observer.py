@@ -31,6 +31,7 @@ from fsdplint.verify.rank.probes import (
     steps,
 )
 from fsdplint.verify.rank.recorder import Recorder
+from fsdplint.verify.rank.reference import alone, capture, replay
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.snapshot import Snapshots
 
@@ -65,27 +66,41 @@ class Observer:
         if not self._cuda:
             shim.install(self._local_rank, self._local_world_size)
         spawn.install(self._local_rank, self._local_world_size)
+        if self._recorder.request.replay:
+            self._watch_replay()
+        else:
+            self._watch()
+        self._before = _peak()
+        self._recorder.write(self._started())
+
+    def _watch_replay(self) -> None:
+        sharding.install(self._seen)
+        calls.install(self._seen)
+        replay.install(self._seen, alone.install())
+
+    def _watch(self) -> None:
         group.install(self._seen)
         collectives.install(self._seen)
         sharding.install(self._seen)
         calls.install(self._seen)
+        if self._recorder.request.capture:
+            capture.install(self._seen)
         steps.install(self._seen, self._snapshots)
         fsdp1.install(self._seen)
         numbers.install(self._seen)
         saves.install(self._seen)
-        self._before = _peak()
-        self._recorder.write(
-            Started(
-                self._recorder.rank,
-                self._local_rank,
-                int(os.environ["WORLD_SIZE"]),
-                self._local_world_size,
-                os.getpid(),
-                torch.__version__,
-                "cuda" if self._cuda else "cpu",
-                not self._cuda,
-                time.perf_counter() - self._began,
-            )
+
+    def _started(self) -> Started:
+        return Started(
+            self._recorder.rank,
+            self._local_rank,
+            int(os.environ["WORLD_SIZE"]),
+            self._local_world_size,
+            os.getpid(),
+            torch.__version__,
+            "cuda" if self._cuda else "cpu",
+            not self._cuda,
+            time.perf_counter() - self._began,
         )
 
     def finish(self) -> None:

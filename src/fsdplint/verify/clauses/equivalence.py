@@ -1,0 +1,112 @@
+"""Whether sharding changes what is computed."""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.verify.clauses.clause import (
+    Judgement,
+    confirmed,
+    not_exercised,
+    violated,
+)
+from fsdplint.verify.events import Compared, NotCompared, ProbeFailed
+from fsdplint.verify.evidence import Run
+from fsdplint.verify.verdict import Verdict
+
+NAME = "equivalence"
+CONTRACT = "The sharded run computes what the unsharded one does."
+_SHORT = 1e-3
+_WHY = {
+    False: "32-bit numbers: ranks add up in another order, which costs about 1e-7",
+    True: "16-bit numbers take part, of which each rounding costs up to 4e-3",
+}
+
+
+def equivalence(sharded: Run, alone: Run | None) -> Verdict:
+    """Returns the verdict on a sharded run and the one of a single process that played it back.
+
+    `alone` is None where the sharded run left nothing to play back.
+    """
+    found = _missing(sharded) if alone is None else _unread(alone) or _judged(alone)
+    return Verdict(NAME, CONTRACT, found.status, found.figures, found.details, found.places)
+
+
+def _missing(sharded: Run) -> Judgement:
+    failed = [event.error for _, event in sharded.all(ProbeFailed) if event.probe == "capture"]
+    if failed:
+        return not_exercised(failed[0].removeprefix("Incomparable: "))
+    if len(sharded.ranks) < sharded.world_size:
+        return not_exercised("other nodes' ranks cannot be compared")
+    return not_exercised("not every rank finished an optimizer step")
+
+
+def _unread(alone: Run) -> Judgement | None:
+    """Says why the single process did not compare everything; None where it did."""
+    reasons = [event.reason for _, event in alone.all(NotCompared)]
+    reasons += [event.error for _, event in alone.all(ProbeFailed) if event.probe == "reference"]
+    if reasons and not _off(alone):
+        return not_exercised(reasons[0])
+    if alone.all(Compared):
+        return None
+    ended = alone.ranks[0].ended if alone.ranks else None
+    if ended is not None and ended.kind:
+        return not_exercised(
+            f"the script does not run in one process ({_crash(ended.kind, ended.message)})"
+        )
+    if ended is not None:
+        return not_exercised("in one process the script takes no optimizer step")
+    return not_exercised("the script does not come to its first step in one process")
+
+
+def _crash(kind: str, message: str) -> str:
+    line = next(iter(message.splitlines()), "")
+    return f"{kind}: {line}" if line else kind
+
+
+def _judged(alone: Run) -> Judgement:
+    all_of = [event for _, event in alone.all(Compared)]
+    worst = max(all_of, key=lambda event: event.difference / event.tolerance)
+    details = (*_by_kind(all_of), f"tolerance: relative L2, {_WHY[worst.tolerance > _SHORT]}")
+    if off := _off(alone):
+        first = off[0]
+        worst = max(off, key=lambda event: event.difference / event.tolerance)
+        return violated(
+            f"differs from step {first.step} on, first in the {first.what}: "
+            f"largest difference {_number(worst.difference)} ({_named(worst)}), "
+            f"tolerance {_number(worst.tolerance)}",
+            details,
+            (first.place,),
+        )
+    steps = max(event.step for event in all_of)
+    parameters = max((e.count for e in all_of if e.what == "parameter"), default=0)
+    return confirmed(
+        f"{steps} steps, {parameters} parameters: largest difference "
+        f"{_number(worst.difference)} ({_named(worst)}), tolerance {_number(worst.tolerance)}",
+        details,
+    )
+
+
+def _off(alone: Run) -> list[Compared]:
+    return [event for _, event in alone.all(Compared) if event.difference > event.tolerance]
+
+
+def _by_kind(all_of: list[Compared]) -> list[str]:
+    """One line a kind of number that was compared, with its largest difference."""
+    found = []
+    for what in dict.fromkeys(event.what for event in all_of):
+        worst = max((e for e in all_of if e.what == what), key=lambda event: event.difference)
+        found.append(
+            f"{what}: at most {_number(worst.difference)}, {worst.name}, at step {worst.step}"
+        )
+    return found
+
+
+def _named(compared: Compared) -> str:
+    if compared.what == "output":
+        return compared.name
+    return compared.name if compared.what == "parameter" else f"{compared.what} of {compared.name}"
+
+
+def _number(value: float) -> str:
+    return re.sub(r"(\.0)?e([-+])0*(\d)", r"e\2\3", f"{value:.1e}") if value else "0"

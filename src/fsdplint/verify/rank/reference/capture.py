@@ -1,0 +1,352 @@
+"""Keeps the tape of a sharded run; it never communicates, since ranks may have parted."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
+from fsdplint.verify.rank.reference import tape
+from fsdplint.verify.rank.reference.layout import Piece, pieces, short
+from fsdplint.verify.rank.reference.tape import Ambient, Call, Clip, Key, Parts, Stride
+from fsdplint.verify.rank.seen import Seen
+
+MOST_STEPS = 10
+"""Steps that are kept where the script runs to its end."""
+
+
+def install(seen: Seen) -> None:
+    """Watches forwards, backwards, clipping and steps; goes before what ends the script."""
+    capture = _Capture(seen, Path(seen.recorder.request.capture))
+    wrap_method(nn.Module, "__call__", capture.watch_calls)
+    wrap_method(nn.Module, "zero_grad", capture.watch_zeroing)
+    wrap_method(Optimizer, "zero_grad", capture.watch_zeroing)
+    wrap_method(FullyShardedDataParallel, "clip_grad_norm_", capture.watch_clipping)
+    clip = torch.nn.utils.clip_grad_norm_
+    replace_everywhere(clip, capture.watch_clipping(clip))
+    torch.autograd.backward = capture.watch_backward(torch.autograd.backward)
+    for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all_single"):
+        replace_everywhere(getattr(dist, name), capture.watch_collective(getattr(dist, name)))
+    register_optimizer_step_pre_hook(capture.before_step)
+    register_optimizer_step_post_hook(capture.after_step)
+
+
+class _Capture:
+    """The tape of one rank, one stride at a time: `_stride` is under way, `_left` is what the last
+    one left."""
+
+    def __init__(self, seen: Seen, folder: Path) -> None:
+        self._seen, self._folder = seen, folder
+        self._stride = Stride()
+        self._calls: list[Call] = []
+        self._written = 0
+        self._left: Parts = {}
+        self._buffers: dict[tuple[int, str], tuple[Tensor, int]] = {}
+        self._calling = self._backward = False
+        guard = seen.recorder.probe("capture")
+        self._enter, self._leave, self._arrive = (
+            guard(self._entered),
+            guard(self._left_call),
+            guard(self._arrived),
+        )
+        self._reached, self._zeroed = guard(self._backward_done), guard(self._dropped)
+        self._about, self._done = guard(self._about_to_step), guard(self._stepped)
+        self._read, self._reset = guard(self._gradients), guard(self._zero)
+
+    # Forwards.
+
+    def watch_calls(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps ``nn.Module.__call__``; the outermost call of a module with units is kept."""
+
+        @functools.wraps(original)
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._calling or self._backward or not self._wanted(module):
+                return original(module, *args, **kwargs)
+            self._calling = True
+            try:
+                kept = self._enter(module, args, kwargs)
+                result = original(module, *args, **kwargs)
+            finally:
+                self._calling = False
+            if kept is not None:
+                self._leave(kept, result)
+            return result
+
+        return call
+
+    def _wanted(self, module: nn.Module) -> bool:
+        return (
+            not self._full()
+            and torch.is_grad_enabled()
+            and any(True for _ in self._seen.inner_units(module))
+        )
+
+    def _full(self) -> bool:
+        return self._written == MOST_STEPS and self._seen.recorder.request.steps is None
+
+    def _entered(self, module: nn.Module, args: Any, kwargs: Any) -> Call:
+        self._seen.called(module)
+        self._begin()
+        number, path = self._name(module)
+        try:
+            inputs = tape.freeze((args, kwargs))
+        except Exception as error:  # pickling runs the inputs' own code
+            inputs = b""
+            self._stride.obstacle = f"the model's inputs cannot be kept ({error})"
+        cuda = any(p.is_cuda for p in module.parameters())
+        ambient, buffers = Ambient.take(module, cuda), dict(self._changed_buffers(number, module))
+        self._stride.short |= bool(ambient.autocast)
+        return Call(number, path, inputs, ambient, buffers, self._seen.recorder.place())
+
+    def _name(self, module: nn.Module) -> tuple[int, str]:
+        for number, model in enumerate(self._seen.models()):
+            for path, inner in model.named_modules():
+                if inner is module:
+                    return number, path
+        raise LookupError(f"{type(module).__name__} is in no model")
+
+    def _changed_buffers(self, number: int, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        for name, buffer in module.named_buffers():
+            known, version = self._buffers.get((number, name), (None, -1))
+            if known is not buffer or version != buffer._version:
+                self._buffers[number, name] = (buffer, buffer._version)
+                yield name, _kept(buffer)
+
+    def _left_call(self, call: Call, result: Any) -> None:
+        self._calls.append(call)
+        for index, output in enumerate(tape.tensors(result)):
+            call.outputs.append(_kept(output))
+            if output.requires_grad:
+                hook = functools.partial(self._arrive, call, index)
+                output.register_hook(hook)  # type: ignore[no-untyped-call]  # torch declares none
+
+    def _arrived(self, call: Call, index: int, gradient: Tensor) -> None:
+        kept = _kept(gradient)
+        call.gradients[index] = call.gradients[index] + kept if index in call.gradients else kept
+
+    # What was there before.
+
+    def _begin(self) -> None:
+        """Notes parameters and gradients, unless backwards of this step have left gradients."""
+        if not any(call.gradients for call in self._calls):
+            now = {key: piece.value() for key, piece in self._pieces().items()}
+            self._stride.before = _changes(now, self._left)
+            if not self._calls:
+                self._stride.base = self._gradients()
+        elif not self._gradients() and not self._waiting():
+            self._dropped()
+
+    def _dropped(self) -> None:
+        """Forgets calls whose gradients the script has thrown away."""
+        self._calls = [call for call in self._calls if not call.gradients]
+        self._stride.base, self._stride.backwards = {}, 0
+
+    def _waiting(self) -> bool:
+        return any(piece.waiting() for piece in self._pieces().values())
+
+    def _pieces(self) -> dict[Key, Piece]:
+        return {
+            (number, piece.name): piece
+            for number, model in enumerate(self._seen.models())
+            for piece in pieces(model)
+        }
+
+    def _gradients(self, zeros: bool = False) -> Parts:
+        """Returns this rank's gradients, those that are all zero only on demand."""
+        found = {key: piece.gradient() for key, piece in self._pieces().items()}
+        return {
+            key: _kept(gradient)
+            for key, gradient in found.items()
+            if gradient is not None and (zeros or bool(gradient.any()))
+        }
+
+    # Backwards.
+
+    def watch_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps ``torch.autograd.backward``."""
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._backward:  # reentrant activation checkpointing
+                return original(*args, **kwargs)
+            self._backward = True
+            try:
+                original(*args, **kwargs)
+            finally:
+                self._backward = False
+            return self._reached()
+
+        return backward
+
+    def _backward_done(self) -> None:
+        self._stride.backwards += 1
+        self._stride.arrived = self._gradients()
+
+    def watch_zeroing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a ``zero_grad``: gradients that it has removed are not this step's."""
+
+        @functools.wraps(original)
+        def zero_grad(of: Any, *args: Any, **kwargs: Any) -> None:
+            unused = any(call.gradients for call in self._calls)
+            before = self._read() if unused else None
+            original(of, *args, **kwargs)
+            if before is not None:
+                self._reset(before)
+
+        return zero_grad
+
+    def _zero(self, before: Parts) -> None:
+        after = self._gradients()
+        if not after and not self._waiting():
+            self._dropped()
+        elif after.keys() != before.keys():
+            self._stride.obstacle = "a part of the gradients is thrown away before the step"
+
+    # Between backward and step.
+
+    def watch_clipping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a function that clips: ``clip_grad_norm_(parameters or model, max_norm, …)``."""
+
+        note = self._seen.recorder.probe("capture")(self._clipped)
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def clip(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = next(iter(bound.arguments))
+            if not isinstance(bound.arguments[given], Tensor | nn.Module):
+                bound.arguments[given] = list(bound.arguments[given])
+            before = self._read()
+            result = original(*bound.args, **bound.kwargs)
+            if before is not None:
+                note(bound.arguments, before)
+            return result
+
+        return clip
+
+    def _clipped(self, given: dict[str, Any], before: Parts) -> None:
+        of = next(iter(given.values()))
+        clipped = of.parameters() if isinstance(of, nn.Module) else of
+        ids = {id(p) for p in ([clipped] if isinstance(clipped, Tensor) else clipped)}
+        held = self._pieces()
+        keys = tuple(key for key, piece in held.items() if id(piece.parameter) in ids)
+        if len({id(held[key].parameter) for key in keys}) == len(ids):
+            limits = float(given["max_norm"]), float(given["norm_type"])
+            place = self._seen.recorder.place()
+            self._stride.clips.append(Clip(*limits, keys, before, self._gradients(), place))
+
+    def watch_collective(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a collective: a forward that communicates is not this rank's alone."""
+
+        @functools.wraps(original)
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            if self._calling and not _from_fsdp():
+                self._stride.joint = original.__name__
+            return original(*args, **kwargs)
+
+        return collective
+
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Runs before every optimizer step."""
+        if not self._full() and not prepares_state():
+            given = (*args[1:], kwargs.get("closure"))  # the first one is the optimizer
+            self._about(optimizer, any(value is not None for value in given))
+
+    def _about_to_step(self, optimizer: Optimizer, closure: bool) -> None:
+        held, stride = self._pieces(), self._stride
+        stride.layout = {key: piece.region for key, piece in held.items()}
+        stride.units = frozenset(key for key, piece in held.items() if piece.unit is not None)
+        stride.stepped = self._gradients(zeros=True)
+        stride.optimizer = self._seen.add_optimizer(optimizer, None).number
+        stride.settings = [_simple(group) for group in optimizer.param_groups]
+        stride.short |= any(short(model) for model in self._seen.models())
+        stride.place = self._seen.recorder.place()
+        self._left |= stride.before
+        stride.obstacle = stride.obstacle or self._obstacle(held.values(), closure)
+
+    def _obstacle(self, held: Iterable[Piece], closure: bool) -> str:
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        if self._backward:
+            return "optimizers step inside the backward pass"
+        if closure:
+            return "the optimizer's step takes a closure"
+        if any(piece.unit is not None and piece.degree != world for piece in held):
+            return "units are sharded over a part of the ranks"
+        return ""
+
+    def after_step(self, *_: Any) -> None:
+        """Runs after every optimizer step."""
+        if not self._full() and not prepares_state():
+            self._done()
+
+    def _stepped(self) -> None:
+        stride = self._stride
+        stride.calls = [call for call in self._calls if call.gradients]
+        now = {key: piece.value() for key, piece in self._pieces().items()}
+        stride.after = _changes(now, self._left)
+        self._left |= stride.after
+        stride.save(self._folder, self._seen.recorder.rank, self._written)
+        self._written += 1
+        self._calls, self._stride = [], Stride()
+
+
+def prepares_state() -> bool:
+    """Says whether an optimizer steps only to make its state, as DCP lets it.
+
+    Source: ``torch.distributed.checkpoint.state_dict._init_optim_state`` (torch 2.6-2.15).
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _from_fsdp() -> bool:
+    """Says whether FSDP issues this collective, and not code that it calls."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("torch.distributed.fsdp"):
+            return True
+        if not module.startswith(("torch", "fsdplint")):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    return access.local(tensor).cpu().clone()
+
+
+def _changes(now: Parts, known: Parts) -> Parts:
+    """Returns copies of the parts that are not as they were known."""
+    return {
+        key: _kept(part)
+        for key, part in now.items()
+        if key not in known or not torch.equal(known[key], part.cpu())
+    }
+
+
+def _simple(group: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a parameter group that are plain values."""
+    kinds = (bool, int, float, str, tuple, Tensor)
+    return {k: v for k, v in group.items() if k != "params" and isinstance(v, kinds)}
