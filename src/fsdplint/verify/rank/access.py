@@ -123,6 +123,16 @@ def clean(name: str) -> str:
     return name
 
 
+def unsharded_gradients(unit: nn.Module | None) -> bool:
+    """Says whether an FSDP1 unit's gradients have the unsharded size, as `no_sync` leaves them."""
+    handle = getattr(unit, "_handle", None)
+    if handle is None:
+        return False
+    flat = handle.flat_param
+    originals = [flat] if flat._params is None else flat._params
+    return any(p.grad is not None and p.grad.shape != p.shape for p in originals)
+
+
 def unreduced(parameter: nn.Parameter, unit: nn.Module | None) -> bool | None:
     """Says whether a gradient of this parameter waits to be reduced; None where unknown.
 
@@ -130,8 +140,7 @@ def unreduced(parameter: nn.Parameter, unit: nn.Module | None) -> bool | None:
     group's `_partial_reduce_output`; FSDP1 in a gradient that has the unsharded size.
     """
     if isinstance(unit, FullyShardedDataParallel):
-        gradient = parameter.grad
-        return gradient is not None and gradient.numel() != parameter.numel()
+        return unsharded_gradients(unit)
     for group in groups(unit) if unit is not None else []:
         for candidate in group.fsdp_params:
             if candidate.sharded_param is parameter:

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary, ref
 
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.weak import WeakIdKeyDictionary
 
 from fsdplint.verify.events import Place
 from fsdplint.verify.rank import access
@@ -38,8 +37,6 @@ class Seen:
     """The units, models and optimizers of this rank, all held weakly.
 
     Attributes:
-        replaced: parameters that a unit took, by what they were called then.
-        ignored: parameters that a unit was told to leave alone.
         assigned: per module and parameter name the mark of the parameter last put there.
     """
 
@@ -47,13 +44,9 @@ class Seen:
         self.recorder = recorder
         self.units: MutableMapping[nn.Module, UnitSeen] = WeakKeyDictionary()
         self.optimizers: MutableMapping[Optimizer, OptimizerSeen] = WeakKeyDictionary()
-        self.replaced: MutableMapping[nn.Parameter, str] = WeakIdKeyDictionary()
         self.assigned: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
-        self.ignored: MutableMapping[nn.Parameter, bool] = WeakIdKeyDictionary()
-        self.marks: MutableMapping[nn.Parameter, int] = WeakIdKeyDictionary()
         self._called: list[ref[nn.Module]] = []
         self._built: list[OptimizerSeen] = []
-        self._marked = 0
 
     @property
     def steps(self) -> int:
@@ -93,13 +86,6 @@ class Seen:
     def parameters(self, model: nn.Module) -> list[Held]:
         """Returns the model's live parameters, the sharded ones in their sharded form."""
         return list(access.parameters(model))
-
-    def mark(self, parameter: nn.Parameter) -> int:
-        """Returns a number that is this parameter object's alone, for as long as it lives."""
-        if parameter not in self.marks:
-            self._marked += 1
-            self.marks[parameter] = self._marked
-        return self.marks[parameter]
 
     def inner_units(self, module: nn.Module) -> Iterator[nn.Module]:
         """Yields the units under a module, itself included."""

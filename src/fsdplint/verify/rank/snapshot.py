@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from fsdplint.verify.events import OptimizerBuilt, Parameter, Snapshot, Tie, Unit
-from fsdplint.verify.rank import access
+from fsdplint.verify.rank import access, labels
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.seen import Seen
 
@@ -90,7 +90,7 @@ class Snapshots:
             tuple(mesh.mesh_dim_names or ()) if mesh else (),
             tuple(mesh.get_coordinate() or ()) if mesh else (),
             parameter.requires_grad,
-            parameter in self._seen.ignored,
+            labels.ignored(parameter),
             tuple(
                 sorted(
                     built.number
@@ -106,7 +106,7 @@ class Snapshots:
         live = {id(h.parameter) for m in self._seen.models() for h in self._seen.parameters(m)}
         mine = _parameters(optimizer)
         gone = [p for p in mine if id(p) not in live]
-        stale = [self._seen.replaced[p] for p in gone if p in self._seen.replaced]
+        stale = [name for p in gone if (name := labels.taken_as(p)) is not None]
         return OptimizerBuilt(
             built.number,
             type(optimizer).__name__,

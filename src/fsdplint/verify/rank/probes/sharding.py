@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from fsdplint.verify.events import Place, Sharded
-from fsdplint.verify.rank import access
+from fsdplint.verify.rank import access, labels
 from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
 from fsdplint.verify.rank.probes import bypass
 from fsdplint.verify.rank.seen import Seen
@@ -48,7 +48,8 @@ def _constructor(seen: Seen, original: Any) -> Any:
         place = seen.recorder.place()
         before(seen, [module], "fsdp1", place, ())
         original(self, module, *args, **kwargs)
-        seen.ignored.update(dict.fromkeys(access.ignored(self), True))
+        for parameter in access.ignored(self):
+            labels.ignore(parameter)
         seen.add_unit(self, "fsdp1", place)
 
     return construct
@@ -62,7 +63,8 @@ def _remember(
     ignored: Iterable[nn.Parameter],
 ) -> None:
     """Writes the event and remembers each parameter by name, before they are replaced."""
-    seen.ignored.update(dict.fromkeys(ignored, True))
+    for parameter in ignored:
+        labels.ignore(parameter)
     taken = {
         id(held.parameter)
         for unit in _related(seen, modules)
@@ -72,7 +74,7 @@ def _remember(
     sizes = {}
     for module in modules:
         for name, parameter in module.named_parameters():
-            seen.replaced.setdefault(parameter, name)
+            labels.take(parameter, name)
             sizes[id(parameter)] = parameter.numel()
         for inner in module.modules():
             _assigned(seen, inner)
@@ -119,7 +121,7 @@ def _assigned(seen: Seen, module: nn.Module) -> None:
     marks = seen.assigned.setdefault(module, {})
     for name, parameter in module._parameters.items():
         if parameter is not None:
-            marks[name] = seen.mark(parameter)
+            marks[name] = labels.mark(parameter)
 
 
 def _assignment(seen: Seen, original: Any) -> Any:
@@ -141,15 +143,15 @@ def _inherit(seen: Seen, module: nn.Module) -> None:
         marks = seen.assigned.get(inner, {})
         for name, parameter in inner._parameters.items():
             if parameter is not None and name in marks:
-                seen.marks.setdefault(parameter, marks[name])
+                labels.inherit(parameter, marks[name])
 
 
 def _mark(seen: Seen, module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    if parameter not in seen.marks:
+    if not labels.marked(parameter):
         stands_for = next(
             (s for unit in seen.units if (s := access.sharded_form(unit, parameter)) is not None),
             None,
         )
         if stands_for is not None:
-            seen.marks[parameter] = seen.mark(stands_for)
-    seen.assigned.setdefault(module, {})[name] = seen.mark(parameter)
+            labels.inherit(parameter, labels.mark(stands_for))
+    seen.assigned.setdefault(module, {})[name] = labels.mark(parameter)

@@ -118,9 +118,13 @@ class _Steps:
         The gradients seen are kept until the next look, so that no other object takes their id.
         """
         now: dict[int, tuple[Tensor, int]] = {}
-        for held in self._sharded():
+        sharded = list(self._sharded())
+        unsharded = {unit for unit in {h.unit for h in sharded} if access.unsharded_gradients(unit)}
+        for held in sharded:
             gradient = held.parameter.grad
-            if gradient is not None and gradient.shape == held.parameter.shape:
+            if gradient is None or held.unit in unsharded:
+                continue
+            if gradient.shape == held.parameter.shape:
                 now[id(held.parameter)] = (gradient, access.local(gradient)._version)
         changed = any(
             key not in self._gradients
