@@ -1,0 +1,237 @@
+"""Numbers that a script goes by: losses, gradient norms, reductions of sharded tensors."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fsdplint.verify.clauses.clause import (
+    Judgement,
+    clause,
+    confirmed,
+    not_exercised,
+    violated,
+)
+from fsdplint.verify.clauses.models import SHOWN, count, ranks_listed
+from fsdplint.verify.events import Backward, Norm, NumberRead, Place, ReadCombined
+from fsdplint.verify.evidence import Run
+
+TOLERANCE = 1e-3
+"""How far a norm may lie from the true one, relatively: rounding of sums over many fp32 gradients
+stays below 1e-5, and a rank left out of two equal ones makes 0.3."""
+COARSE_TOLERANCE = 2e-2
+"""The same for gradients of two bytes: bf16 rounds to 0.4 %, at each of three sums."""
+_COMBINATIONS: dict[str, Callable[[list[float]], float]] = {
+    "sum": math.fsum,
+    "max": max,
+    "min": min,
+    "avg": lambda values: math.fsum(values) / len(values),
+}
+
+
+@clause("loss", "Losses are finite.", ("gradients",))
+def loss(run: Run) -> Judgement:
+    """Of scalars that a backward starts from."""
+    backwards = run.all(Backward)
+    if not backwards:
+        return not_exercised("no backward started from a scalar")
+    bad = [(rank, event) for rank, event in backwards if not event.finite]
+    if bad:
+        rank, first = bad[0]
+        return violated(
+            f"{first.loss} on rank {rank} at step {first.step + 1}",
+            (f"{len(bad)} of {len(backwards)} losses are not finite",),
+            (first.place,),
+        )
+    values = [float(event.loss) for _, event in backwards]
+    return confirmed(f"{len(values)} losses between {min(values):.4g} and {max(values):.4g}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Clip:
+    """One clip on all ranks: what it went by, per rank, and the true norm."""
+
+    step: int
+    place: Place | None
+    used: dict[int, float]
+    true: float
+    norm: Norm
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE if self.norm.precision >= 4 else COARSE_TOLERANCE
+
+    @property
+    def off(self) -> float:
+        """The largest relative deviation on any rank."""
+        return max(_deviation(value, self.true) for value in self.used.values())
+
+    @property
+    def agreed(self) -> bool:
+        """Every rank goes by one number."""
+        values = list(self.used.values())
+        return all(_deviation(value, values[0]) <= self.tolerance for value in values)
+
+
+@clause(
+    "gradient-norm",
+    "The norm that gradients are clipped by is the global one, and finite.",
+    ("gradient-norm",),
+)
+def gradient_norm(run: Run) -> Judgement:
+    """Judged against the gradients' own norm, taken before the clip on every rank and summed."""
+    if not run.all(Norm):
+        return not_exercised("no gradient was clipped by its norm")
+    clips = _clips(run)
+    if not clips:
+        return not_exercised("gradients divided in several ways, or not on every rank")
+    finite = [clip for clip in clips if math.isfinite(clip.true)]
+    wrong = [c for c in finite if c.off > c.tolerance and not (c.norm.given and c.agreed)]
+    if wrong:
+        return _wrong(wrong)
+    if finite and finite[-1] is clips[-1]:
+        return _right(finite)
+    if clips[-1].norm.scaled:
+        return not_exercised("not finite so far; the gradient scaler skips such steps")
+    if any(not event.finite for _, event in run.all(Backward)):
+        return not_exercised("not finite, as the losses are (see `loss`)")
+    last = clips[-1]
+    return violated(f"{last.true} at step {last.step + 1}, with finite losses", (), (last.place,))
+
+
+def _wrong(wrong: list[_Clip]) -> Judgement:
+    first = wrong[0]
+    each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(first.used.items()))
+    details = [f"`{first.norm.call}` at step {first.step + 1}; {count(len(wrong), 'clip')} in all"]
+    if first.norm.api == "fsdp1":
+        details.append(
+            "it sees only this rank's part of FSDP1's gradients; "
+            "the model's own method `clip_grad_norm_` sees all"
+        )
+    return violated(
+        f"clipped by {each}; the norm of the whole gradient is {first.true:.4g}",
+        tuple(details),
+        tuple(clip.place for clip in wrong),
+    )
+
+
+def _right(clips: list[_Clip]) -> Judgement:
+    last = clips[-1]
+    largest = max(clip.off for clip in clips if clip.off <= clip.tolerance or not clip.norm.given)
+    figures = f"{count(len(clips), 'norm')} global, the last {last.true:.4g}"
+    if all(clip.off <= clip.tolerance for clip in clips):
+        figures += f" (off by {largest:.1e} at most)"
+    partial = next((clip for clip in clips if clip.norm.combine), None)
+    if partial is None:
+        return confirmed(figures)
+    note = "the value is a DTensor that holds this rank's part; `full_tensor()` makes it whole"
+    return confirmed(figures, (note,))
+
+
+def _clips(run: Run) -> list[_Clip]:
+    """Returns the clips whose true norm is known, in order."""
+    together: dict[tuple[int, Place | None, int], dict[int, Norm]] = defaultdict(dict)
+    for rank in run.ranks:
+        seen: dict[tuple[int, Place | None], int] = defaultdict(int)
+        for norm in rank.of(Norm):
+            key = (norm.step, norm.place)
+            together[(*key, seen[key])][rank.rank] = norm
+            seen[key] += 1
+    found = []
+    for (step, place, _), norms in together.items():
+        for group in _groups(norms):
+            clip = _clip(step, place, {r: n for r, n in norms.items() if r in group}, group)
+            found += [clip] if clip else []
+    return found
+
+
+def _groups(norms: dict[int, Norm]) -> list[tuple[int, ...]]:
+    """Returns who hold one copy of the gradients together; a rank with whole ones is alone."""
+    return list(dict.fromkeys(n.ranks or (r,) for r, n in norms.items() if not n.split))
+
+
+def _clip(
+    step: int, place: Place | None, norms: dict[int, Norm], group: tuple[int, ...]
+) -> _Clip | None:
+    if set(norms) != set(group):
+        return None
+    norm = norms[group[0]]
+    power = float(norm.norm_type)
+    if power == 0 or len({(n.norm_type, n.combine, n.ranks) for n in norms.values()}) > 1:
+        return None
+    parts = [*(float(n.local) for n in norms.values()), float(norm.whole)]
+    used = {rank: float(n.used) for rank, n in norms.items()}
+    if norm.combine:
+        combined = _combined(norm.combine, list(used.values()), power)
+        if combined is None:
+            return None
+        used = dict.fromkeys(used, combined)
+    return _Clip(step, place, used, _norm(parts, power), norm)
+
+
+def _norm(parts: Iterable[float], power: float) -> float:
+    parts = list(parts)
+    if any(math.isnan(part) for part in parts):
+        return math.nan
+    return max(parts) if math.isinf(power) else math.fsum(parts) ** (1 / power)
+
+
+def _combined(how: str, values: list[float], power: float) -> float | None:
+    if how == "norm":
+        return _norm([value if math.isinf(power) else value**power for value in values], power)
+    combine = _COMBINATIONS.get(how)
+    return combine(values) if combine else None
+
+
+def _deviation(value: float, true: float) -> float:
+    if value == true:
+        return 0.0
+    return abs(value - true) / max(abs(true), abs(value)) if math.isfinite(value) else math.inf
+
+
+@clause(
+    "reductions",
+    "A number read from a DTensor is the whole reduction, not this rank's part.",
+    ("reductions",),
+)
+def reductions(run: Run) -> Judgement:
+    """`item()` on a DTensor communicates nothing; what is left to add up over ranks is missing."""
+    reads = run.all(NumberRead)
+    combined = {event.read for _, event in run.all(ReadCombined)}
+    local = [(rank, e) for rank, e in reads if e.local and e.place not in combined]
+    if local:
+        first = local[0][1]
+        values = {
+            rank: event.value
+            for rank, event in reversed(local)
+            if (event.place, event.step) == (first.place, first.step)
+        }
+        places = dict.fromkeys(event.place for _, event in local)
+        what = " ".join(first.placements)
+        return violated(
+            f"`{first.read}` reads this rank's part of {what}: {_each(values)}",
+            tuple(f"also read at {place}" for place in list(places)[1:SHOWN] if place),
+            tuple(places),
+        )
+    if any(event.local for _, event in reads):
+        return not_exercised("parts are read on each rank, and the script combines them itself")
+    if not reads:
+        return not_exercised("no number was read from a DTensor")
+    return confirmed(
+        f"{count(len({event.place for _, event in reads}), 'line')} that read whole DTensors"
+    )
+
+
+def _each(values: dict[int, str]) -> str:
+    if len(set(values.values())) == 1 and len(values) > 1:
+        return f"{next(iter(values.values()))} on {ranks_listed(values)}"
+    return ", ".join(f"{_short(value)} on rank {rank}" for rank, value in sorted(values.items()))
+
+
+def _short(value: str) -> str:
+    try:
+        return f"{float(value):.4g}"
+    except ValueError:  # True, False
+        return value

@@ -1,0 +1,156 @@
+"""What the files hold that a script writes: the whole, every rank's part, or less."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.verify.clauses.clause import (
+    Judgement,
+    clause,
+    confirmed,
+    not_exercised,
+    violated,
+)
+from fsdplint.verify.clauses.models import SHOWN, count, listed, ranks_listed
+from fsdplint.verify.clauses.writes import Pool, Tally, Write, passed, pools
+from fsdplint.verify.events import Place, Save
+from fsdplint.verify.evidence import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line about writes that belong together."""
+
+    text: str
+    place: Place | None
+
+
+@clause("saves", "A save holds the whole model, or every rank's part of it.", ("saves",))
+def saves(run: Run) -> Judgement:
+    """A state dict of sharded tensors looks whole; one rank's file of it holds its own rows."""
+    writes = [(rank, save) for rank, save in run.all(Save) if save.states]
+    found = [pool for pool in pools(writes) if _concerns(pool)]
+    short = [pool for pool in found if pool.lacking()]
+    lost = [*map(_cut, (pool for pool in short if passed(run, pool))), *_overwritten(run)]
+    lost = list(dict.fromkeys(lost or _not_on_disk(run, writes)))
+    if lost:
+        places = tuple(finding.place for finding in lost)
+        return violated(lost[0].text, tuple(f.text for f in lost[1 : SHOWN + 1]), places)
+    if short:
+        return not_exercised(f"{_cut(short[0]).text} when the other ranks were ended")
+    kept = [pool for pool in found if not any(t.missing for t in pool.tallies.values())]
+    if not kept:
+        partial = [_amounts(pool) for pool in found]
+        return not_exercised(partial[0] if partial else _why_none(run, bool(writes)))
+    lines = list(dict.fromkeys(_kept(pool) for pool in kept))
+    figures = lines[0] if len(lines) == 1 else f"{len(lines)} saves, the last: {lines[-1]}"
+    return confirmed(figures, tuple(lines[-SHOWN:]) if len(lines) > 1 else ())
+
+
+def _concerns(pool: Pool) -> bool:
+    """Says whether there is a model's or an optimizer's state in it, or a slice of anything."""
+    return any(what != "other" or tally.cuts for (what, _), tally in pool.tallies.items())
+
+
+def _why_none(run: Run, wrote: bool) -> str:
+    if wrote:
+        return "what was saved is no model's and no optimizer's state"
+    cut_short = [rank.ended.steps for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
+    if cut_short:
+        return (
+            f"no save in the first {count(max(cut_short), 'step')}; "
+            "`--steps all` runs the script to its end"
+        )
+    if all(rank.ended and rank.ended.how == "script" for rank in run.ranks):
+        return "the script saves nothing"
+    return "no save before the script ended"
+
+
+def _cut(pool: Pool) -> Finding:
+    """Describes writes that hold less than the slices of all ranks."""
+    amounts = _amounts(pool, sliced=True)
+    if pool.contested:
+        path = pool.contested[0]
+        who = ranks_listed(pool.writers[path])
+        return Finding(f"{who} write {_named(path)}, and one's slices stay: {amounts}", pool.place)
+    paths, who = _paths(pool), ranks_listed(rank for rank, _ in pool.writes)
+    verb = "holds" if len(pool.writers) == 1 else "hold"
+    return Finding(f"{paths} {verb} the slices of {who} alone: {amounts}", pool.place)
+
+
+def _kept(pool: Pool) -> str:
+    """Describes writes that hold all."""
+    paths = _paths(pool)
+    if any(tally.cuts for tally in pool.tallies.values()):
+        ranks = len({rank for rank, _ in pool.writes})
+        return f"{paths}: the parts of {count(ranks, 'rank')}, {_amounts(pool)}"
+    models = [(cls, t) for (what, cls), t in pool.tallies.items() if what == "model"]
+    if len(models) == 1 and not models[0][1].missing and not models[0][1].odd:
+        return f"{paths} loads into an unsharded `{models[0][0]}`: {_amounts(pool)}"
+    return f"{paths}: {_amounts(pool)}"
+
+
+def _paths(pool: Pool) -> str:
+    return listed(path or "a buffer in memory" for path in pool.writers)
+
+
+def _named(path: str) -> str:
+    return f"`{path}`" if path else "a buffer in memory"
+
+
+def _amounts(pool: Pool, sliced: bool = False) -> str:
+    """Returns how much is held of each state.
+
+    Args:
+        sliced: leave out what is whole.
+    """
+    states = sorted(pool.tallies.items(), key=lambda item: item[0])
+    return "; ".join(
+        _amount(what, cls, tally)
+        for (what, cls), tally in states
+        if (tally.cuts or not sliced) and (what != "other" or tally.cuts)
+    )
+
+
+def _amount(what: str, cls: str, tally: Tally) -> str:
+    owner = {"model": f"`{cls}`", "optimizer": "the optimizer's state"}.get(what, "other tensors")
+    if tally.cuts:
+        return f"{tally.held:,} of {tally.whole:,} elements of {owner}"
+    if what != "model":
+        return f"{owner}, {tally.elements:,} elements"
+    have = tally.names - len(tally.missing or ())
+    return f"{have} of {tally.names} names of {owner}, {tally.elements:,} elements"
+
+
+def _overwritten(run: Run) -> Iterator[Finding]:
+    """Yields files to which one rank writes a state and another one less."""
+    found: dict[tuple[int, str], dict[int, Save]] = defaultdict(dict)
+    for rank, save in run.all(Save):
+        if save.path and not save.distributed:
+            found[save.step, save.path].setdefault(rank, save)
+    for (_, path), by_rank in found.items():
+        sizes = {rank: save.tensors for rank, save in by_rank.items()}
+        if len(set(sizes.values())) > 1 and any(save.states for save in by_rank.values()):
+            each = ", ".join(f"{count(n, 'tensor')} on rank {rank}" for rank, n in sizes.items())
+            stored = run.saved.get(path)
+            stays = f" ({stored.tensors} here)" if stored and not stored.broken else ""
+            place = next(save.place for save in by_rank.values() if save.states)
+            yield Finding(f"every rank writes `{path}`, {each}: the last one's stays{stays}", place)
+
+
+def _not_on_disk(run: Run, writes: list[Write]) -> list[Finding]:
+    """Returns the files that hold less at the end than was written to them last."""
+    last = {save.path: save for _, save in writes if not save.distributed}
+    found = []
+    for path, save in last.items():
+        stored = run.saved.get(path)
+        if stored is None or any(rank.ended is None for rank in run.ranks):
+            continue
+        if stored.broken:
+            found.append(Finding(f"`{path}` cannot be read back: {stored.broken}", save.place))
+        elif stored.tensors < save.tensors:
+            text = f"`{path}` holds {stored.tensors} of the {save.tensors} tensors written to it"
+            found.append(Finding(text, save.place))
+    return found
