@@ -91,12 +91,11 @@ def _legend(name: str, colour: str, summaries: Sequence[RankSummary]) -> Markup:
 
 
 def _per_rank(seen: Sequence[Traffic]) -> str:
-    calls, sizes = sorted(t.calls for t in seen), sorted(t.size for t in seen)
-    least = (
-        f"{count(calls[0])}{TIMES}" if calls[0] == calls[-1] else f"{calls[0]}-{calls[-1]}{TIMES}"
-    )
-    most = size(sizes[-1]) if sizes[0] == sizes[-1] else f"{size(sizes[0])} to {size(sizes[-1])}"
-    return f"{least} {most}"
+    calls = [count(number) for number in sorted(each.calls for each in seen)]
+    sizes = sorted(each.size for each in seen)
+    called = calls[0] if calls[0] == calls[-1] else f"{calls[0]}-{calls[-1]}"
+    sent = size(sizes[0]) if sizes[0] == sizes[-1] else f"{size(sizes[0])} to {size(sizes[-1])}"
+    return f"{called}{TIMES} {sent}" if sizes[-1] else f"{called}{TIMES}"
 
 
 def _bar(rank: int, pieces: Sequence[tuple[int, str]], most: int, text: str) -> Markup:

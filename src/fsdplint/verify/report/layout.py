@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
+
+_KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b)|(?<=\bexit) (?=\d)")
+_NARROWEST = 8
+_TIE = "\N{NO-BREAK SPACE}"
 
 
 def printable(text: str) -> str:
@@ -17,32 +22,43 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
     Words that are longer than a line, such as paths, stay whole.
     """
     rest = " " * len(first) if rest is None else rest
-    return textwrap.wrap(
-        printable(text),
+    lines = textwrap.wrap(
+        _KEPT_TOGETHER.sub(_TIE, printable(text)),
         max(width, len(first) + 20),
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,
         break_on_hyphens=False,
-    ) or [first.rstrip()]
+    )
+    return [line.replace(_TIE, " ") for line in lines] or [first.rstrip()]
 
 
 def columns(
     rows: Sequence[Sequence[str]], right: str, width: int, indent: str = "  "
 ) -> Iterator[str]:
-    """Yields the rows as a table; the first column is cut where the table is too wide.
+    """Yields the rows as a table; texts are cut where the table is too wide.
 
     Args:
         right: per column ``>`` where it is aligned to the right, else ``<``.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    spare = width - len(indent) - sum(widths) - 2 * (len(widths) - 1)
-    if spare < 0:
-        widths[0] = max(12, widths[0] + spare)
+    widths = _shrunk(
+        [max(map(len, column)) for column in zip(*rows, strict=True)],
+        [at for at, side in enumerate(right) if side == "<"],
+        width - len(indent) - 2 * (len(right) - 1),
+    )
     for row in rows:
         cells = [f"{_cut(c, w):{side}{w}}" for c, side, w in zip(row, right, widths, strict=True)]
         yield f"{indent}{'  '.join(cells)}".rstrip()
+
+
+def _shrunk(widths: Sequence[int], texts: Sequence[int], room: int) -> list[int]:
+    """The widths with as much taken from the widest texts as the room asks for; figures stay."""
+    widths = list(widths)
+    for _ in range(sum(widths) - room):
+        widest = max(texts, key=lambda at: widths[at])
+        widths[widest] -= widths[widest] > _NARROWEST
+    return widths
 
 
 def _cut(text: str, room: int) -> str:

@@ -9,6 +9,7 @@ from fsdplint.verify.report.sharding import Model, Piece, placed, shares, walk
 
 _MOST_NAMES = 4
 _MOST_GROUPS = 3
+_ONE_COPY = 1.1
 
 
 def counts(model: Model) -> str:
@@ -22,7 +23,9 @@ def counts(model: Model) -> str:
 
 def remarks(model: Model, world_size: int) -> Iterator[str]:
     """Yields sentences on the whole model."""
-    yield f"{_shares(model)} (1/{world_size} is {percent(1 / world_size)})"
+    copies = sum(shares(model.kept, model.elements))
+    together = f"; together {copies:.1f} copies" if copies > _ONE_COPY else ""
+    yield f"{_shares(model)} (1/{world_size} is {percent(1 / world_size)}{together})"
     yield from _placements(model)
     yield from _optimizers(model)
 
@@ -48,7 +51,10 @@ def _placements(model: Model) -> Iterator[str]:
         groups.setdefault(f"{piece.parameter.dtype}, {placed(piece)}{frozen}", []).append(piece)
     for look, pieces in groups.items():
         few = f" ({_names(pieces)})" if len(groups) > 1 and len(pieces) <= _MOST_NAMES else ""
-        yield f"{plural(len(pieces), 'parameter')}{few}: {look}"
+        originals = sum(piece.parameter.flat for piece in pieces)
+        noun = "flat parameter" if originals else "parameter"
+        made = f" made of {originals}" if originals else ""
+        yield f"{plural(len(pieces), noun)}{made}{few}: {look}"
 
 
 def _optimizers(model: Model) -> Iterator[str]:
@@ -59,9 +65,11 @@ def _optimizers(model: Model) -> Iterator[str]:
         which = "the optimizer" if held == {0} else f"optimizer {number}"
         yield f"{which} holds {_of(mine, len(trainable))} trainable parameters"
     idle = [piece for piece in trainable if not piece.parameter.held]
-    if idle:
-        named = f" ({_names(idle)})" if len(idle) < len(trainable) else ""
-        yield f"no optimizer holds {_of(len(idle), len(trainable))} trainable parameters{named}"
+    if idle and len(idle) == len(trainable):
+        yield f"none of the {len(trainable)} trainable parameters is in an optimizer"
+    elif idle:
+        which = f"{len(idle)} of {len(trainable)} trainable parameters"
+        yield f"{which} in no optimizer ({_names(idle)})"
 
 
 def _of(part: int, whole: int) -> str:

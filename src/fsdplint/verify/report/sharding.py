@@ -73,7 +73,19 @@ def models(verification: Verification) -> list[Model]:
     for rank, snapshots in sorted(verification.snapshots.items()):
         for snapshot in snapshots:
             by_number.setdefault(snapshot.model, {})[rank] = snapshot
-    return [_model(by_rank) for _, by_rank in sorted(by_number.items())]
+    found = [by_rank for _, by_rank in sorted(by_number.items())]
+    return [_model(one) for one in found if not any(_inside(one, other) for other in found)]
+
+
+def _inside(one: Mapping[int, Snapshot], other: Mapping[int, Snapshot]) -> bool:
+    """Says whether a model is a part of another, as blocks are of a root that is no unit."""
+    return all(
+        rank in other and _units(snapshot) < _units(other[rank]) for rank, snapshot in one.items()
+    )
+
+
+def _units(snapshot: Snapshot) -> set[int]:
+    return {unit.number for unit in snapshot.units}
 
 
 def walk(nodes: Iterable[Node], depth: int = 0) -> Iterable[tuple[int, Node]]:

@@ -46,4 +46,7 @@ def communication(summaries: Sequence[RankSummary], width: int) -> Iterator[str]
 
 def _sent(traffic: Sequence[Traffic]) -> str:
     ordered = sorted(traffic, key=lambda each: -each.size)
-    return ", ".join(f"{t.operation} {count(t.calls)}{TIMES} {size(t.size)}" for t in ordered)
+    return ", ".join(
+        f"{t.operation} {count(t.calls)}{TIMES}{f' {size(t.size)}' if t.size else ''}"
+        for t in ordered
+    )
