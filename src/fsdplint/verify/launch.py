@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from fsdplint.verify.request import PARENT_VARIABLE, REQUEST_VARIABLE, SCRATCH, Request
+from fsdplint.verify.request import REQUEST_VARIABLE, SCRATCH, Request
 
+_AGENT = Path(__file__).parent / "agent.py"
 _ENTRY = Path(__file__).parent / "rank" / "__main__.py"
 PATIENCE = 5.0
 """Seconds the launcher has to end by itself once its ranks are gone."""
@@ -55,7 +56,6 @@ def environment(folder: Path | None = None) -> dict[str, str]:
     where = {} if folder is None else {REQUEST_VARIABLE: str(folder)}
     return {
         **where,
-        PARENT_VARIABLE: str(os.getpid()),
         # What is compiled cannot be observed; the eager program computes the same.
         "TORCHDYNAMO_DISABLE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -83,7 +83,7 @@ class Elastic:
     def _command(request: Request) -> list[str]:
         launcher = request.launcher or ("--standalone",)
         return [
-            *(sys.executable, "-m", "torch.distributed.run"),
+            *(sys.executable, str(_AGENT)),
             *(*launcher, f"--nproc-per-node={request.ranks}", "--max-restarts=0"),
             str(_ENTRY),
         ]

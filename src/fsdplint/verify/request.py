@@ -9,8 +9,6 @@ from pathlib import Path
 REQUEST_FILE = "request.json"
 REQUEST_VARIABLE = "FSDPLINT_VERIFY"
 """The environment variable that tells a rank where its request and its records lie."""
-PARENT_VARIABLE = "FSDPLINT_VERIFY_PARENT"
-"""The environment variable with the id of the process whose end ends every rank."""
 RELEASE = "release"
 """The file by which the parent lets ended ranks go; until then they hold their connections, so
 that one rank's end does not look like another one's network error."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
+from fsdplint.verify import lifeline
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
@@ -72,12 +73,13 @@ def observe(
             (folder / SCRATCH / path).write_bytes(content)
         request.write(folder)
         began = time.monotonic()
-        launched = launcher(request, folder)
-        try:
-            stall = watch(launched, folder, request.ranks, request.timeout, tell)
-            if stall is None:
-                (folder / RELEASE).touch()
-                launched.wait()
-        finally:
-            launched.stop()
+        with lifeline.held(folder):
+            launched = launcher(request, folder)
+            try:
+                stall = watch(launched, folder, request.ranks, request.timeout, tell)
+                if stall is None:
+                    (folder / RELEASE).touch()
+                    launched.wait()
+            finally:
+                launched.stop()
         return gather(folder, stall, launched.output(), time.monotonic() - began)

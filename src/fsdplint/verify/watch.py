@@ -1,19 +1,44 @@
-"""Waits for ranks: until all have ended, one has failed, or none will go on."""
+"""Waits for ranks: until all have ended, one has failed, or they will not go on.
+
+Ranks will not go on if what they issued contradicts: then nothing but time to settle is needed.
+A rank that computes, loads or compiles may take as long as it likes, until the timeout. If every
+rank is idle and one of them waits in a collective, that is told too, though not as a
+contradiction.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.verify import events
-from fsdplint.verify.events import Ended
+from fsdplint.verify import effort, order, stacks
 from fsdplint.verify.evidence import Stall
 from fsdplint.verify.launch import Launched, rank_pids
+from fsdplint.verify.ring import Reader, State
+from fsdplint.verify.tail import Tail
 
 INTERVAL = 0.05
 GRACE = 3.0
 """Seconds the other ranks have to end by themselves once one of them failed."""
+SETTLED = 3.0
+"""Seconds without progress after which ranks that block in contradicting collectives are told."""
+SETTLED_IF_QUEUED = 8.0
+"""The same where collectives are only queued, and the ranks may still compute."""
+IDLE = 10.0
+"""Seconds without progress and processor time after which ranks are told to wait for nothing."""
+_EFFORT = 0.03
+"""Processor seconds in `IDLE` that a process which only waits stays below."""
+_QUIET = 1.0
+"""Seconds without progress after which a rank is looked at more closely."""
+_CLOSER_LOOK = 0.5
+"""Seconds between such looks."""
+FAILED = ("crash", "exit", "unmappable")
+_ENDED = '{"event": "Ended"'
 
 
 def watch(
@@ -26,19 +51,142 @@ def watch(
         timeout: seconds the run may take in all.
         tell: is told in a few words where the run is, now and then.
     """
-    began = time.monotonic()
-    limit = began + timeout
-    while launched.running() and time.monotonic() < limit:
-        ended = [e for rank in rank_pids(folder) if (e := _ended(folder, rank))]
-        if len(ended) == ranks:
+    watched = _Ranks(folder)
+    limit = time.monotonic() + timeout
+    while launched.running():
+        now = time.monotonic()
+        watched.look(now)
+        if watched.ended == ranks:
             return None
-        if any(e.how in ("crash", "exit", "unmappable") for e in ended):
-            limit = min(limit, time.monotonic() + GRACE)
-        tell(f"{len(rank_pids(folder))} of {ranks} ranks started, {len(ended)} ended")
+        if watched.failed:
+            limit = min(limit, now + GRACE)
+        elif watched.quiet_for(now) > _QUIET and now > watched.looked + _CLOSER_LOOK:
+            watched.looked = now
+            if (certain := watched.contradict(now)) or watched.idle(now):
+                return watched.stall(certain, now)
+        if now > limit:
+            return watched.stall(False, now)
+        tell(watched.summary(ranks))
         time.sleep(INTERVAL)
-    return None if not launched.running() else Stall(False, timeout, {})
+    return None
 
 
-def _ended(folder: Path, rank: int) -> Ended | None:
-    found = [e for e in events.read(folder / f"{rank}.jsonl") if isinstance(e, Ended)]
-    return found[0] if found else None
+@dataclass
+class _Rank:
+    """What is known of one rank.
+
+    Attributes:
+        moved: when it last wrote anything.
+        worked: when it was last seen to have used processor time; `used`: how much until then.
+        ended: how its script ended, as in `Ended`; empty until then.
+        dead: its process is gone.
+    """
+
+    pid: int
+    ring: Reader
+    events: Tail
+    moved: float
+    worked: float
+    used: float = 0.0
+    ended: str = ""
+    dead: bool = False
+
+    @property
+    def over(self) -> bool:
+        return bool(self.ended) or self.dead
+
+    def follow(self, now: float) -> None:
+        """Takes in what it has written since the last time."""
+        dead = not _exists(self.pid)  # first, so that nothing is written behind the last look
+        lines = self.events.lines()
+        if self.ring.read() or lines:
+            self.moved = now
+        if lines and lines[-1].startswith(_ENDED):
+            self.ended = json.loads(lines[-1])["how"]
+        self.dead = dead
+
+    def work(self, used: float, now: float) -> None:
+        """Takes in how much processor time it has used."""
+        if not used - self.used < _EFFORT:
+            self.worked = now
+            self.used = used if math.isfinite(used) else self.used
+
+
+@dataclass
+class _Ranks:
+    """The ranks of this node, as far as they have begun."""
+
+    folder: Path
+    ranks: dict[int, _Rank] = field(default_factory=dict)
+    looked: float = 0.0
+
+    def look(self, now: float) -> None:
+        """Takes in what the ranks have written since the last look."""
+        for number, pid in rank_pids(self.folder).items():
+            if number not in self.ranks:
+                ring = Reader(self.folder / f"{number}.ring")
+                written = Tail(self.folder / f"{number}.jsonl")
+                self.ranks[number] = _Rank(pid, ring, written, now, now)
+        for rank in self.ranks.values():
+            if not rank.over:
+                rank.follow(now)
+
+    @property
+    def ended(self) -> int:
+        return sum(bool(rank.ended) for rank in self.ranks.values())
+
+    @property
+    def failed(self) -> bool:
+        return any(
+            rank.ended in FAILED if rank.ended else rank.dead for rank in self.ranks.values()
+        )
+
+    def quiet_for(self, now: float) -> float:
+        """Returns for how many seconds one of the ranks that are not over has not moved."""
+        return max((now - r.moved for r in self.ranks.values() if not r.over), default=0.0)
+
+    def contradict(self, now: float) -> bool:
+        """Says whether what the ranks issued keeps some of them from ever going on."""
+        issued = {number: rank.ring.collectives() for number, rank in self.ranks.items()}
+        over = [number for number, rank in self.ranks.items() if rank.over]
+        parting = order.parting(issued)
+        if parting is not None:
+            after = SETTLED if order.blocked(parting) else SETTLED_IF_QUEUED
+            return self._quiet(parting.issued, after, now)
+        blocked, queued = (order.stuck(issued, over, queued) for queued in (False, True))
+        return self._quiet(blocked, SETTLED, now) or self._quiet(queued, SETTLED_IF_QUEUED, now)
+
+    def _quiet(self, ranks: Collection[int], seconds: float, now: float) -> bool:
+        return bool(ranks) and all(now - self.ranks[r].moved > seconds for r in ranks)
+
+    def idle(self, now: float) -> bool:
+        """Says whether no rank does anything, and one of them is in a collective."""
+        live = [rank for rank in self.ranks.values() if not rank.over]
+        used = effort.seconds([rank.pid for rank in live])
+        for rank in live:
+            rank.work(used.get(rank.pid, math.inf), now)
+        return all(now - max(rank.moved, rank.worked) > IDLE for rank in live) and any(
+            collective.state in (State.ISSUED, State.WAITING)
+            for rank in live
+            for collective in rank.ring.collectives()
+        )
+
+    def stall(self, certain: bool, now: float) -> Stall:
+        """Asks the ranks that are not over where they are."""
+        live = {number: rank.pid for number, rank in self.ranks.items() if not rank.over}
+        return Stall(certain, self.quiet_for(now), stacks.ask(self.folder, live))
+
+    def summary(self, ranks: int) -> str:
+        """Says in a few words where the run is."""
+        if len(self.ranks) < ranks:
+            return f"{len(self.ranks)} of {ranks} ranks started"
+        step = min(rank.ring.step for rank in self.ranks.values())
+        return f"{ranks} ranks, {step} steps done, {self.ended} ended"
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

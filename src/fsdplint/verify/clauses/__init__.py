@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.verify.clauses.clause import Clause
+from fsdplint.verify.clauses.collectives import collectives
 from fsdplint.verify.clauses.copies import replicas, ties
 from fsdplint.verify.clauses.forward import forward
 from fsdplint.verify.clauses.fsdp1 import fsdp1_calls
@@ -15,6 +16,7 @@ from fsdplint.verify.clauses.sharding import blocks, coverage, sharding_order, u
 
 CLAUSES: tuple[Clause, ...] = (
     device_per_rank,
+    collectives,
     sharding_order,
     units,
     blocks,

@@ -5,26 +5,22 @@ from __future__ import annotations
 import faulthandler
 import os
 import runpy
-import signal
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+from fsdplint.verify import lifeline, stacks
 from fsdplint.verify.events import Ended, Frame
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.request import (
-    PARENT_VARIABLE,
     RELEASE,
     REQUEST_VARIABLE,
     SCRATCH,
     Request,
 )
-
-STACKS_SIGNAL = signal.SIGUSR1
 
 
 def live(began: float) -> NoReturn:
@@ -48,23 +44,11 @@ def _settle(folder: Path, rank: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    stacks = (folder / f"{rank}.stacks").open("w")
-    faulthandler.enable(stacks)
-    faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
+    trace = (folder / f"{rank}.stacks").open("w")
+    faulthandler.enable(trace)
+    faulthandler.register(stacks.SIGNAL, trace, all_threads=True)
+    lifeline.follow(folder)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
-    parent = int(os.environ[PARENT_VARIABLE])
-    threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
-
-
-def _end_with(parent: int, folder: Path) -> None:
-    while True:
-        try:
-            os.kill(parent, 0)
-        except ProcessLookupError:
-            os._exit(1)
-        if not folder.exists():
-            os._exit(1)
-        time.sleep(0.5)
 
 
 def _run(recorder: Recorder, request: Request, began: float) -> Ended:

@@ -1,0 +1,161 @@
+"""Ranks meet in collectives: each of them issues the same ones, in the same order."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from fsdplint.verify import order
+from fsdplint.verify.clauses.clause import (
+    Judgement,
+    clause,
+    confirmed,
+    not_exercised,
+    violated,
+)
+from fsdplint.verify.events import Place
+from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.order import Parting
+from fsdplint.verify.ring import Collective
+
+_FINISHED = ("steps", "script")
+
+
+@clause("collectives", "All ranks issue the same collectives in the same order.", ("collectives",))
+def collectives(run: Run) -> Judgement:
+    """A collective that only some ranks issue makes them wait for good, or pairs with another."""
+    issued = {rank.rank: rank.collectives for rank in run.ranks}
+    if len(run.ranks) < 2:
+        return not_exercised("one rank on this node: nothing to compare")
+    if not any(issued.values()):
+        return not_exercised("no rank issued a collective")
+    if at := order.parting(issued):
+        return violated(*_apart(run, at))
+    finished = {r.rank for r in run.ranks if r.ended and r.ended.how in _FINISHED}
+    queued = run.stall is not None and run.stall.certain
+    if waiting := order.stuck(issued, finished, queued):
+        return violated(*_waiting(run, waiting))
+    if len(finished) < len(run.ranks):
+        return not_exercised(f"{_agreed(run)} until the run broke off")
+    if all(r.ended and r.ended.how == "script" for r in run.ranks):
+        at = order.unmatched(issued)
+        if at is not None:
+            return violated(*_apart(run, at))
+    return confirmed(_agreed(run), _by_group(run))
+
+
+Finding = tuple[str, tuple[str, ...], tuple[Place | None, ...]]
+
+
+def _apart(run: Run, at: Parting) -> Finding:
+    """Ranks issued different collectives, or some of them none."""
+    kinds = _kinds(at.issued)
+    if at.absent:
+        kinds["nothing"] = list(at.absent)
+    figures = ", ".join(f"{what} on {_ranks(ranks)}" for what, ranks in kinds.items())
+    lines = [_line(rank, at.issued.get(rank.rank)) for rank in run.ranks]
+    places = _odd_first(run, at.issued.values())
+    return (
+        f"collective {at.number + 1} of {_group(run, at.group)}: {figures}",
+        (*lines, *_stacks(run)),
+        tuple(places),
+    )
+
+
+def _waiting(run: Run, waiting: dict[int, Collective]) -> Finding:
+    """Ranks wait for others, which have ended or wait elsewhere."""
+    seconds = f"; no progress for {run.stall.seconds:.0f} s" if run.stall else ""
+    lines = [_line(rank, waiting.get(rank.rank)) for rank in run.ranks]
+    where = ", ".join(f"{_ranks(ranks)} in {what}" for what, ranks in _kinds(waiting).items())
+    return (
+        f"waiting for good: {where}{seconds}",
+        (*lines, *_stacks(run)),
+        tuple(_odd_first(run, waiting.values())),
+    )
+
+
+def _kinds(issued: Mapping[int, Collective]) -> dict[str, list[int]]:
+    """Returns the ranks by what they issued."""
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for rank, collective in issued.items():
+        kinds[_what(collective)].append(rank)
+    return kinds
+
+
+def _odd_first(run: Run, candidates: Iterable[Collective]) -> list[Place]:
+    """Orders the lines concerned: first what the fewest ranks have ever issued from, of those the
+    topmost, since the ranks that pass a guarded line are stopped further down."""
+    ranks: dict[Place, set[int]] = defaultdict(set)
+    for rank in run.ranks:
+        for collective in rank.collectives:
+            if collective.place is not None:
+                ranks[collective.place].add(rank.rank)
+    places = {c.place for c in candidates if c.place is not None}
+    return sorted(places, key=lambda p: (len(ranks[p]), p.path, p.line))
+
+
+def _line(rank: RankRun, collective: Collective | None) -> str:
+    if collective is not None:
+        return f"rank {rank.rank}: {_what(collective)}{_at(collective.place)}"
+    if rank.ended is not None:
+        steps = f"after {rank.ended.steps} steps" if rank.ended.how == "steps" else "its script"
+        return f"rank {rank.rank}: ended {steps} without it"
+    last = rank.collectives[-1] if rank.collectives else None
+    if last is None:
+        return f"rank {rank.rank}: has issued no collective"
+    return f"rank {rank.rank}: came as far as {_what(last)}{_at(last.place)}"
+
+
+def _what(collective: Collective) -> str:
+    shape = f" [{', '.join(map(str, collective.shape))}]" if collective.size else ""
+    return f"{collective.operation}{shape}"
+
+
+def _at(place: Place | None) -> str:
+    return "" if place is None else f" at {place} in {place.function}"
+
+
+def _stacks(run: Run) -> list[str]:
+    """Returns each stopped rank's stack of user code, outermost line first."""
+    stacks = run.stall.stacks if run.stall else {}
+    return [
+        f"rank {rank} is at {' > '.join(f'{p} in {p.function}' for p in reversed(stack))}"
+        for rank, stack in sorted(stacks.items())
+        if stack
+    ]
+
+
+def _agreed(run: Run) -> str:
+    """Says how many collectives there were; in a step where there was a whole one."""
+    rank = run.ranks[0]
+    steps = rank.ended.steps if rank.ended else 0
+    seen = [c for c in rank.collectives if c.step == steps - 1] if steps else rank.collectives
+    when = "in the last step" if steps else "in all"
+    operations = Counter(c.operation for c in seen)
+    kinds = ", ".join(f"{n} {name}" for name, n in sorted(operations.items()))
+    return f"{len(run.ranks)} ranks agree; {len(seen)} {when}: {kinds}"
+
+
+def _by_group(run: Run) -> tuple[str, ...]:
+    """Returns a line per process group, where there is more than the one of all ranks."""
+    groups: dict[str, Counter[str]] = defaultdict(Counter)
+    for rank in run.ranks:
+        for collective in rank.collectives:
+            if collective.members and rank.rank == min(collective.members):
+                groups[collective.group][collective.operation] += 1
+    lines = (
+        f"{_group(run, group)}: {', '.join(f'{n} {name}' for name, n in sorted(counts.items()))}"
+        for group, counts in groups.items()
+    )
+    return tuple(lines) if len(groups) > 1 else ()
+
+
+def _group(run: Run, group: str) -> str:
+    members = group.partition("/")[0]
+    if not members or len(members.split(",")) == run.world_size:
+        return "all ranks"
+    return _ranks([int(rank) for rank in members.split(",")])
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

@@ -1,0 +1,60 @@
+"""Asks ranks where they are: faulthandler writes each one's stack, whatever it waits for."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from fsdplint.verify.events import Place
+from fsdplint.verify.request import SCRATCH
+
+SIGNAL = signal.SIGUSR1
+_PATIENCE = 1.0
+"""Seconds in which a process that is not stopped answers a signal."""
+_INTERVAL = 0.05
+_THREAD = "(most recent call first):"
+_FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.M)
+
+
+def ask(folder: Path, pids: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
+    """Returns, per rank, the lines of the user's own code that its main thread is in, innermost
+    first; a rank that does not answer has none."""
+    before = {rank: _size(folder, rank) for rank in pids}
+    for pid in pids.values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, SIGNAL)
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline and any(_size(folder, r) == before[r] for r in pids):
+        time.sleep(_INTERVAL)
+    time.sleep(_INTERVAL)  # the last one may be half written
+    return {rank: read(folder, rank, before[rank]) for rank in pids}
+
+
+def read(folder: Path, rank: int, offset: int = 0) -> tuple[Place, ...]:
+    """Returns the last stack that a rank's main thread left behind `offset`; user's lines only.
+
+    faulthandler lists threads by age, the youngest first, so that the main thread comes last.
+    """
+    with suppress(FileNotFoundError), (folder / f"{rank}.stacks").open("rb") as file:
+        file.seek(offset)
+        text = file.read().decode("utf-8", errors="replace")
+        return tuple(_places(text.rpartition(_THREAD)[2], f"{folder / SCRATCH}{os.sep}"))
+    return ()
+
+
+def _places(text: str, root: str) -> list[Place]:
+    return [
+        Place(frame["path"].removeprefix(root), int(frame["line"]), frame["function"])
+        for frame in _FRAME.finditer(text)
+        if frame["path"].startswith(root) and "site-packages" not in frame["path"]
+    ]
+
+
+def _size(folder: Path, rank: int) -> int:
+    file = folder / f"{rank}.stacks"
+    return file.stat().st_size if file.exists() else 0
