@@ -15,6 +15,7 @@ from fsdplint.verify.rank.shim import (
     distributed,
     memory,
     patching,
+    profiling,
     random,
     refusals,
     sharding,
@@ -40,9 +41,11 @@ def install(local_rank: int, local_world_size: int) -> None:
         patching.overlay(torch.cuda, part)
     for part in (accelerator, memory, streams):
         patching.overlay(torch.accelerator, part)
+    cuda.install()
     refusals.install()
     tensors.install()
     distributed.install()
     sharding.install()
     training.install()
+    profiling.install()
     patching.spread()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
-from fsdplint.verify.rank.shim import memory
+import torch
+
+from fsdplint.verify.rank.shim import memory, random
 from fsdplint.verify.rank.shim.devices import MACHINE, choose, cuda_index
+from fsdplint.verify.rank.shim.patching import replace, wrap
 
 # An A100's, which is the oldest that does everything FSDP scripts ask for.
 _NAME = "NVIDIA A100-SXM4-80GB (on CPU, by fsdplint)"
@@ -33,6 +38,20 @@ class _Properties:
     L2_cache_size: int = 40 * 2**20
     gcnArchName: str = ""  # noqa: N815  -- PyTorch's spelling
     uuid: str = "00000000-0000-0000-0000-000000000000"
+
+
+def install() -> None:
+    """Give what is asked beside `torch.cuda` the answers of a build for CUDA."""
+    torch.cuda.default_generators = tuple(random.default_generators)
+    torch.version.cuda = torch.version.cuda or "12.8"
+    replace(torch.backends.cuda, "is_built", lambda: True)
+    replace(torch.backends.cudnn, "is_available", lambda: True)
+    replace(torch.backends.cudnn, "version", lambda: 91002)
+    wrap(torch, "get_device_module", _get_device_module)
+
+
+def _get_device_module(original: Callable[..., ModuleType], device: Any = None) -> ModuleType:
+    return original("cuda" if device is None else device)
 
 
 class device:  # noqa: N801  -- PyTorch's spelling

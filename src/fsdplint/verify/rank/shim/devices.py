@@ -28,8 +28,11 @@ from typing import Any, NoReturn
 
 import torch
 
-# `torch.device` itself is replaced later (see `tensors`); this is the class it always was.
+# `tensors` and `streams` replace these three; here is what they always were.
 DEVICE = torch.device
+GENERATOR = torch.Generator
+STREAM = torch.Stream
+
 CPU = DEVICE("cpu")
 
 BACKENDS = {"nccl": "gloo"}

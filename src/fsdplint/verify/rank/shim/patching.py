@@ -33,11 +33,10 @@ def wrap(owner: object, name: str, around: Callable[..., Any]) -> None:
 
 
 def overlay(owner: ModuleType, source: ModuleType) -> None:
-    """Put the public functions and classes that `source` defines over those of `owner`."""
+    """Put the functions and classes that `source` defines over those of `owner`."""
     for name, value in vars(source).items():
-        if name.startswith("_") or not isinstance(value, FunctionType | type):
-            continue
-        if value.__module__ == source.__name__:
+        ours = isinstance(value, FunctionType | type) and value.__module__ == source.__name__
+        if ours and hasattr(owner, name):
             replace(owner, name, value)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fsdplint.verify.rank.shim.devices import MACHINE, cuda_index
+from fsdplint.verify.rank.shim.devices import GENERATOR, MACHINE, cuda_index
 
 FACTORIES = frozenset({"rand", "randn", "randint", "randperm"})
 
@@ -23,8 +23,8 @@ default_generators: list[torch.Generator] = []
 
 
 def install() -> None:
-    """Make the generators; before `torch.Generator` is replaced."""
-    default_generators[:] = [torch._C.Generator().manual_seed(_SEED) for _ in range(MACHINE.count)]
+    """Make the generators."""
+    default_generators[:] = [GENERATOR().manual_seed(_SEED) for _ in range(MACHINE.count)]
 
 
 def draw_on_cuda(kwargs: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_init as fsdp2
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
+from fsdplint.verify.rank.shim import streams
 from fsdplint.verify.rank.shim.devices import CPU, MACHINE, choose, cpu_device
 from fsdplint.verify.rank.shim.patching import replace, wrap
 
@@ -23,6 +24,7 @@ def install() -> None:
     replace(fsdp1, "_check_module_states_for_sync_module_states", lambda module_states: None)
     for name in ("_init_default_mesh", "_init_default_fully_shard_mesh"):
         wrap(fsdp2, name, _default_mesh)
+    _complete_cpu_streams()
     _register_attention()
 
 
@@ -44,6 +46,18 @@ def _default_mesh(original: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     if MACHINE.chosen is None:
         choose(MACHINE.local_rank)
     return mesh
+
+
+def _complete_cpu_streams() -> None:
+    """FSDP takes its streams from `torch.cpu`, whose classes lack methods, more so before 2.7."""
+    for name, ours in (("Stream", streams.Stream), ("Event", streams.Event)):
+        theirs = getattr(torch.cpu, name, None)
+        if theirs is None:
+            setattr(torch.cpu, name, ours)
+            continue
+        for method in ("synchronize", "query", "record_event", "wait_event", "elapsed_time"):
+            if not hasattr(theirs, method) and hasattr(ours, method):
+                setattr(theirs, method, getattr(ours, method))
 
 
 def _register_attention() -> None:

@@ -8,17 +8,15 @@ from typing import Any
 
 import torch
 
-from fsdplint.verify.rank.shim.devices import DEVICE, MACHINE, cuda_index
+from fsdplint.verify.rank.shim.devices import DEVICE, MACHINE, STREAM, cuda_index
+from fsdplint.verify.rank.shim.patching import replace
 
 
 class _Kind(type):
     """Lets `torch.Stream` and `torch.cuda.Stream` be one class, instances of PyTorch's included."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return type.__instancecheck__(cls, instance) or isinstance(instance, _C_STREAM)
-
-
-_C_STREAM = torch._C.Stream if hasattr(torch._C, "Stream") else torch.Stream
+        return type.__instancecheck__(cls, instance) or isinstance(instance, STREAM)
 
 
 class Stream(metaclass=_Kind):
@@ -144,6 +142,8 @@ _current: list[Stream] = []
 
 def install() -> None:
     """Make each device's default stream."""
+    replace(torch, "Stream", Stream)
+    replace(torch, "Event", Event)
     used = MACHINE.used
     _default[:] = [Stream(index, stream_id=0) for index in range(MACHINE.count)]
     _current[:] = _default

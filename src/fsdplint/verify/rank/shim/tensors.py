@@ -15,7 +15,7 @@ from torch.utils import _device as default_device
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fsdplint.verify.rank.shim import random
-from fsdplint.verify.rank.shim.devices import CPU, DEVICE, Unmappable, cpu_device, on_cuda
+from fsdplint.verify.rank.shim.devices import CPU, DEVICE, GENERATOR, Unmappable, cpu_device, on_cuda
 from fsdplint.verify.rank.shim.patching import replace, wrap
 
 _LIKE = (
@@ -202,14 +202,20 @@ def _load(
 def _location(wanted: Any) -> Any:
     """What is asked of `torch.load`: whatever was or is to be on CUDA comes to the CPU."""
     if callable(wanted):
-        return lambda storage, tag: wanted(storage, tag) or _host(storage, tag)
+        return lambda storage, tag: _or_host(wanted(storage, tag), storage, tag)
     if isinstance(wanted, dict):
-        return lambda storage, tag: _host(storage, str(wanted.get(tag, tag)))
+        mapped = {tag: str(cpu_device(device)) for tag, device in wanted.items()}
+        return lambda storage, tag: _host(storage, mapped.get(tag, tag))
     return _host if wanted is None else cpu_device(wanted)
 
 
+def _or_host(found: Any, storage: Any, tag: str) -> Any:
+    return _host(storage, tag) if found is None else found
+
+
 def _host(storage: Any, tag: str) -> Any:
-    return storage if cpu_device(tag) is CPU else None
+    # The tag names a device of the machine that wrote the file, which may have had more of them.
+    return storage if tag.startswith(("cuda", "cpu")) else None
 
 
 class _DeviceType(type):
@@ -241,7 +247,7 @@ class _Device(metaclass=_DeviceType):
 _Device.__module__, _Device.__name__, _Device.__qualname__ = "torch", "device", "device"
 
 
-GENERATOR = torch._C.Generator
+GENERATOR = GENERATOR
 
 
 class _GeneratorType(type):
