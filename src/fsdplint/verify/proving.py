@@ -51,6 +51,8 @@ def prove(
 def _refusal(before: Verification, after: Verification, clauses: tuple[str, ...]) -> str:
     """Returns one sentence, or nothing where every fixed clause went from violated to confirmed
     and nothing else is broken."""
+    if before.failure and not before.violated:
+        return f"the script fails as it is: {before.failure.splitlines()[0]}"
     was = {verdict.clause: verdict for verdict in before.verdicts}
     now = {verdict.clause: verdict for verdict in after.verdicts}
     for clause in clauses:
@@ -64,4 +66,4 @@ def _refusal(before: Verification, after: Verification, clauses: tuple[str, ...]
             return (
                 f"`{verdict.clause}` is not confirmed with the fix ({now[verdict.clause].figures})"
             )
-    return f"the fixed script fails: {after.failure}" if after.failure else ""
+    return f"the fixed script fails: {after.failure.splitlines()[0]}" if after.failure else ""

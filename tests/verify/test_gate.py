@@ -1,0 +1,87 @@
+"""`check --fix --verify` writes what runs on ranks have proved, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fsdplint.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPT = "only_root_sharded.py"
+RARE = """
+    if os.environ.get("EVALUATE"):
+        model.forward(tokens)
+"""
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(["check", *arguments])
+    return end.value.code, *capsys.readouterr()
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A broken script in a working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copy(EXAMPLES / "broken" / SCRIPT, tmp_path))
+
+
+def test_a_proved_fix_is_written(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--fix", "--unsafe-fixes", "--verify", "--verify-args", "--steps 2")
+    code, out, err = check(capsys, *options, SCRIPT)
+
+    assert (code, out) == (0, "No findings in 1 file.\n")
+    executing, verdict, fixed = err.splitlines()
+    assert executing.startswith(f"fsdplint: executing {SCRIPT} on 2 ranks as it is and fixed, in ")
+    assert verdict.startswith("blocks: violated → confirmed (4 blocks of `blocks` (")
+    assert fixed == "Fixed 1 finding."
+    assert script.read_text() == (EXAMPLES / "correct" / SCRIPT).read_text()
+
+
+def test_a_fix_that_no_run_shows_is_not_written(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    correct = (EXAMPLES / "correct" / SCRIPT).read_text()
+    script.write_text(correct.replace("\n    logits =", f"{RARE}\n    logits ="))
+    before = script.read_bytes()
+    options = ("--fix", "--verify", "--verify-args", "--steps 2", "--output-format", "concise")
+    code, out, err = check(capsys, *options, SCRIPT)
+
+    assert code == 1
+    assert out.startswith(f"{SCRIPT}:") and "direct-forward" in out
+    assert err.splitlines()[1:] == [
+        "forward: confirmed → confirmed (`GPT` called as modules)",
+        "Nothing written: `forward` is not violated without the fix (`GPT` called as modules).",
+    ]
+    assert script.read_bytes() == before
+
+
+def test_a_script_that_cannot_run_is_left_alone(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text(f"import no_such_module\n{script.read_text()}")
+    before = script.read_bytes()
+    code, _, err = check(capsys, "--fix", "--unsafe-fixes", "--verify", SCRIPT)
+
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        "Nothing written: the script fails as it is: rank 0 ended with ModuleNotFoundError: "
+        "No module named 'no_such_module'."
+    )
+    assert script.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", [("--verify", SCRIPT), ("--fix", "--verify", ".")])
+def test_it_needs_fixes_and_a_script(
+    arguments: tuple[str, ...], script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.exists()
+    assert check(capsys, *arguments) == (
+        2,
+        "",
+        "fsdplint: --verify needs --fix and a script as the first path\n",
+    )
