@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
+from fsdplint.verify.clauses.collectives import whereabouts
 from fsdplint.verify.events import Device, Memory, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.request import Request
@@ -81,7 +82,12 @@ def _notes(run: Run) -> tuple[str, ...]:
 
 
 def _failure(run: Run) -> str:
-    """Says why the script did not come to its end, in the words of the rank that failed first."""
+    """Says why the script did not come to its end, in the words of the rank that failed first:
+    a rank that died takes others with it, whose errors are of the connection it held."""
+    dead = [rank for rank in run.ranks if rank.ended is None]
+    if run.stall is None and (dead or not run.ranks):
+        who = f"rank {dead[0].rank} died\n{dead[0].output}" if dead else "no rank began"
+        return f"{who}\n{run.launcher}".strip()
     crashed = [
         (rank.rank, rank.ended)
         for rank in run.ranks
@@ -93,9 +99,6 @@ def _failure(run: Run) -> str:
             return ended.message
         return f"rank {rank} ended with {ended.kind}: {ended.message}\n{ended.traceback}".strip()
     if run.stall is not None:
-        return f"stopped after {run.stall.seconds:.0f} s without an end"
-    dead = [rank for rank in run.ranks if rank.ended is None]
-    if dead or not run.ranks:
-        who = f"rank {dead[0].rank} died\n{dead[0].output}" if dead else "no rank began"
-        return f"{who}\n{run.launcher}".strip()
+        quiet = f"no progress for {run.stall.seconds:.0f} s"
+        return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
     return ""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
+from typing import NoReturn
 
 from fsdplint.verify import lifeline
 from fsdplint.verify.evidence import Run, gather
@@ -18,6 +23,10 @@ from fsdplint.verify.request import RELEASE, SCRATCH, Request
 from fsdplint.verify.stage import stage
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.watch import watch
+
+
+_SIGNALLED = 128
+"""What shells add to a signal's number for the exit status."""
 
 
 class VerifyError(Exception):
@@ -57,6 +66,27 @@ def verify(
     return judge(request, sharded, (verdict,))
 
 
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end a verification as Ctrl-C does: nothing of it stays."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(_SIGNALLED + number)
+
+
 def observe(
     request: Request,
     directory: Path,
@@ -65,7 +95,8 @@ def observe(
     tell: Callable[[str], None],
 ) -> Run:
     """Runs the script and returns what its ranks left behind; nothing else stays."""
-    with TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True) as name:
+    scratch = TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True)
+    with _ended_by_signals(), scratch as name:
         folder = Path(name).resolve()
         stage(directory, folder / SCRATCH)
         for path, content in overlay.items():

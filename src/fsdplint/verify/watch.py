@@ -56,7 +56,7 @@ def watch(
     while launched.running():
         now = time.monotonic()
         watched.look(now)
-        if watched.ended == ranks:
+        if watched.over == ranks:
             return None
         if watched.failed:
             limit = min(limit, now + GRACE)
@@ -132,8 +132,8 @@ class _Ranks:
                 rank.follow(now)
 
     @property
-    def ended(self) -> int:
-        return sum(bool(rank.ended) for rank in self.ranks.values())
+    def over(self) -> int:
+        return sum(rank.over for rank in self.ranks.values())
 
     @property
     def failed(self) -> bool:
@@ -181,7 +181,7 @@ class _Ranks:
         if len(self.ranks) < ranks:
             return f"{len(self.ranks)} of {ranks} ranks started"
         step = min(rank.ring.step for rank in self.ranks.values())
-        return f"{ranks} ranks, {step} steps done, {self.ended} ended"
+        return f"{ranks} ranks, {step} steps done, {self.over} ended"
 
 
 def _exists(pid: int) -> bool:

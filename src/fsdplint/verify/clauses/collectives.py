@@ -16,7 +16,7 @@ from fsdplint.verify.clauses.clause import (
 from fsdplint.verify.events import Place
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.order import Parting
-from fsdplint.verify.ring import Collective
+from fsdplint.verify.ring import BLOCKING, Collective
 
 _FINISHED = ("steps", "script")
 
@@ -42,6 +42,14 @@ def collectives(run: Run) -> Judgement:
         if at is not None:
             return violated(*_apart(run, at))
     return confirmed(_agreed(run), _by_group(run))
+
+
+def whereabouts(run: Run) -> tuple[str, ...]:
+    """Returns, for each rank that was stopped, the collective it was in, and its stack."""
+    last = {r.rank: r.collectives[-1] for r in run.ranks if r.collectives and r.ended is None}
+    inside = {rank: c for rank, c in last.items() if c.state in BLOCKING}
+    lines = (f"rank {rank} waits in {_what(c)}{_at(c.place)}" for rank, c in inside.items())
+    return (*lines, *_stacks(run))
 
 
 Finding = tuple[str, tuple[str, ...], tuple[Place | None, ...]]
