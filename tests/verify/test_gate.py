@@ -54,8 +54,8 @@ def test_a_fix_that_no_run_shows_is_not_written(
     assert code == 1
     assert out.startswith(f"{SCRIPT}:") and "direct-forward" in out
     assert err.splitlines()[1:] == [
-        "forward: confirmed → confirmed (`GPT` called as modules)",
-        "Nothing written: `forward` is not violated without the fix (`GPT` called as modules).",
+        "forward: confirmed → confirmed (`GPT` called as a module)",
+        "Nothing written: `forward` is not violated without the fix (`GPT` called as a module).",
     ]
     assert script.read_bytes() == before
 

@@ -10,7 +10,7 @@ from fsdplint.verify.clauses.clause import (
     violated,
 )
 from fsdplint.verify.clauses.crash import crashes, inside, own_place, unit_frame
-from fsdplint.verify.events import Bypass, Ended, Forward, Sharded
+from fsdplint.verify.events import Bypass, Ended, Forward, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 
@@ -37,7 +37,10 @@ def forward(run: Run) -> Judgement:
     forwards = [event for _, event in run.all(Forward)]
     if not forwards:
         return not_exercised("no sharded module was called")
-    return confirmed(f"{', '.join(sorted({f'`{f.cls}`' for f in forwards}))} called as modules")
+    # Under activation checkpointing a block is called again, by backward, with nothing around it.
+    models = {s.cls for _, s in run.all(Snapshot)} & {f.cls for f in forwards}
+    names = models or {forwards[0].cls}
+    return confirmed(f"{', '.join(f'`{name}`' for name in sorted(names))} called as a module")
 
 
 def _mixed(ended: Ended) -> str:

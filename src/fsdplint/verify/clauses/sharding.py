@@ -23,8 +23,8 @@ from fsdplint.verify.events import Parameter, Place, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 
-_MOST = 0.5
-"""The share of a model's parameters from which a container of blocks is what there is to shard."""
+_LEAST = 0.1
+"""The share of a model's parameters from which its largest container of blocks is worth units."""
 
 
 @clause(
@@ -95,25 +95,28 @@ def blocks(run: Run) -> Judgement:
 
 
 def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
-    """Judges each container of blocks that holds most of the model: a text, and whether it is
-    divided."""
+    """Judges the container of blocks that holds most: a text, and whether units divide it."""
     owners = {p.name: (u.number, whole(p)) for u, p in parameters(snapshot) if u is not None}
     total = sum(size for _, size in owners.values())
-    found = []
-    for children in snapshot.repeated:
-        inside_of = {
-            child: [own for name, own in owners.items() if name.startswith(f"{child}.")]
-            for child in children
-        }
-        size = sum(size for owned in inside_of.values() for _, size in owned)
-        holders = {number for owned in inside_of.values() for number, _ in owned}
-        if total and size >= _MOST * total and holders:
-            name = children[0].rpartition(".")[0] or "the model"
-            share = f"{100 * size / total:.0f} % of the sharded parameters"
-            fine = len(holders) > 1
-            how = f"in {len(holders)} units" if fine else "gathered at once by one unit"
-            found.append((f"{len(children)} blocks of `{name}` ({share}) {how}", fine))
-    return found
+    held = {children: _owned(children, owners) for children in snapshot.repeated}
+    largest = max(held, key=lambda children: sum(size for _, size in held[children]), default=())
+    size = sum(size for _, size in held.get(largest, []))
+    if not total or size < _LEAST * total:
+        return []
+    holders = {number for number, _ in held[largest]}
+    name = largest[0].rpartition(".")[0] or "the model"
+    share = f"{100 * size / total:.0f} % of the sharded parameters"
+    how = f"in {len(holders)} units" if len(holders) > 1 else "gathered at once by one unit"
+    return [(f"{len(largest)} blocks of `{name}` ({share}) {how}", len(holders) > 1)]
+
+
+def _owned(children: tuple[str, ...], owners: dict[str, tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns unit and elements of each sharded parameter under some blocks."""
+    return [
+        owned
+        for name, owned in owners.items()
+        if any(name.startswith(f"{child}.") for child in children)
+    ]
 
 
 def _outermost_places(run: Run) -> tuple[Place | None, ...]:
