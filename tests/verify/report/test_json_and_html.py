@@ -143,7 +143,7 @@ def test_a_page_is_well_formed_and_stands_alone(folder: Path, name: str) -> None
 
 def test_a_page_shows_the_clauses_and_the_code(folder: Path) -> None:
     page = Page(html(VIOLATED, folder))
-    assert page.texts["h3"] == ["device-per-rank", "optimizer", "forward", "parameters-change"]
+    assert page.texts["h3"] == ["optimizer", "forward", "device-per-rank", "parameters-change"]
     assert page.texts["figcaption"] == [
         "train.py:5 in <module>, train.py:7 in <module>",
         "train.py:10 in <module>",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
@@ -18,7 +19,7 @@ _AROUND = 2
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines of one file around some places: their numbers and texts."""
+    """Lines of one file around some places: their numbers and texts, without shared indentation."""
 
     places: tuple[Place, ...]
     lines: tuple[tuple[int, str], ...]
@@ -39,9 +40,10 @@ def excerpts(places: Sequence[Place], directory: Path) -> Iterator[Excerpt]:
 
 
 def _around(source: SourceFile, lines: Sequence[int]) -> Iterator[tuple[int, str]]:
-    count = len(source.text.splitlines())
+    count = source.position(len(source.text.rstrip()))[0]
     first, last = max(1, min(lines) - _AROUND), min(count, max(lines) + _AROUND)
-    yield from ((number, source.line(number)) for number in range(first, last + 1))
+    texts = dedent("\n".join(source.line(number) for number in range(first, last + 1)))
+    yield from enumerate(texts.split("\n"), first)
 
 
 def framed(places: Sequence[Place], directory: Path, style: Style) -> Iterator[str]:

@@ -41,7 +41,7 @@ def as_html(verification: Verification, directory: Path) -> str:
 
 def _sections(verification: Verification, directory: Path) -> Iterator[Markup]:
     yield _header(verification)
-    clauses = _section("Clauses", *(_clause(v, directory) for v in verification.verdicts))
+    clauses = _section("Clauses", *(_clause(v, directory) for v in _ordered(verification)))
     if verification.failure:
         failure = _section("What ended the script", *_failure(verification))
         # What is read first is what explains the other.
@@ -73,15 +73,23 @@ def _header(verification: Verification) -> Markup:
     )
 
 
+def _ordered(verification: Verification) -> list[Verdict]:
+    """What is violated comes first, what was not exercised last."""
+    order = (Status.VIOLATED, Status.CONFIRMED, Status.NOT_EXERCISED)
+    return sorted(verification.verdicts, key=lambda verdict: order.index(verdict.status))
+
+
 def _clause(verdict: Verdict, directory: Path) -> Markup:
     class_, mark = _CLASSES[verdict.status]
-    seen = [tag("p", prose(verdict.figures)), tag("p", verdict.contract, class_="contract")]
+    seen = [tag("p", prose(verdict.figures))]
+    if verdict.status is not Status.NOT_EXERCISED:
+        seen.append(tag("p", verdict.contract, class_="contract"))
     if verdict.status is Status.VIOLATED:
         seen += _evidence(verdict, directory)
     return tag(
         "article",
         tag("span", mark, class_="mark", title=verdict.status.value),
-        tag("h3", verdict.clause),
+        tag("h3", verdict.clause, title=verdict.contract),
         tag("div", *seen, class_="seen"),
         class_=f"clause {class_}",
     )
