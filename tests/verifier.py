@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.verify.evidence import Run
 from fsdplint.verify.request import Request
-from fsdplint.verify.run import verify
+from fsdplint.verify.run import observe, verify
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.warm import Warm
 
@@ -29,8 +30,19 @@ class Verifier:
         timeout: float = 60.0,
     ) -> Verification:
         """Verifies a script's text, or a file in a copy of its folder, with CUDA on the CPU."""
-        if isinstance(script, str):
-            text, script = script, self._folders.mktemp("script") / "train.py"
-            script.write_text(text, "utf-8")
+        script = self._file(script)
         request = Request(script.name, tuple(arguments), ranks, steps, "cpu", timeout)
         return verify(request, script.parent, launcher=self._warm)
+
+    def observe(self, script: str | Path, *, ranks: int = 2, timeout: float = 60.0) -> Run:
+        """Runs a script to its end and returns what its ranks left behind, not yet judged."""
+        script = self._file(script)
+        request = Request(script.name, (), ranks, None, "cpu", timeout)
+        return observe(request, script.parent, {}, self._warm, lambda _: None)
+
+    def _file(self, script: str | Path) -> Path:
+        if isinstance(script, Path):
+            return script
+        file = self._folders.mktemp("script") / "train.py"
+        file.write_text(script, "utf-8")
+        return file

@@ -24,7 +24,6 @@ from fsdplint.verify.stage import stage
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.watch import watch
 
-
 _SIGNALLED = 128
 """What shells add to a signal's number for the exit status."""
 
@@ -95,8 +94,10 @@ def observe(
     tell: Callable[[str], None],
 ) -> Run:
     """Runs the script and returns what its ranks left behind; nothing else stays."""
-    scratch = TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True)
-    with _ended_by_signals(), scratch as name:
+    with (
+        _ended_by_signals(),
+        TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True) as name,
+    ):
         folder = Path(name).resolve()
         stage(directory, folder / SCRATCH)
         for path, content in overlay.items():
