@@ -12,18 +12,24 @@ from verifier import Verifier
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "runtime"
 FAULTS = {
+    "barrier-under-guard": "collectives",
+    "clip-on-fsdp1": "gradient-norm",
+    "collective-under-guard": "collectives",
     "clip-on-fsdp1": "gradient-norm",
     "direct-forward": "forward",
+    "fsdp1-clip-on-fsdp2": "fsdp1-calls",
     "fsdp1-clip-on-fsdp2": "fsdp1-calls",
     "gradient-sync-left-off": "gradients",
     "no-sync-guarded": "accumulation",
     "no-sync-under-fsdp2": "accumulation",
+    "norm-read-locally": "reductions",
     "norm-read-locally": "reductions",
     "only-root-sharded": "blocks",
     "optimizer-before-sharding": "optimizer",
     "replicas-drift": "replicas",
     "root-before-children": "sharding-order",
     "root-not-sharded": "coverage",
+    "sharded-state-saved": "saves",
     "sharded-state-saved": "saves",
     "tied-weights-split": "ties",
 }
