@@ -88,7 +88,8 @@ def _kept(pool: Pool) -> str:
         return f"{paths}: the parts of {count(ranks, 'rank')}, {_amounts(pool)}"
     models = [(cls, t) for (what, cls), t in pool.tallies.items() if what == "model"]
     if len(models) == 1 and not models[0][1].missing and not models[0][1].odd:
-        return f"{paths} loads into an unsharded `{models[0][0]}`: {_amounts(pool)}"
+        verb = "loads" if len(pool.writers) == 1 else "load"
+        return f"{paths} {verb} into an unsharded `{models[0][0]}`: {_amounts(pool)}"
     return f"{paths}: {_amounts(pool)}"
 
 

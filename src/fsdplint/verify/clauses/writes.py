@@ -16,50 +16,58 @@ Cut = tuple[tuple[int, ...], tuple[int, ...]]
 """Who hold tensors together, and into how many parts they are cut."""
 
 
+Amount = tuple[int, int]
+"""Elements held, of elements in all."""
+
+
 @dataclass
 class Tally:
     """What is held of one state.
 
     Attributes:
-        cuts: per way of cutting and position the elements held there, and of how many in the whole.
+        cuts: per way of cutting, position and rank: the elements held, and of how many in all.
         elements: in entries that are whole.
         names: parameters of the model, `missing` those that nothing is held of.
     """
 
-    cuts: dict[Cut, dict[tuple[int, ...], tuple[int, int]]] = field(default_factory=dict)
+    cuts: dict[Cut, dict[tuple[int, ...], dict[int, Amount]]] = field(default_factory=dict)
     elements: int = 0
     odd: int = 0
     names: int = 0
     missing: frozenset[str] | None = None
 
-    def add(self, part: Part) -> None:
+    def add(self, rank: int, part: Part) -> None:
         """Adds a rank's slices."""
-        at = self.cuts.setdefault((part.ranks, part.of), {})
-        elements, whole = at.get(part.position, (0, 0))
-        at[part.position] = (elements + part.elements, whole + part.whole)
+        by_rank = self.cuts.setdefault((part.ranks, part.of), {}).setdefault(part.position, {})
+        elements, whole = by_rank.get(rank, (0, 0))
+        by_rank[rank] = (elements + part.elements, whole + part.whole)
+
+    def amounts(self) -> dict[Cut, Amount]:
+        """Returns how many elements are held of how many, each position once."""
+        found = {}
+        for cut, positions in self.cuts.items():
+            each = [max(by_rank.values()) for by_rank in positions.values()]
+            found[cut] = (sum(elements for elements, _ in each), max(whole for _, whole in each))
+        return found
 
     @property
     def held(self) -> int:
         """Elements of sliced tensors that are held."""
-        return sum(elements for at in self.cuts.values() for elements, _ in at.values())
+        return sum(elements for elements, _ in self.amounts().values())
 
     @property
     def whole(self) -> int:
         """Elements of these tensors in all."""
-        return sum(_whole(at.values()) for at in self.cuts.values())
+        return sum(whole for _, whole in self.amounts().values())
 
     def lacking(self) -> set[int]:
         """Returns the ranks that hold together what is not held in all."""
         return {
             rank
-            for (ranks, _), at in self.cuts.items()
-            if sum(elements for elements, _ in at.values()) < _whole(at.values())
+            for (ranks, _), (elements, whole) in self.amounts().items()
+            if elements < whole
             for rank in ranks
         }
-
-
-def _whole(at: Iterable[tuple[int, int]]) -> int:
-    return max(whole for _, whole in at)
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,7 @@ class Pool:
             for state in save.states:
                 tally = found[state.what, state.cls]
                 for part in state.parts:
-                    tally.add(part)
+                    tally.add(rank, part)
                 tally.odd += state.odd
                 tally.names = max(tally.names, state.names)
                 known = tally.missing
