@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,10 +15,12 @@ from typing import Any
 
 import pytest
 from test_cli import Ran, run, spawn
+from verifier import Verifier
 
 from fsdplint import terminal
 from fsdplint.progress import status_line
 from fsdplint.verify import run as running
+from fsdplint.verify.report import render
 from fsdplint.verify.request import Request
 from fsdplint.verify.stage import StageError
 from fsdplint.verify.verdict import RankSummary, Status, Verdict, Verification
@@ -253,6 +256,16 @@ def test_the_command_line_starts_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_readme_shows_what_is_reported(verifier: Verifier) -> None:
+    root = Path(__file__).parent.parent
+    readme = (root / "README.md").read_text("utf-8")
+    found = re.search(r"<!-- verify (\S+) -->\n```text\n(.*?)\n```", readme, re.DOTALL)
+    assert found is not None
+    script = root / "examples" / "broken" / found[1]
+    text = render(verifier(script), "text", script.parent, color=False, width=90)
+    assert set(found[2].split("\n\n")) - set(text.split("\n\n")) == set()
 
 
 def test_it_runs_the_script_under_torchrun(here: Path) -> None:

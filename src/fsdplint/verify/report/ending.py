@@ -12,7 +12,7 @@ from fsdplint.verify.verdict import RankSummary
 
 _ENDED = {
     "steps": "after its steps",
-    "script": "by itself",
+    "script": "at its end",
     "crash": "crashed",
     "exit": "exited with an error",
     "stuck": "stuck",

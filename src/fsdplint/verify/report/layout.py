@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-_KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b)|(?<=\bexit) (?=\d)")
+_KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b)|(?<=\u00d7) (?=\d)|(?<=\bexit) (?=\d)")
 _NARROWEST = 8
 _TIE = "\N{NO-BREAK SPACE}"
 
