@@ -239,7 +239,7 @@ def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None
         with status_line() as tell:
             tell("1 of 2 ranks started")
             tell("1 of 2 ranks started")
-    assert os.read(leader, 1000) == b"\r\x1b[K1 of 2 ranks started (0 s)\r\x1b[K"
+    assert os.read(leader, 1000) == b"\r\x1b[Kfsdplint: 1 of 2 ranks started (0 s)\r\x1b[K"
     os.close(leader)
     with (Path.cwd() / "err").open("w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)

@@ -46,7 +46,7 @@ def status_line() -> Iterator[Callable[[str], None]]:
 
     def show(text: str) -> None:
         nonlocal last
-        line = f"{text} ({time.monotonic() - began:.0f} s)"
+        line = f"fsdplint: {text} ({time.monotonic() - began:.0f} s)"
         if line != last:
             last = line
             room = shutil.get_terminal_size().columns - 1
