@@ -19,6 +19,7 @@ from fsdplint.verify.rank.shim import (
     random,
     refusals,
     sharding,
+    shards,
     streams,
     tensors,
     training,
@@ -46,6 +47,7 @@ def install(local_rank: int, local_world_size: int) -> None:
     tensors.install()
     distributed.install()
     sharding.install()
+    shards.install()
     training.install()
     profiling.install()
     patching.spread()

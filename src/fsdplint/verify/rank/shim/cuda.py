@@ -42,7 +42,7 @@ class _Properties:
 
 def install() -> None:
     """Give what is asked beside `torch.cuda` the answers of a build for CUDA."""
-    torch.cuda.default_generators = tuple(random.default_generators)
+    replace(torch.cuda, "default_generators", tuple(random.default_generators))
     torch.version.cuda = torch.version.cuda or "12.8"
     replace(torch.backends.cuda, "is_built", lambda: True)
     replace(torch.backends.cudnn, "is_available", lambda: True)

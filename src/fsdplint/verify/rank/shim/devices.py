@@ -16,9 +16,9 @@ asks the same questions and would take CUDA's kernels. A device that the script 
 `torch.device("cuda", 0)`, stays what it is, and is mapped where it is used. Where a CUDA function
 gets the device of a tensor, "cpu" stands for the current device.
 
-Copies follow the words: `.cpu()` and `.to("cpu")` copy, as they would from a GPU; `.cuda()` and
-`.to("cuda")` do not, as on a tensor already there; `.to(torch.device("cpu"))` does not, since that
-device mostly is another tensor's.
+Copies follow the words. Naming the CPU copies, as it would from a GPU: `.cpu()`, `.to("cpu")`,
+`.to(torch.device("cpu"))`. A device read off a tensor does not, and neither do `.cuda()` and
+`.to("cuda")`, as for a tensor that is already there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ DEVICE = torch.device
 GENERATOR = torch.Generator
 STREAM = torch.Stream
 
+# Where CUDA's tensors really are, and the CPU that a script names: equal, and told apart by
+# identity. Reading a tensor's device always makes another object.
 CPU = DEVICE("cpu")
+HOST = DEVICE("cpu")
 
 BACKENDS = {"nccl": "gloo"}
 
@@ -130,7 +133,7 @@ def cpu_type(device_type: str) -> str:
 
 def on_cuda(device: Any) -> bool:
     """Whether a device named by a script is one of CUDA's."""
-    return cpu_device(device) is CPU and device is not CPU and str(device) != "cpu"
+    return device is not CPU and cpu_device(device) is CPU
 
 
 def cpu_backend(backend: str) -> str:

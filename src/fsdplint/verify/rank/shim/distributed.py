@@ -170,12 +170,18 @@ def _reduce(
         return original(group, *args, **kwargs)
     index, in_place = inputs
     arguments = list(args)
-    arguments[index] = _scaled(arguments[index], factor, in_place)
+    whole = not _first(arguments[index]).dtype.is_floating_point
+    if not whole:
+        arguments[index] = _scaled(arguments[index], factor, in_place)
     options.reduceOp = ReduceOp.SUM
     try:
-        return original(group, *arguments, **kwargs)
+        work = original(group, *arguments, **kwargs)
     finally:
         options.reduceOp = op
+    if whole:
+        work.wait()
+        _divide(arguments[0], group.size())
+    return work
 
 
 def _factor(op: Any, size: int) -> float | None:
@@ -185,6 +191,16 @@ def _factor(op: Any, size: int) -> float | None:
     if op == ReduceOp.PREMUL_SUM:
         return float(op.__getstate__()[1])
     return None
+
+
+def _first(tensors: Any) -> Any:
+    return _first(tensors[0]) if isinstance(tensors, Sequence) else tensors
+
+
+def _divide(tensors: Any, size: int) -> None:
+    """Averages whole numbers, which NCCL divides when they are added up."""
+    for tensor in tensors if isinstance(tensors, Sequence) else [tensors]:
+        tensor.div_(size, rounding_mode="trunc")
 
 
 def _scaled(tensors: Any, factor: float, in_place: bool) -> Any:
@@ -201,6 +217,6 @@ def _reduce_functionally(original: Callable[..., Any], *args: Any, **kwargs: Any
     bound = _signature(original).bind(*args, **kwargs)
     given = bound.arguments
     name = functional._resolve_group_name(given["group"])
-    given["self"] = given["self"] / c10d._resolve_process_group(name).size()
+    given["self"] = given["self"] / torch._C._distributed_c10d._resolve_process_group(name).size()
     given["reduceOp"] = "sum"
     return original(*bound.args, **bound.kwargs)

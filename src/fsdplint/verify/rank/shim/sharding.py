@@ -65,14 +65,16 @@ def _register_attention() -> None:
     aten = torch.ops.aten
     placements = (Replicate(), Shard(0), Shard(1))
 
-    @register_sharding(aten._scaled_dot_product_flash_attention_for_cpu.default)
     def forward(q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> list[Any]:
         others = [None] * len(rest)
         return [([p, p], [p, p, p, *others]) for p in placements]
 
-    @register_sharding(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
     def backward(
         grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *rest: Any, **options: Any
     ) -> list[Any]:
         others = [None] * len(rest)
         return [([p, p, p], [p, p, p, p, p, p, *others]) for p in placements]
+
+    register: Any = register_sharding  # untyped in PyTorch
+    register(aten._scaled_dot_product_flash_attention_for_cpu.default)(forward)
+    register(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(backward)

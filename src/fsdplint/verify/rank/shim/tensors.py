@@ -11,11 +11,19 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _device as default_device
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from fsdplint.verify.rank.shim import random
-from fsdplint.verify.rank.shim.devices import CPU, DEVICE, GENERATOR, Unmappable, cpu_device, on_cuda
+from fsdplint.verify.rank.shim.devices import (
+    CPU,
+    DEVICE,
+    GENERATOR,
+    HOST,
+    Unmappable,
+    cpu_device,
+    on_cuda,
+)
 from fsdplint.verify.rank.shim.patching import replace, wrap
 
 _LIKE = (
@@ -25,7 +33,9 @@ _LIKE = (
 _OTHERS = ("normal", "frombuffer", "range", "_efficientzerotensor")
 _NEW = ("new_tensor", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
 
-_pinned = WeakTensorKeyDictionary()
+# The storages that are taken to be pinned, by address, which a weak reference keeps from being
+# used again.
+_pinned: dict[int, Any] = {}
 
 
 def install() -> None:
@@ -67,7 +77,7 @@ def _factory(original: Callable[..., Any]) -> Callable[..., Any]:
         device = kwargs.get("device")
         if device is not None:
             kwargs["device"] = real = cpu_device(device)
-            if draws and real is CPU and on_cuda(device):
+            if draws and real is CPU and device is not CPU:
                 random.draw_on_cuda(kwargs)
         if kwargs.pop("pin_memory", False):
             return _pin(original(*args, **kwargs))
@@ -143,8 +153,10 @@ def _to(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> A
             args = (cpu_device(device), *args[1:])
         else:
             kwargs["device"] = cpu_device(device)
-        if device == "cpu" and len(args) < 4 and not isinstance(self, FakeTensor):
-            kwargs["copy"] = True
+        if (device is HOST or (device == "cpu" and kind is str)) and not isinstance(
+            self, FakeTensor
+        ):
+            args, kwargs = args[:3], {**kwargs, "copy": True}
     return original(self, *args, **kwargs)
 
 
@@ -174,16 +186,25 @@ def _type(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) ->
 
 
 def _pin_memory(original: Callable[..., Any], self: Any, device: Any = None) -> Any:
-    return self if self in _pinned else _pin(self.clone())
+    return self if self.is_pinned() else _pin(self.clone())
 
 
 def _is_pinned(original: Callable[..., bool], self: Any, device: Any = None) -> bool:
-    return self in _pinned
+    return bool(_pinned) and _storage(self)._cdata in _pinned
 
 
 def _pin(tensor: Any) -> Any:
-    _pinned[tensor] = True
+    weak: Any = StorageWeakRef  # untyped in PyTorch
+    for address in [address for address, storage in _pinned.items() if storage.expired()]:
+        del _pinned[address]
+    storage = _storage(tensor)
+    _pinned[storage._cdata] = weak(storage)
     return tensor
+
+
+def _storage(tensor: Any) -> Any:
+    # A sharded tensor has none of its own.
+    return getattr(tensor, "_local_tensor", tensor).untyped_storage()
 
 
 def _install_types() -> None:
@@ -205,7 +226,7 @@ def _location(wanted: Any) -> Any:
         return lambda storage, tag: _or_host(wanted(storage, tag), storage, tag)
     if isinstance(wanted, dict):
         mapped = {tag: str(cpu_device(device)) for tag, device in wanted.items()}
-        return lambda storage, tag: _host(storage, mapped.get(tag, tag))
+        return lambda storage, tag: _host(storage, mapped.get(tag) or tag)
     return _host if wanted is None else cpu_device(wanted)
 
 
@@ -240,7 +261,8 @@ class _Device(metaclass=_DeviceType):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and type(args[0]) is int:
             return DEVICE("cuda", args[0])
-        return DEVICE(*args, **kwargs)
+        made = DEVICE(*args, **kwargs)
+        return HOST if made == HOST else made
 
 
 # A device is pickled as a call of the class under this name.
