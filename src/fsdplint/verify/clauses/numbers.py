@@ -219,9 +219,8 @@ def reductions(run: Run) -> Judgement:
         return not_exercised("parts are read on each rank, and the script combines them itself")
     if not reads:
         return not_exercised("no number was read from a DTensor")
-    return confirmed(
-        f"{count(len({event.place for _, event in reads}), 'line')} that read whole DTensors"
-    )
+    lines = len({event.place for _, event in reads})
+    return confirmed(f"whole DTensors read at {count(lines, 'line')}")
 
 
 def _each(values: dict[int, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
@@ -110,7 +110,7 @@ class _Norms:
             return self._around(
                 "FullyShardedDataParallel.clip_grad_norm_",
                 lambda: original(module, max_norm, norm_type),
-                None,
+                module,
                 norm_type,
             )
 
@@ -150,7 +150,7 @@ class _Norms:
         self,
         call: str,
         run: Callable[[], Any],
-        parameters: list[Any] | None,
+        parameters: list[Any] | nn.Module,
         norm_type: float,
         given: bool = False,
     ) -> Any:
@@ -166,10 +166,14 @@ class _Norms:
             self._note(call, given, used, float(norm_type), before)
         return used
 
-    def _measure(self, parameters: list[Any] | None, norm_type: float) -> _Gradients:
-        """Adds up powers of gradients; without `parameters`, those of all models."""
+    def _measure(self, parameters: list[Any] | nn.Module, norm_type: float) -> _Gradients:
+        """Adds up powers of the gradients of parameters, or of a model's."""
         held = {id(h.parameter): h for m in self._seen.models() for h in self._seen.parameters(m)}
-        wanted = [h.parameter for h in held.values()] if parameters is None else parameters
+        wanted = (
+            [h.parameter for h in self._seen.parameters(parameters)]
+            if isinstance(parameters, nn.Module)
+            else parameters
+        )
         gradients = [(p, p.grad) for p in wanted if p.grad is not None]
         powers = _powers([access.local(gradient) for _, gradient in gradients], norm_type)
         local, whole, together, api = [0.0], [0.0], set(), ""

@@ -1,0 +1,240 @@
+"""Losses, gradient norms and numbers read from sharded tensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from verifier import Verifier
+
+from fsdplint.verify.clauses.numbers import gradient_norm, loss, reductions
+from fsdplint.verify.events import Backward, Event, Norm, NumberRead, Place
+from fsdplint.verify.evidence import RankRun, Run
+
+HEAD = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.utils import clip_grad_norm_
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+torch.manual_seed(0)
+
+def net():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).cuda()
+
+def gradients(model):
+    torch.manual_seed(rank)
+    model(torch.randn(4, 8, device="cuda")).square().sum().backward()
+    return model.parameters()
+"""
+CLIPS = f"""{HEAD}
+model = net()
+fully_shard(model[0])
+fully_shard(model)
+def two(): clip_grad_norm_(gradients(model), 1.0)
+def one(): clip_grad_norm_(gradients(model), max_norm=1.0, norm_type=1)
+def inf(): clip_grad_norm_(gradients(model), 1.0, float("inf"))
+def of_list(): clip_grad_norm_(list(gradients(model)), 1.0, 2.0, foreach=False)
+def by_hand():
+    gradients(model)
+    total = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+    torch.nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, total.full_tensor())
+def by_rank():
+    gradients(model)
+    torch.nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, torch.tensor(1.0 + rank))
+two(), one(), inf(), of_list(), by_hand(), by_rank()
+
+half = fully_shard(net().bfloat16())
+def bf16():
+    half(torch.randn(4, 8).bfloat16()).square().sum().backward()
+    clip_grad_norm_(half.parameters(), 1.0)
+bf16()
+
+flat = FSDP(net(), device_id=torch.cuda.current_device())
+def fsdp1_method(): gradients(flat), flat.clip_grad_norm_(1.0)
+def fsdp1_function(): clip_grad_norm_(gradients(flat), 1.0)
+fsdp1_method(), flat.zero_grad(), fsdp1_function()
+
+plain = net()
+def unsharded(): clip_grad_norm_(gradients(plain), 1.0)
+unsharded()
+"""
+READS = f"""{HEAD}
+model = fully_shard(net())
+gradients(model)
+weight = next(model.parameters())
+def item(): weight.grad.norm().item()
+def number(): float(weight.grad.sum())
+def truth(): bool(weight.grad.isnan().any())
+def whole(): weight.grad.norm().full_tensor().item()
+def replicated(): clip_grad_norm_(model.parameters(), 1.0).item()
+def local(): weight.grad.to_local().norm().item()
+def torchs_own(): clip_grad_norm_(model.parameters(), 1.0, float("inf"), error_if_nonfinite=True)
+def summed():
+    squares = sum(p.grad.norm().item() ** 2 for p in model.parameters())
+    total = torch.tensor(squares, device="cuda")
+    dist.all_reduce(total)
+item(), number(), truth(), whole(), replicated(), local(), torchs_own(), summed()
+"""
+
+
+@pytest.fixture(scope="module")
+def clips(verifier: Verifier) -> Run:
+    return complete(verifier.observe(CLIPS))
+
+
+@pytest.fixture(scope="module")
+def reads(verifier: Verifier) -> Run:
+    return complete(verifier.observe(READS))
+
+
+def complete(run: Run) -> Run:
+    assert [rank.ended and rank.ended.how for rank in run.ranks] == ["script"] * 2, run
+    return run
+
+
+def only(run: Run, function: str) -> Run:
+    """Returns the run with no clips and reads but those of one function of the script."""
+    ranks = []
+    for rank in run.ranks:
+        kept = [e for e in rank.events if not isinstance(e, Norm | NumberRead) or _in(e, function)]
+        ranks.append(replace(rank, events=tuple(kept)))
+    return replace(run, ranks=tuple(ranks))
+
+
+def _in(event: Norm | NumberRead, function: str) -> bool:
+    return event.place is not None and event.place.function == function
+
+
+@pytest.mark.parametrize("function", ["two", "one", "inf", "of_list", "by_hand", "bf16"])
+def test_the_norm_of_fsdp2s_gradients_is_global(clips: Run, function: str) -> None:
+    assert gradient_norm.judge(only(clips, function)).status.value == "confirmed"
+
+
+def test_fsdp1s_method_is_global_and_the_function_is_not(clips: Run) -> None:
+    method, function = (
+        gradient_norm.judge(only(clips, f"fsdp1_{n}")) for n in ("method", "function")
+    )
+    assert (method.status.value, function.status.value) == ("confirmed", "violated")
+    norms = [float(norm.used) for _, norm in only(clips, "fsdp1_function").all(Norm)]
+    whole = math.hypot(*norms)
+    assert function.figures == (
+        f"clipped by {norms[0]:.4g} on rank 0, {norms[1]:.4g} on rank 1; "
+        f"the norm of the whole gradient is {whole:.4g}"
+    )
+    assert [place.function for place in function.places] == ["fsdp1_function"]
+
+
+def test_a_norm_of_the_scripts_own_has_to_agree(clips: Run) -> None:
+    assert gradient_norm.judge(only(clips, "by_rank")).status.value == "violated"
+
+
+def test_unsharded_gradients_are_each_ranks_own(clips: Run) -> None:
+    assert gradient_norm.judge(only(clips, "unsharded")).status.value == "confirmed"
+
+
+def test_a_norm_left_in_parts_says_so(clips: Run) -> None:
+    found = gradient_norm.judge(only(clips, "inf"))
+    assert found.details == (
+        "the value is a DTensor that holds this rank's part; `full_tensor()` makes it whole",
+    )
+
+
+@pytest.mark.parametrize("function", ["item", "number", "truth"])
+def test_a_read_of_a_part_is_violated(reads: Run, function: str) -> None:
+    alone = only(reads, function)
+    found = reductions.judge(alone)
+    values = [event.value for _, event in alone.all(NumberRead)]
+    assert (found.status.value, len(values)) == ("violated", 2)
+    assert [place.function for place in found.places] == [function]
+    if function == "truth":
+        assert found.figures.endswith(": False on ranks 0, 1")
+    else:
+        each = [f"{float(value):.4g} on rank {rank}" for rank, value in enumerate(values)]
+        assert found.figures.endswith(f": {', '.join(each)}")
+
+
+@pytest.mark.parametrize("function", ["whole", "replicated"])
+def test_a_read_of_the_whole_is_confirmed(reads: Run, function: str) -> None:
+    found = reductions.judge(only(reads, function))
+    assert (found.status.value, found.figures) == ("confirmed", "whole DTensors read at 1 line")
+
+
+@pytest.mark.parametrize(
+    ("function", "figures"),
+    [
+        ("local", "no number was read from a DTensor"),
+        ("torchs_own", "no number was read from a DTensor"),
+        ("<genexpr>", "parts are read on each rank, and the script combines them itself"),
+    ],
+)
+def test_what_is_no_read_of_the_scripts(reads: Run, function: str, figures: str) -> None:
+    found = reductions.judge(only(reads, function))
+    assert (found.status.value, found.figures) == ("not exercised", figures)
+
+
+def norm(used: float, local: float, ranks: tuple[int, ...] = (0, 1), **changes: object) -> Norm:
+    made = Norm(
+        *("clip", False, repr(used), "", "2.0", repr(local), "0.0", ranks, False, 1, 4, False),
+        *("fsdp2", 0, Place("train.py", 1)),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def of(*events: Event) -> Run:
+    """Builds a run with one event a rank."""
+    return Run(tuple(RankRun(rank, (event,), (), "") for rank, event in enumerate(events)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "used", "status"),
+    [
+        ({}, 5.004, "confirmed"),
+        ({}, 5.006, "violated"),
+        ({"precision": 2}, 5.09, "confirmed"),
+        ({"precision": 2}, 5.11, "violated"),
+        ({"combine": "norm"}, 5 / math.sqrt(2), "confirmed"),
+        ({"combine": "sum"}, 5.0, "violated"),
+        ({"combine": "product"}, 5.0, "not exercised"),
+        ({"ranks": (0, 1, 2)}, 5.0, "not exercised"),
+        ({"split": True, "ranks": ()}, 5.0, "not exercised"),
+        ({}, math.nan, "violated"),
+    ],
+)
+def test_the_tolerance_and_what_is_unknown(
+    changes: dict[str, object], used: float, status: str
+) -> None:
+    run = of(norm(used, 9.0, **changes), norm(used, 16.0, **changes))
+    assert gradient_norm.judge(run).status.value == status
+
+
+def test_replicas_have_norms_of_their_own() -> None:
+    """Copies that drift are another clause's affair."""
+    run = of(*(norm(u, p, r) for u, p, r in ((5, 9, (0, 1)), (5, 16, (0, 1)), (10, 100, (2,)))))
+    assert gradient_norm.judge(run).status.value == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("scaled", "lost", "status"),
+    [(False, False, "violated"), (True, False, "not exercised"), (False, True, "not exercised")],
+)
+def test_a_norm_that_is_not_finite(scaled: bool, lost: bool, status: str) -> None:
+    bad = norm(math.inf, math.inf, scaled=scaled)
+    backward = Backward(0, "nan" if lost else "1.0", not lost, True, None)
+    run = Run(tuple(RankRun(rank, (backward, bad), (), "") for rank in range(2)))
+    assert gradient_norm.judge(run).status.value == status
+
+
+def test_a_loss_that_is_not_finite_is_violated() -> None:
+    fine, bad = (Backward(2, text, text == "1.0", True, None) for text in ("1.0", "nan"))
+    found = loss.judge(of(fine, bad))
+    assert (found.status.value, found.figures) == ("violated", "nan on rank 1 at step 3")
+    assert loss.judge(of(fine, fine)).status.value == "confirmed"
+    assert loss.judge(Run(())).status.value == "not exercised"
