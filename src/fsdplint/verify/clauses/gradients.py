@@ -44,7 +44,7 @@ def gradients(run: Run) -> Judgement:
     if not known:
         return not_exercised("no optimizer that holds sharded parameters stepped after a backward")
     done = len({step.number for step, _ in known})
-    return confirmed(f"reduced before each of {count(done, 'step')}")
+    return confirmed(f"reduced before {f'each of {done} steps' if done > 1 else 'the step'}")
 
 
 def _names(waiting: list[tuple[Step, Change]]) -> str:

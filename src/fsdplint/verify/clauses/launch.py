@@ -50,4 +50,5 @@ def device_per_rank(run: Run) -> Judgement:
         )
     backend = groups[0][1].backend
     devices = ", ".join(f"cuda:{index}" for index in sorted(by_device)) or "the CPU"
-    return confirmed(f"{backend}, {run.world_size} ranks on {devices}")
+    told = len(run.all(Device)) == len(run.ranks)
+    return confirmed(f"{backend}, {run.world_size} ranks" + (f" on {devices}" if told else ""))

@@ -54,17 +54,13 @@ def groups(module: nn.Module) -> list[Any]:
     return [] if single is None else [single]
 
 
-def unsharded_by_hooks(module: FSDPModule) -> bool:
-    """Says whether a forward that begins now finds its unit's parameters gathered.
+def in_hooks(module: FSDPModule) -> bool:
+    """Says whether a forward that begins now comes out of its unit's pre-forward hook.
 
     Source: `FSDPState._pre_forward` sets FORWARD, or finds PRE_BACKWARD under activation
-    checkpointing (torch 2.6-2.15); a manual `unshard()` gathers without either.
+    checkpointing (torch 2.6-2.15).
     """
-    state = module._get_fsdp_state()
-    if state._training_state.name in ("FORWARD", "PRE_BACKWARD"):
-        return True
-    owned = [group for group in groups(module) if group.fsdp_params]  # type: ignore[arg-type]
-    return bool(owned) and all(group._sharded_state.name == "UNSHARDED" for group in owned)
+    return module._get_fsdp_state()._training_state.name in ("FORWARD", "PRE_BACKWARD")
 
 
 def parameters(model: nn.Module) -> Iterator[Held]:

@@ -33,14 +33,14 @@ def marked(parameter: nn.Parameter) -> bool:
     return _MARK in parameter.__dict__
 
 
-def take(parameter: nn.Parameter, name: str) -> None:
-    """Notes that a unit takes this parameter, and what it is called then."""
-    parameter.__dict__.setdefault(_REPLACED, name)
+def take(parameter: nn.Parameter, unit: int, name: str) -> None:
+    """Notes which unit takes this parameter, and what it is called in it."""
+    parameter.__dict__.setdefault(_REPLACED, (unit, name))
 
 
-def taken_as(parameter: nn.Parameter) -> str | None:
-    """Returns what a parameter was called when a unit took it, or None."""
-    return cast("str | None", parameter.__dict__.get(_REPLACED))
+def taken_as(parameter: nn.Parameter) -> tuple[int, str] | None:
+    """Returns the unit that took a parameter and its name there, or None."""
+    return cast("tuple[int, str] | None", parameter.__dict__.get(_REPLACED))
 
 
 def ignore(parameter: nn.Parameter) -> None:

@@ -21,6 +21,7 @@ import torch.utils.data
 from fsdplint.verify.events import Device, Memory, Started
 from fsdplint.verify.rank import shim, spawn
 from fsdplint.verify.rank.probes import (
+    bypass,
     calls,
     collectives,
     fsdp1,
@@ -75,6 +76,7 @@ class Observer:
 
     def _watch_replay(self) -> None:
         sharding.install(self._seen)
+        bypass.install(self._seen)
         calls.install(self._seen)
         replay.install(self._seen, alone.install())
 
@@ -82,6 +84,7 @@ class Observer:
         group.install(self._seen)
         collectives.install(self._seen)
         sharding.install(self._seen)
+        bypass.install(self._seen)
         calls.install(self._seen)
         if self._recorder.request.capture:
             capture.install(self._seen)

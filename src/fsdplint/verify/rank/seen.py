@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, MutableSet
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from torch import nn
 from torch.optim import Optimizer
@@ -37,12 +37,14 @@ class Seen:
     """The units, models and optimizers of this rank, all held weakly.
 
     Attributes:
+        gathered: units that the script has unsharded by hand.
         assigned: per module and parameter name the mark of the parameter last put there.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.units: MutableMapping[nn.Module, UnitSeen] = WeakKeyDictionary()
+        self.gathered: MutableSet[nn.Module] = WeakSet()
         self.optimizers: MutableMapping[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.assigned: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
         self._called: list[ref[nn.Module]] = []

@@ -101,12 +101,20 @@ class Snapshots:
             held.flat,
         )
 
+    def _name(self, unit: int, name: str) -> str:
+        """Returns the name in its model of a parameter that a unit has taken under `name`."""
+        for model in self._seen.models():
+            for prefix, module in model.named_modules():
+                if module in self._seen.units and self._seen.units[module].number == unit:
+                    return access.clean(f"{prefix}.{name}" if prefix else name)
+        return name
+
     def _optimizer(self, optimizer: Optimizer) -> OptimizerBuilt:
         built = self._seen.optimizers[optimizer]
         live = {id(h.parameter) for m in self._seen.models() for h in self._seen.parameters(m)}
         mine = _parameters(optimizer)
         gone = [p for p in mine if id(p) not in live]
-        stale = [name for p in gone if (name := labels.taken_as(p)) is not None]
+        stale = [self._name(*taken) for p in gone if (taken := labels.taken_as(p)) is not None]
         return OptimizerBuilt(
             built.number,
             type(optimizer).__name__,

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
+
+from torch.distributed.fsdp import FSDPModule
 
 from fsdplint.verify.events import Bypass
 from fsdplint.verify.rank import access
+from fsdplint.verify.rank.patch import wrap_method
 from fsdplint.verify.rank.seen import Seen
+
+
+def install(seen: Seen) -> None:
+    """Notes units that the script gathers by hand, whose forward may be called directly."""
+    wrap_method(FSDPModule, "unshard", lambda unshard: _switch(unshard, seen.gathered.add))
+    wrap_method(FSDPModule, "reshard", lambda reshard: _switch(reshard, seen.gathered.discard))
+
+
+def _switch(original: Any, note: Callable[[Any], None]) -> Any:
+    @functools.wraps(original)
+    def switch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        note(self)
+        return original(self, *args, **kwargs)
+
+    return switch
 
 
 def watch(seen: Seen, cls: type[Any]) -> None:
@@ -30,7 +49,7 @@ def _wrapped(seen: Seen, original: Any) -> Any:
 
 
 def _look(seen: Seen, module: Any) -> None:
-    if module not in seen.units or access.unsharded_by_hooks(module):
+    if module not in seen.units or module in seen.gathered or access.in_hooks(module):
         return
     name = type(module).__name__.removeprefix("FSDP")
     seen.recorder.write(

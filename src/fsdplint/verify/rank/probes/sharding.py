@@ -74,7 +74,7 @@ def _remember(
     sizes = {}
     for module in modules:
         for name, parameter in module.named_parameters():
-            labels.take(parameter, name)
+            labels.take(parameter, len(seen.units), name)
             sizes[id(parameter)] = parameter.numel()
         for inner in module.modules():
             _assigned(seen, inner)
