@@ -376,10 +376,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Something was written, and the call returned.
+    """Something was written, and the call came to its end.
 
     Attributes:
         writer: e.g. ``torch.save``.
+        error: what it raised, other than errors of the file system; empty where it returned.
         path: relative to the working directory where it lies there; empty for one in memory.
         distributed: every rank writes its parts to one checkpoint (DCP).
         tensors: entries in all.
@@ -394,6 +395,7 @@ class Save:
     states: tuple[State, ...]
     step: int
     place: Place | None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +437,7 @@ class Compared:
         name: the parameter, or the output.
         difference: relative L2; infinite where it is from nothing, or not finite in one of them.
         count: how many were compared.
+        times: what multiple of the unsharded one it is, where it is too far off and is one.
         place: where the forward, the clipping or the step is.
     """
 
@@ -444,7 +447,19 @@ class Compared:
     difference: float
     tolerance: float
     count: int
+    times: float | None
     place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """How far from the sharded run the unsharded model ends by itself, with its own gradients.
+
+    Attributes:
+        difference: relative L2 of all parameters together.
+    """
+
+    difference: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,6 +524,7 @@ Event = (
     | Device
     | Memory
     | Compared
+    | Drifted
     | NotCompared
     | ProbeFailed
     | Ended

@@ -10,7 +10,8 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.events import Compared, NotCompared, ProbeFailed
+from fsdplint.verify.clauses.models import count
+from fsdplint.verify.events import Compared, Drifted, NotCompared, ProbeFailed
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.verdict import Verdict
 
@@ -67,7 +68,15 @@ def _crash(kind: str, message: str) -> str:
 def _judged(alone: Run) -> Judgement:
     all_of = [event for _, event in alone.all(Compared)]
     worst = max(all_of, key=lambda event: event.difference / event.tolerance)
-    details = (*_by_kind(all_of), f"tolerance: relative L2, {_WHY[worst.tolerance > _SHORT]}")
+    details = (
+        *_by_kind(all_of),
+        f"tolerance: relative L2, {_WHY[worst.tolerance > _SHORT]}",
+        "each step is compared from where the sharded run was, so that rounding does not grow",
+        *(
+            f"by itself, the unsharded model ends {_number(event.difference)} away from it"
+            for _, event in alone.all(Drifted)
+        ),
+    )
     if off := _off(alone):
         first = off[0]
         worst = max(off, key=lambda event: event.difference / event.tolerance)
@@ -80,9 +89,10 @@ def _judged(alone: Run) -> Judgement:
         )
     steps = max(event.step for event in all_of)
     parameters = max((e.count for e in all_of if e.what == "parameter"), default=0)
+    most = f"largest difference {_number(worst.difference)} ({_named(worst)})"
     return confirmed(
-        f"{steps} steps, {parameters} parameters: largest difference "
-        f"{_number(worst.difference)} ({_named(worst)}), tolerance {_number(worst.tolerance)}",
+        f"{count(steps, 'step')}, {count(parameters, 'parameter')}: "
+        f"{most if worst.difference else 'no difference'}, tolerance {_number(worst.tolerance)}",
         details,
     )
 
@@ -96,10 +106,17 @@ def _by_kind(all_of: list[Compared]) -> list[str]:
     found = []
     for what in dict.fromkeys(event.what for event in all_of):
         worst = max((e for e in all_of if e.what == what), key=lambda event: event.difference)
-        found.append(
-            f"{what}: at most {_number(worst.difference)}, {worst.name}, at step {worst.step}"
-        )
+        most = f"at most {_number(worst.difference)} ({worst.name}, step {worst.step})"
+        found.append(f"{what}: {most if worst.difference else 'equal'}{_times(worst)}")
     return found
+
+
+def _times(compared: Compared) -> str:
+    if compared.times is None:
+        return ""
+    if abs(compared.times) < compared.tolerance:
+        return ", there is none"
+    return f", {compared.times:.3g} times the unsharded one"
 
 
 def _named(compared: Compared) -> str:
@@ -109,4 +126,5 @@ def _named(compared: Compared) -> str:
 
 
 def _number(value: float) -> str:
-    return re.sub(r"(\.0)?e([-+])0*(\d)", r"e\2\3", f"{value:.1e}") if value else "0"
+    """Returns two digits, without the exponent's leading zero."""
+    return re.sub(r"e([-+])0", r"e\1", f"{value:.2g}")

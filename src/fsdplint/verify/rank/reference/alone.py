@@ -7,7 +7,8 @@ reduced between ranks is switched off.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,6 +38,8 @@ def install() -> Moved:
     replace_everywhere(mesh, _small_mesh(mesh))
     wrap_method(DeviceMesh, "__init__", _small_ranks)
     replace_everywhere(dist.new_group, _small_group(dist.new_group))
+    for index, ask in enumerate((dist.get_rank, dist.get_world_size)):
+        replace_everywhere(ask, _asked(ask, index))
     for name in _TUNING:
         if hasattr(FSDPModule, name):
             setattr(FSDPModule, name, _nothing)
@@ -44,6 +47,29 @@ def install() -> Moved:
     moved = Moved()
     replace_everywhere(fsdp.fully_shard, moved.watch(fsdp.fully_shard))
     return moved
+
+
+_standing_for: list[tuple[int, int]] = []
+
+
+@contextmanager
+def standing_for(rank: int, world: int) -> Iterator[None]:
+    """Lets code that asks for its rank, or how many there are, hear those of the sharded run."""
+    _standing_for.append((rank, world))
+    try:
+        yield
+    finally:
+        _standing_for.pop()
+
+
+def _asked(original: Callable[..., int], index: int) -> Callable[..., int]:
+    @functools.wraps(original)
+    def ask(group: Any = None) -> int:
+        if _standing_for and group is None:
+            return _standing_for[-1][index]
+        return original(group)
+
+    return ask
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,12 +13,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, register_fsdp_forward_method
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.weak import WeakIdKeyDictionary
 
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
@@ -41,6 +42,8 @@ def install(seen: Seen) -> None:
     clip = torch.nn.utils.clip_grad_norm_
     replace_everywhere(clip, capture.watch_clipping(clip))
     torch.autograd.backward = capture.watch_backward(torch.autograd.backward)
+    register = register_fsdp_forward_method
+    replace_everywhere(register, capture.watch_methods(register))
     for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all_single"):
         replace_everywhere(getattr(dist, name), capture.watch_collective(getattr(dist, name)))
     register_optimizer_step_pre_hook(capture.before_step)
@@ -59,6 +62,8 @@ class _Capture:
         self._left: Parts = {}
         self._buffers: dict[tuple[int, str], tuple[Tensor, int]] = {}
         self._calling = self._backward = False
+        self._doubt = ""
+        self._watched: MutableMapping[Tensor, bool] = WeakIdKeyDictionary()
         guard = seen.recorder.probe("capture")
         self._enter, self._leave, self._arrive = (
             guard(self._entered),
@@ -144,6 +149,7 @@ class _Capture:
 
     def _begin(self) -> None:
         """Notes parameters and gradients, unless backwards of this step have left gradients."""
+        self._watch_parameters()
         if not any(call.gradients for call in self._calls):
             now = {key: piece.value() for key, piece in self._pieces().items()}
             self._stride.before = _changes(now, self._left)
@@ -151,6 +157,32 @@ class _Capture:
                 self._stride.base = self._gradients()
         elif not self._gradients() and not self._waiting():
             self._dropped()
+
+    def _watch_parameters(self) -> None:
+        """Notes gradients that come around the forward, from what a script computes of a parameter.
+
+        A hook on FSDP2's sharded parameter sees only those: FSDP sets its gradient by itself.
+        """
+        for piece in self._pieces().values():
+            parameter = piece.parameter
+            inside = piece.unit is not None and piece.flat is None
+            if inside and parameter.requires_grad and parameter not in self._watched:
+                self._watched[parameter] = True
+                hook = functools.partial(self._bypassed, piece.name)
+                parameter.register_hook(hook)  # type: ignore[no-untyped-call]  # as above
+
+    def _bypassed(self, name: str, _: Tensor) -> None:
+        self._stride.doubt = f"gradients reach `{name}` around the model's forward"
+
+    def watch_methods(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Wraps ``register_fsdp_forward_method``: no call of the module goes before that method."""
+
+        @functools.wraps(original)
+        def register(module: nn.Module, method_name: str) -> None:
+            self._doubt = f"the model is also entered through `{method_name}`"
+            original(module, method_name)
+
+        return register
 
     def _dropped(self) -> None:
         """Forgets calls whose gradients the script has thrown away."""
@@ -258,7 +290,8 @@ class _Capture:
         @functools.wraps(original)
         def collective(*args: Any, **kwargs: Any) -> Any:
             if self._calling and not _from_fsdp():
-                self._stride.joint = original.__name__
+                name = original.__name__
+                self._stride.doubt = f"the forward itself communicates between ranks ({name})"
             return original(*args, **kwargs)
 
         return collective
@@ -274,7 +307,9 @@ class _Capture:
         stride.layout = {key: piece.region for key, piece in held.items()}
         stride.units = frozenset(key for key, piece in held.items() if piece.unit is not None)
         stride.stepped = self._gradients(zeros=True)
-        stride.optimizer = self._seen.add_optimizer(optimizer, None).number
+        seen = self._seen.add_optimizer(optimizer, None)
+        stride.optimizer, stride.number = seen.number, seen.steps + 1
+        stride.doubt = stride.doubt or self._doubt
         stride.settings = [_simple(group) for group in optimizer.param_groups]
         stride.short |= any(short(model) for model in self._seen.models())
         stride.place = self._seen.recorder.place()

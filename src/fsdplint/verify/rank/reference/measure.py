@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -35,18 +34,35 @@ class Difference:
         return self.size / self.scale if self.scale > 0.0 else math.inf
 
 
-def apart(whole: Tensor, parts: Iterable[tuple[Region, Tensor | None]]) -> float:
+Shares = list[tuple[Region, Tensor | None]]
+"""The ranks' parts of a tensor, with where they lie; a part that is None is zero."""
+
+
+def apart(whole: Tensor, shares: Shares) -> float:
     """Returns the L2 distance of a whole tensor from the ranks' parts of it.
 
-    A part that is None is zero; elements that several ranks have count once. Numbers that are not
-    finite in both are equal; in one of them only, they are infinitely far apart.
+    Elements that several ranks have count once. Numbers that are not finite in both are equal; in
+    one of them only, they are infinitely far apart.
     """
     square, elements = 0.0, 0
-    for region, part in parts:
+    for region, part in shares:
         mine = region.of(whole.cpu())
         square += distance(mine, torch.zeros_like(mine) if part is None else part) ** 2
         elements += region.elements
     return math.sqrt(square * whole.numel() / elements) if elements else 0.0
+
+
+def times(whole: Tensor, shares: Shares) -> float | None:
+    """Returns what multiple of a whole tensor the ranks have; None where it is not one."""
+    both = [(region.of(whole.cpu()), part) for region, part in shares]
+    square = sum(norm(mine) ** 2 for mine, _ in both)
+    factor = sum(_dot(mine, part) for mine, part in both if part is not None) / (square or 1.0)
+    rest = apart(whole * factor, shares)
+    return factor if math.isfinite(factor) and rest <= SHORT_TOLERANCE * norm(whole) else None
+
+
+def _dot(one: Tensor, other: Tensor) -> float:
+    return float(one.reshape(-1).double() @ other.reshape(-1).double())
 
 
 def distance(one: Tensor, other: Tensor) -> float:

@@ -105,10 +105,11 @@ class Stride:
         base: gradients that were there before the step's first backward.
         backwards: how many there were; `arrived`: the gradients after the last of them.
         stepped: gradients as the optimizer found them.
+        number: of the steps of this optimizer, from 1.
         settings: its parameter groups, without the parameters.
         after: parameters that the step has changed.
         short: 16-bit numbers take part.
-        joint: collectives that the forward itself issued.
+        doubt: why a difference would not be the sharding's.
         obstacle: why it cannot be computed again; empty where it can.
     """
 
@@ -122,12 +123,18 @@ class Stride:
     clips: list[Clip] = field(default_factory=list)
     stepped: Parts = field(default_factory=dict)
     optimizer: int = 0
+    number: int = 1
     settings: list[dict[str, Any]] = field(default_factory=list)
     after: Parts = field(default_factory=dict)
     short: bool = False
-    joint: str = ""
+    doubt: str = ""
     obstacle: str = ""
     place: Place | None = None
+
+    @property
+    def last(self) -> Parts:
+        """The gradients after backward and clipping."""
+        return self.clips[-1].after if self.clips else self.arrived
 
     def save(self, folder: Path, rank: int, number: int) -> None:
         """Writes it under a name that `load` finds."""

@@ -1,0 +1,209 @@
+"""Computes what all ranks computed, on the unsharded model, and compares.
+
+Each step starts from what the sharded run had: after gradients are compared, the optimizers step
+with the sharded run's. So a difference is seen where it arises, and rounding does not grow from
+step to step, as it would where an optimizer divides a tiny gradient by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fsdplint.verify.events import Compared, Place
+from fsdplint.verify.rank.reference import measure, tape
+from fsdplint.verify.rank.reference.alone import standing_for
+from fsdplint.verify.rank.reference.layout import Incomparable
+from fsdplint.verify.rank.reference.measure import Difference
+from fsdplint.verify.rank.reference.step import Step
+from fsdplint.verify.rank.reference.sums import Gradients, Outputs
+from fsdplint.verify.rank.reference.tape import Call, Clip, Key, Parts
+from fsdplint.verify.rank.reference.whole import Whole
+
+
+class Player:
+    """Plays one step after the other.
+
+    Attributes:
+        known: what each rank's parameters are after the last one.
+    """
+
+    def __init__(self, model: Whole, optimizers: Sequence[Optimizer], ranks: int) -> None:
+        self._model, self._optimizers, self._ranks = model, optimizers, ranks
+        self.known: list[Parts] = [{} for _ in range(ranks)]
+
+    def play(self, step: Step) -> list[Compared]:
+        """Returns the largest difference of each kind in one optimizer step.
+
+        Raises:
+            Incomparable: the step cannot be computed here, or not twice alike.
+        """
+        step.check({key: piece.region.shape for key, piece in self._model.pieces.items()})
+        self.load(step)
+        found: list[Compared | None] = []
+        if step.computes:
+            outputs, gradients = self.compute(step)
+            found += [outputs.worst(step.first.number), self._gradients(step, gradients)]
+            if step.doubt and any(c.difference > c.tolerance for c in found if c):
+                raise Incomparable(step.doubt)
+        found += [_clipped(step, clips) for clips in step.clips]
+        found += [_scaled(step), self._stepped(step)]
+        return [compared for compared in found if compared is not None]
+
+    def load(self, step: Step) -> None:
+        """Takes over parameters that are not what the last step left: at first, all of them."""
+        changed = {key for stride in step.strides for key in stride.before}
+        for known, stride in zip(self.known, step.strides, strict=True):
+            known |= stride.before
+        mine = [{key: known[key] for key in changed} for known in self.known]
+        for key, value in step.join(mine).items():
+            self._model.load(key, value)
+
+    def compute(self, step: Step) -> tuple[Outputs, Gradients]:
+        """Runs every rank's forwards and backwards."""
+        outputs, gradients = Outputs(step.tolerance), Gradients(self._ranks)
+        self._model.take_gradients()
+        for rank, stride in enumerate(step.strides):
+            with standing_for(rank, self._ranks):
+                for call in stride.calls:
+                    self._call(call, rank, outputs)
+            gradients.add(self._model.take_gradients())
+        return outputs, gradients
+
+    def _call(self, call: Call, rank: int, outputs: Outputs) -> None:
+        module = self._model.module(call)
+        results = _forward(module, call)
+        if outputs.compare(results, call, rank):
+            again = [result.detach() for result in _forward(module, call)]
+            if any(map(measure.distance, again, (result.detach() for result in results))):
+                raise Incomparable("the forward gives another result each time")
+        _backward(results, call)
+
+    def _gradients(self, step: Step, gradients: Gradients) -> Compared | None:
+        found = {}
+        for key in self._model.trained():
+            shares = list(step.gradients(key))
+            if key not in gradients.mean:
+                if key not in step.first.units and any(part is not None for _, part in shares[0]):
+                    raise Incomparable(f"gradients reach `{key[1]}` around the model's forward")
+                gradients.mean[key] = torch.zeros(self._model.pieces[key].region.shape)
+            size = min(measure.apart(gradients.mean[key], candidate) for candidate in shares)
+            found[key] = Difference(size, gradients.scale(key))
+        worst = _worst("gradient", found, step, step.first.place)
+        if worst is not None and worst.difference > worst.tolerance:
+            key = _key_of_worst(found)
+            times = measure.times(gradients.mean[key], next(step.gradients(key)))
+            return replace(worst, times=times)
+        return worst
+
+    def _stepped(self, step: Step) -> Compared | None:
+        before = {key: self._model.parameter(key) for key in self._model.pieces}
+        self.step(step, step.join([stride.stepped for stride in step.strides]))
+        for known, stride in zip(self.known, step.strides, strict=True):
+            known |= stride.after
+        found = {}
+        for key, old in before.items():
+            new = self._model.parameter(key)
+            if new.is_floating_point():
+                size = measure.apart(new, step.shares(key, self.known))
+                found[key] = Difference(size, measure.update_scale(old, new, step.tolerance))
+        return _worst("parameter", found, step, step.first.place)
+
+    def step(self, step: Step, gradients: Parts) -> None:
+        """Lets the optimizer that stepped there step here, with its settings there."""
+        if step.first.optimizer >= len(self._optimizers):
+            raise Incomparable("in one process the script makes fewer optimizers")
+        optimizer = self._optimizers[step.first.optimizer]
+        live = {id(piece.parameter) for piece in self._model.pieces.values()}
+        if not any(id(p) in live for group in optimizer.param_groups for p in group["params"]):
+            raise Incomparable("the optimizer holds none of the model's own parameters")
+        if len(optimizer.param_groups) != len(step.first.settings):
+            raise Incomparable("in one process the optimizer has other parameter groups")
+        for group, settings in zip(optimizer.param_groups, step.first.settings, strict=True):
+            group.update(settings)
+        self._model.set_gradients(gradients)
+        optimizer.step()
+
+
+def _forward(module: nn.Module, call: Call) -> list[Tensor]:
+    with torch.no_grad():
+        for name, buffer in module.named_buffers():
+            if name in call.buffers:
+                buffer.copy_(call.buffers[name])
+    try:
+        args, kwargs = tape.thaw(call.inputs)
+    except Exception as error:  # unpickling runs the inputs' own code
+        raise Incomparable(f"the model's inputs cannot be read back ({error})") from None
+    with call.ambient.restore(module):
+        return list(tape.tensors(module(*args, **kwargs)))
+
+
+def _backward(results: Sequence[Tensor], call: Call) -> None:
+    """Runs a backward from a forward's results with the gradients that reached them.
+
+    One result may have been computed from another, so that its gradient holds the other's already:
+    whatever reaches a result here gives way to what reached it there.
+    """
+    reached = []
+    for index, result in enumerate(results):
+        if index in call.gradients and result.requires_grad:
+            gradient = call.gradients[index].to(result.device, result.dtype)
+            hook = functools.partial(_instead, gradient)
+            result.register_hook(hook)  # type: ignore[no-untyped-call]  # torch declares none
+            reached.append((result, gradient))
+    if reached:
+        torch.autograd.backward([r for r, _ in reached], [g for _, g in reached])
+
+
+def _instead(gradient: Tensor, _: Tensor) -> Tensor:
+    return gradient
+
+
+def clip(gradients: Mapping[Key, Tensor], clipping: Clip) -> Parts:
+    """Returns gradients clipped to a norm as ``torch.nn.utils.clip_grad_norm_`` does it."""
+    kind = clipping.norm_type
+    norms = [torch.linalg.vector_norm(g.double(), kind) for g in gradients.values()]
+    total = float(torch.linalg.vector_norm(torch.stack(norms), kind)) if norms else 0.0
+    factor = min(1.0, clipping.max_norm / (total + 1e-6))
+    return {key: gradient * factor for key, gradient in gradients.items()}
+
+
+def _clipped(step: Step, clips: Sequence[Clip]) -> Compared | None:
+    keys = set(clips[0].keys)
+    before = step.join([{k: v for k, v in c.before.items() if k in keys} for c in clips])
+    found = {}
+    for key, expected in clip(before, clips[0]).items():
+        shares = step.shares(key, [clipping.after for clipping in clips])
+        found[key] = Difference(measure.apart(expected, shares), measure.norm(expected))
+    return _worst("clipped gradient", found, step, clips[0].place)
+
+
+def _scaled(step: Step) -> Compared | None:
+    """Compares by how much the script itself scaled each rank's part of a gradient."""
+    found = {}
+    for key in (key for key in step.first.layout if key in step.first.units):
+        factors = step.factors(key, step.tolerance / 4)
+        if any(factor != 1.0 for factor in factors):
+            found[key] = Difference(max(factors) - min(factors), max(map(abs, factors)))
+    return _worst("scaled gradient", found, step, step.first.place)
+
+
+def _key_of_worst(found: Mapping[Key, Difference]) -> Key:
+    return max(found, key=lambda key: found[key].relative)
+
+
+def _worst(
+    what: str, found: Mapping[Key, Difference], step: Step, place: Place | None
+) -> Compared | None:
+    if not found:
+        return None
+    key = _key_of_worst(found)
+    relative = found[key].relative
+    return Compared(
+        step.first.number, what, key[1], relative, step.tolerance, len(found), None, place
+    )
