@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from verifier import Verifier
@@ -234,6 +235,36 @@ def test_without_a_save_the_reason_is_said(verifier: Verifier) -> None:
         ("not exercised", "no save in the first 1 step; `--steps all` runs the script to its end"),
         ("not exercised", "the script saves nothing"),
     ]
+
+
+SAFETENSORS = """
+import json, struct
+
+def save_file(tensors, filename, metadata=None):
+    header = json.dumps({name: {} for name in tensors}).encode()
+    with open(filename, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+"""
+"""As much of safetensors as a run needs."""
+
+
+def test_safetensors_files_are_read_back(verifier: Verifier, tmp_path: Path) -> None:
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "__init__.py").touch()
+    (tmp_path / "safetensors" / "torch.py").write_text(SAFETENSORS, "utf-8")
+    setup = FSDP2[: FSDP2.index("class Trainer")]
+    save = "from safetensors.torch import save_file\nsave_file(gathered, 'model.safetensors')"
+    (tmp_path / "train.py").write_text(f"{setup}\n{save}", "utf-8")
+    run = verifier.observe(tmp_path / "train.py")
+    assert run.saved == {"model.safetensors": Stored(4)}
+    assert verdict(run, "model.safetensors").figures == f"`model.safetensors` {WHOLE}"
+
+
+def test_a_model_that_cannot_be_pickled_is_violated(verifier: Verifier) -> None:
+    script = FSDP2[: FSDP2.index("sharded =")] + 'torch.save(model, "model.pt")\n'
+    result = verifier(script, steps=None)
+    assert [found.clause for found in result.violated] == ["saves"]
+    assert result.violated[0].figures.startswith("`torch.save` cannot write slices to `model.pt`")
 
 
 def slices(position: int, ranks: tuple[int, ...], of: int, path: str) -> Save:

@@ -30,11 +30,11 @@ class Finding:
 @clause("saves", "A save holds the whole model, or every rank's part of it.", ("saves",))
 def saves(run: Run) -> Judgement:
     """A state dict of sharded tensors looks whole; one rank's file of it holds its own rows."""
-    writes = [(rank, save) for rank, save in run.all(Save) if save.states]
+    writes = [(rank, save) for rank, save in run.all(Save) if save.states and not save.error]
     found = [pool for pool in pools(writes) if _concerns(pool)]
     short = [pool for pool in found if pool.lacking()]
     lost = [*map(_cut, (pool for pool in short if passed(run, pool))), *_overwritten(run)]
-    lost = list(dict.fromkeys(lost or _not_on_disk(run, writes)))
+    lost = list(dict.fromkeys([*_refused(run), *(lost or _not_on_disk(run, writes))]))
     if lost:
         places = tuple(finding.place for finding in lost)
         return violated(lost[0].text, tuple(f.text for f in lost[1 : SHOWN + 1]), places)
@@ -125,11 +125,19 @@ def _amount(what: str, cls: str, tally: Tally) -> str:
     return f"{have} of {tally.names} names of {owner}, {tally.elements:,} elements"
 
 
+def _refused(run: Run) -> Iterator[Finding]:
+    """Yields writes of slices that failed for what was to be written."""
+    for _, save in run.all(Save):
+        if save.error and any(state.parts for state in save.states):
+            text = f"`{save.writer}` cannot write slices to {_named(save.path)}: {save.error}"
+            yield Finding(text, save.place)
+
+
 def _overwritten(run: Run) -> Iterator[Finding]:
     """Yields files to which one rank writes a state and another one less."""
     found: dict[tuple[int, str], dict[int, Save]] = defaultdict(dict)
     for rank, save in run.all(Save):
-        if save.path and not save.distributed:
+        if save.path and not save.distributed and not save.error:
             found[save.step, save.path].setdefault(rank, save)
     for (_, path), by_rank in found.items():
         sizes = {rank: save.tensors for rank, save in by_rank.items()}

@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,17 @@ def install(seen: Seen) -> None:
     scratch.install(recorder)
     own = recorder.probe("scratch")(scratch.own)
     saves = _Saves(seen)
-    replace_everywhere(torch.save, saves.of_file(("torch.save", "obj", "f"), torch.save, own))
-    pickle.dump = saves.of_file(("pickle.dump", "obj", "file"), pickle.dump, own)
+    replace_everywhere(
+        torch.save, saves.of_file(_Writer("torch.save", "obj", "f"), torch.save, own)
+    )
+    pickle.dump = saves.of_file(_Writer("pickle.dump", "obj", "file"), pickle.dump, own)
     if importlib.util.find_spec("safetensors") and importlib.util.find_spec("safetensors.torch"):
         import safetensors.torch  # type: ignore[import-not-found, unused-ignore]
 
-        names = ("safetensors.torch.save_file", "tensors", "filename")
+        name, refusals = "safetensors.torch.save_file", (TypeError, AttributeError, RuntimeError)
+        writer = _Writer(name, "tensors", "filename", refusals)
         save_file = safetensors.torch.save_file
-        safetensors.torch.save_file = saves.of_file(names, save_file, own)
+        safetensors.torch.save_file = saves.of_file(writer, save_file, own)
     for name in _DCP:
         original = getattr(state_dict_saver, name)
         replace_everywhere(original, saves.of_checkpoint(name, original))
@@ -49,25 +53,45 @@ def install(seen: Seen) -> None:
         replace_everywhere(expand, saves.expanding(expand))
 
 
+@dataclass(frozen=True)
+class _Writer:
+    """A function that writes one file.
+
+    Attributes:
+        what: its parameter for what is written; `where`: for the file or its path.
+        refusals: errors that tell of what is written, not of where to.
+    """
+
+    name: str
+    what: str
+    where: str
+    refusals: tuple[type[Exception], ...] = (TypeError, AttributeError, pickle.PicklingError)
+
+
 class _Saves:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._note = seen.recorder.probe("saves")(self._write)
         self._expanded = threading.local()
 
-    def of_file(self, names: tuple[str, str, str], original: Any, own: Callable[..., None]) -> Any:
-        """Wraps a function; its name, and those of what is written and where to."""
-        writer, what, where = names
+    def of_file(self, writer: _Writer, original: Any, own: Callable[..., None]) -> Any:
+        """Wraps a function that writes one file."""
 
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
-            given = dict(zip((what, where), args, strict=False)) | kwargs
-            file = given.get(where)
+            given = dict(zip((writer.what, writer.where), args, strict=False)) | kwargs
+            value, file = given.get(writer.what), given.get(writer.where)
             if isinstance(file, str | bytes | os.PathLike):
                 own(file, keep=False)
-            result = original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except writer.refusals as refusal:
+                if not torchs_own():
+                    error = f"{type(refusal).__name__}: {refusal}"
+                    self._note(writer.name, _path(file), value, error=error)
+                raise
             if not torchs_own():
-                self._note(writer, _path(file), given.get(what), distributed=False)
+                self._note(writer.name, _path(file), value)
             return result
 
         return save
@@ -100,7 +124,9 @@ class _Saves:
 
         return expand
 
-    def _write(self, writer: str, path: str, value: Any, *, distributed: bool) -> None:
+    def _write(
+        self, writer: str, path: str, value: Any, *, distributed: bool = False, error: str = ""
+    ) -> None:
         tensors, found = states(self._seen, value)
         if tensors == 0 and not isinstance(value, Mapping):
             return
@@ -114,6 +140,7 @@ class _Saves:
                 found,
                 self._seen.steps,
                 recorder.place(),
+                error,
             )
         )
 
