@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
+from processes import gone, started_with
 from verifier import Verifier
+
+from fsdplint.verify.request import Request
+from fsdplint.verify.run import verify
+from fsdplint.verify.warm import Warm
 
 TRAINING = """
 import os
@@ -19,6 +28,19 @@ while True:
     model(torch.randn(2, 4)).sum().backward()
     optimizer.step()
 """
+ALONE = """
+import os
+import sys
+
+assert sys.argv[1:] == ["--name", "first"], sys.argv
+assert "LEFT_BEHIND" not in os.environ
+assert "left_behind" not in sys.modules
+assert __name__ == "__main__"
+assert sys.stdin.read() == ""
+os.environ["LEFT_BEHIND"] = "1"
+sys.modules["left_behind"] = sys
+print("rank", os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"])
+"""
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -28,3 +50,38 @@ def test_every_rank_is_ended_after_the_steps_asked_for(verifier: Verifier, ranks
         (rank, "steps", 2) for rank in range(ranks)
     ]
     assert (found.world_size, found.failure) == (ranks, "")
+
+
+def test_a_run_knows_nothing_of_the_one_before(verifier: Verifier) -> None:
+    for _ in range(2):
+        found = verifier(ALONE, arguments=("--name", "first"))
+        assert found.failure == ""
+        assert [rank.output for rank in found.ranks] == ["rank 0 0 2", "rank 1 1 2"]
+
+
+def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    with Warm() as warm:
+        os.kill(warm.pid, signal.SIGKILL)
+        found = verify(Request("train.py", device="cpu"), tmp_path, launcher=warm)
+    assert found.failure == "no rank began\nthe process that forks ranks died"
+    assert found.exit_code == 2
+
+
+def test_leaving_ends_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARK", str(tmp_path))
+    (tmp_path / "train.py").write_text("while True:\n    pass\n")
+    seen: list[int] = []
+
+    class Enough(Exception):
+        pass
+
+    def tell(text: str) -> None:
+        if text.startswith("2 ranks"):
+            seen.extend(started_with(f"MARK={tmp_path}"))
+            raise Enough
+
+    with pytest.raises(Enough), Warm() as warm:
+        verify(Request("train.py", device="cpu"), tmp_path, launcher=warm, tell=tell)
+    assert len(seen) == 3  # a fork shows its server's environment
+    assert gone(f"MARK={tmp_path}")

@@ -18,6 +18,7 @@ from typing import Protocol
 from fsdplint.verify.request import REQUEST_VARIABLE, SCRATCH, Request
 
 _AGENT = Path(__file__).parent / "agent.py"
+_TEMPORARY = "tmp"
 _ENTRY = Path(__file__).parent / "rank" / "__main__.py"
 PATIENCE = 5.0
 """Seconds the launcher has to end by itself once its ranks are gone."""
@@ -48,12 +49,16 @@ class Launcher(Protocol):
 
 
 def environment(folder: Path | None = None) -> dict[str, str]:
-    """What every rank finds in its environment beside the launcher's own variables.
+    """What every rank finds in its environment beside the launcher's own variables: also a
+    place for temporary files, since torch's launcher and many scripts leave theirs behind.
 
     Args:
         folder: where its request and its records lie.
     """
-    where = {} if folder is None else {REQUEST_VARIABLE: str(folder)}
+    where: dict[str, str] = {}
+    if folder is not None:
+        (folder / _TEMPORARY).mkdir(exist_ok=True)
+        where = {REQUEST_VARIABLE: str(folder), "TMPDIR": str(folder / _TEMPORARY)}
     return {
         **where,
         # What is compiled cannot be observed; the eager program computes the same.

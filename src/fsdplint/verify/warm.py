@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from fsdplint.verify.launch import PATIENCE, environment, kill_ranks
@@ -38,10 +39,16 @@ class Warm:
     """Launches ranks from one server process; leaving the context ends it and all it runs."""
 
     def __init__(self) -> None:
+        self._temporary = TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True)
         self._server = subprocess.Popen(
             [sys.executable, str(_SERVER)],
             stdin=subprocess.PIPE,
-            env={**os.environ, **environment(), "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                **environment(),
+                "OMP_NUM_THREADS": "1",
+                "TMPDIR": self._temporary.name,
+            },
             start_new_session=True,
         )
 
@@ -58,6 +65,7 @@ class Warm:
         with suppress(BrokenPipeError):
             self._server.stdin.close()
         self._server.wait()
+        self._temporary.cleanup()
 
     def __call__(self, request: Request, folder: Path) -> Job:
         """Starts the ranks of one request."""
@@ -70,6 +78,11 @@ class Warm:
         with suppress(BrokenPipeError):
             self._server.stdin.write(f"{json.dumps(asdict(order))}\n".encode())
             self._server.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._server.pid
 
     def alive(self) -> bool:
         """Says whether the server is there."""

@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import select
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -75,6 +76,7 @@ class _Job:
 def _become(order: Order, rank: int, port: int) -> NoReturn:
     began = time.perf_counter()
     os.environ.clear()
+    tempfile.tempdir = None  # it is remembered from the old environment
     os.environ.update(order.environment | launcher_environment(rank, order.ranks, port))
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # else all ranks would draw the same numbers

@@ -1,0 +1,161 @@
+"""Ranks under torchrun: how they start, and that nothing of them stays, however they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from processes import gone, started_with
+
+from fsdplint.verify.forks import reserved_port
+from fsdplint.verify.request import Request
+from fsdplint.verify.run import verify
+from fsdplint.verify.verdict import Verification
+from fsdplint.verify.warm import Warm
+
+TRAINING = """
+import os
+os.environ["MASTER_PORT"] = "29500"
+os.environ["MASTER_ADDR"] = "127.0.0.1"
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500")
+total = torch.ones(1)
+dist.all_reduce(total)
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(200):
+    dist.all_reduce(total)
+    (weight * 2).backward()
+    optimizer.step()
+"""
+WAITING = """
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(os.environ["READY"] + os.environ["RANK"], "w").close()
+time.sleep(600)
+"""
+CRASHING = """
+import os, tempfile
+tempfile.mkstemp()
+if os.environ["RANK"] == "1":
+    raise ValueError(os.environ["MASTER_PORT"])
+"""
+VERIFY = "import sys; from fsdplint.cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go, for this process and those it starts."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return folder
+
+
+def project(tmp_path: Path, script: str) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(script)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("number", "scripts"),
+    [(signal.SIGINT, 2), (signal.SIGKILL, 2), (signal.SIGTERM, 0)],
+)
+def test_a_signal_leaves_no_process(
+    tmp_path: Path, scratch: Path, number: int, scripts: int
+) -> None:
+    ready = tmp_path / "ready"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", VERIFY, "verify", "train.py"],
+        cwd=project(tmp_path, WAITING),
+        env={**os.environ, "READY": str(ready)},
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    everyone = 4 + scripts  # parent, agent, ranks and what they started
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("ready*"))) < scripts and time.monotonic() < deadline:
+        time.sleep(0.05)
+    while len(started_with(str(scratch))) < everyone and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(started_with(str(scratch))) >= everyone
+    parent.send_signal(number)
+    parent.wait(timeout=30)
+    assert gone(str(scratch))
+    if number != signal.SIGKILL:
+        assert list(scratch.iterdir()) == []
+
+
+def test_a_crash_under_torchrun_leaves_nothing(tmp_path: Path, scratch: Path) -> None:
+    found = verify(Request("train.py", steps=None), project(tmp_path, CRASHING))
+    crash = found.failure.splitlines()[0]
+    assert crash.startswith("rank 1 ended with ValueError: ")
+    assert [rank.ended for rank in found.ranks] == ["script", "crash"]
+    assert found.exit_code == 2
+    assert started_with("FSDPLINT_VERIFY=" + str(scratch)) == []
+    assert list(scratch.iterdir()) == []
+    with socket.socket() as client:
+        assert client.connect_ex(("127.0.0.1", int(crash.split()[-1]))) != 0
+
+
+def both(runs: list[tuple[Request, Path]], launcher: object = None) -> list[Verification]:
+    """Verifies all at the same time."""
+    found: dict[int, Verification] = {}
+    options = {} if launcher is None else {"launcher": launcher}
+
+    def one(number: int, request: Request, directory: Path) -> None:
+        found[number] = verify(request, directory, **options)  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=one, args=(number, *run)) for number, run in enumerate(runs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[number] for number in range(len(runs))]
+
+
+def test_two_at_once_do_not_meet(tmp_path: Path, warm: Warm) -> None:
+    directory = project(tmp_path, TRAINING)
+    runs = [(Request("train.py", steps=20, device="cpu"), directory)] * 2
+    for found in both(runs, warm):
+        assert (found.failure, found.world_size) == ("", 2)
+        assert [(rank.ended, rank.steps) for rank in found.ranks] == [("steps", 20)] * 2
+
+
+def test_two_nodes_are_one_job(tmp_path: Path) -> None:
+    directory = project(tmp_path, TRAINING)
+    with reserved_port() as port:
+        runs = [
+            (
+                Request(
+                    "train.py",
+                    ranks=1,
+                    device="cpu",
+                    launcher=(
+                        "--nnodes=2",
+                        f"--node-rank={node}",
+                        "--master-addr=127.0.0.1",
+                        f"--master-port={port}",
+                    ),
+                ),
+                directory,
+            )
+            for node in (0, 1)
+        ]
+        found = both(runs)
+    assert [f.failure for f in found] == ["", ""]
+    assert [(f.world_size, [rank.rank for rank in f.ranks]) for f in found] == [(2, [0]), (2, [1])]
+    assert [f.notes for f in found] == [("1 ranks of 2 ran on other nodes",)] * 2

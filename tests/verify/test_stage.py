@@ -1,0 +1,85 @@
+"""The scratch copy: what the script writes touches nothing, and nothing needless is copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.verify import stage as stage_module
+from fsdplint.verify.stage import LINKED_FROM, StageError, stage
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    return folder
+
+
+def contents(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+def test_files_are_copied_and_may_be_written_to(source: Path, tmp_path: Path) -> None:
+    (source / "package").mkdir()
+    (source / "package" / "train.py").write_text("x = 1\n")
+    (source / "empty").mkdir()
+    stage(source, tmp_path / "copy")
+    copy = tmp_path / "copy" / "package" / "train.py"
+    copy.write_text("x = 2\n")
+    assert (source / "package" / "train.py").read_text() == "x = 1\n"
+    assert contents(tmp_path / "copy") == {"package", "package/train.py", "empty"}
+
+
+def test_what_no_script_reads_is_left_out(source: Path, tmp_path: Path) -> None:
+    for name in (".git", "__pycache__", "venv", "wandb", "environment"):
+        (source / name).mkdir()
+        (source / name / "file").touch()
+    (source / "environment" / "pyvenv.cfg").touch()
+    (source / "train.py").touch()
+    stage(source, tmp_path / "copy")
+    assert contents(tmp_path / "copy") == {"train.py"}
+
+
+def test_large_files_and_links_are_linked(source: Path, tmp_path: Path) -> None:
+    with (source / "data.bin").open("wb") as file:
+        file.truncate(LINKED_FROM)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "set").touch()
+    (source / "data").symlink_to(tmp_path / "elsewhere")
+    (source / "broken").symlink_to(tmp_path / "nothing")
+    stage(source, tmp_path / "copy")
+    copy = tmp_path / "copy"
+    assert {path.name for path in copy.iterdir()} == {"data.bin", "data"}
+    assert (copy / "data.bin").readlink() == source / "data.bin"
+    assert (copy / "data" / "set").exists()
+
+
+def test_a_copy_below_its_source_does_not_hold_itself(source: Path) -> None:
+    (source / "train.py").touch()
+    stage(source, source / "scratch")
+    assert contents(source / "scratch") == {"train.py"}
+
+
+def test_too_many_files_are_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_module, "MOST_FILES", 2)
+    for name in "abc":
+        (source / name).touch()
+    with pytest.raises(StageError, match="more than 2 files; verify copies its working directory"):
+        stage(source, tmp_path / "copy")
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "secret").touch()
+
+    def refuse(file: Path, _: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(stage_module.shutil, "copy2", refuse)
+    with pytest.raises(StageError, match=r"cannot copy .*secret: Permission denied"):
+        stage(source, tmp_path / "copy")
