@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
-from fsdplint.verify.events import Device, Memory, Snapshot, Step
+from fsdplint.verify.events import Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification
@@ -101,4 +101,6 @@ def _failure(run: Run) -> str:
     if run.stall is not None:
         quiet = f"no progress for {run.stall.seconds:.0f} s"
         return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
+    if not run.all(Sharded):
+        return "nothing to verify: no module became an FSDP unit on any rank"
     return ""

@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch._dynamo  # before anything is patched: it keeps copies
@@ -33,6 +34,7 @@ from fsdplint.verify.rank.probes import (
 )
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.reference import alone, capture, replay
+from fsdplint.verify.rank.reference.step import Tapes
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.snapshot import Snapshots
 
@@ -64,15 +66,21 @@ class Observer:
     def start(self) -> None:
         """Installs what watches the script, before its first line."""
         self._cuda = _uses_cuda(self._recorder.request.device)
+        devices = self._devices()
         if not self._cuda:
-            shim.install(self._local_rank, self._local_world_size)
-        spawn.install(self._local_rank, self._local_world_size)
+            shim.install(self._local_rank, devices)
+        spawn.install(self._local_rank, devices)
         if self._recorder.request.replay:
             self._watch_replay()
         else:
             self._watch()
         self._before = _peak()
         self._recorder.write(self._started())
+
+    def _devices(self) -> int:
+        """Returns how many devices the script finds: for a replay, as many as there were."""
+        taped = self._recorder.request.replay
+        return len(Tapes(Path(taped)).ranks) if taped else self._local_world_size
 
     def _watch_replay(self) -> None:
         sharding.install(self._seen)
@@ -108,7 +116,7 @@ class Observer:
 
     def finish(self) -> None:
         """Writes what is only known at the end."""
-        self._recorder.probe("snapshot")(self._snapshots.take)()
+        self._recorder.probe("snapshot")(self._snapshots.take_last)()
         self._recorder.write(self._device())
         self._recorder.write(
             Memory(_peak(), self._before, torch.cuda.max_memory_allocated() if self._cuda else 0)

@@ -17,6 +17,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
+
+
 class Recorder:
     """Writes this rank's events, each one through to the disk; also knows whose code is whose.
 
@@ -67,7 +70,11 @@ class Recorder:
 
     def owns(self, path: str) -> bool:
         """Says whether a file is of the working directory: the user's own code."""
-        return path.startswith(f"{self.root}{os.sep}") and "site-packages" not in path
+        return (
+            path.startswith(f"{self.root}{os.sep}")
+            and "site-packages" not in path
+            and not path.startswith(_PACKAGE)
+        )
 
     def line(self, path: str, number: int, function: str) -> Place:
         """Returns a place with a path relative to the working directory where it lies there."""

@@ -28,6 +28,12 @@ class Snapshots:
         """Returns the models that have a snapshot and are alive, with their numbers."""
         return [(n, model) for n, r in enumerate(self._models) if (model := r()) is not None]
 
+    def take_last(self) -> None:
+        """Takes snapshots at the end where no step has: of an ended script's models only parts may
+        be left."""
+        if not self._models:
+            self.take()
+
     def take(self) -> None:
         """Takes snapshots of the models, and notes the optimizers, that have none yet."""
         known = [model for _, model in self.models()]

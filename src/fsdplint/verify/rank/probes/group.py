@@ -33,9 +33,18 @@ def _note(seen: Seen, asked: dict[str, Any]) -> None:
     rank, size = asked.get("rank", -1), asked.get("world_size", -1)
     seen.recorder.write(
         GroupMade(
-            dist.get_backend(),
+            _backend(),
             rank if rank not in (-1, None) else int(os.environ["RANK"]),
             size if size not in (-1, None) else int(os.environ["WORLD_SIZE"]),
             seen.recorder.place(),
         )
     )
+
+
+def _backend() -> str:
+    """Returns e.g. ``nccl``; of a group with several, e.g. ``gloo/nccl``."""
+    name = dist.get_backend()
+    if name != "undefined":
+        return name
+    pairs = str(dist.get_backend_config()).split(",")
+    return "/".join(sorted({pair.rpartition(":")[2] for pair in pairs}))

@@ -55,6 +55,8 @@ class Machine:
     # What `init_process_group(device_id=…)` named: it binds the group, and chooses nothing.
     bound: int | None = None
     used: bool = False
+    # Something was put on a device: torch itself asks for streams and such on any machine.
+    placed: bool = False
 
     @property
     def current(self) -> int:
@@ -65,15 +67,16 @@ MACHINE = Machine()
 
 
 def logical_device() -> int | None:
-    """The index of the CUDA device that this rank chose; 0 if it used CUDA and chose none."""
+    """The index of the CUDA device that this rank chose; 0 if it put something there and chose
+    none."""
     if MACHINE.chosen is None and MACHINE.bound is not None:
         return MACHINE.bound
-    return MACHINE.current if MACHINE.used else None
+    return MACHINE.current if MACHINE.placed else None
 
 
 def choose(index: int) -> None:
     """Make a device the current one, as `torch.cuda.set_device`."""
-    MACHINE.used = True
+    MACHINE.used = MACHINE.placed = True
     MACHINE.chosen = index
 
 
@@ -114,9 +117,11 @@ def cpu_device(device: Any) -> Any:
         if device.type != "cuda":
             return device
         ordinal(device.index)
+        MACHINE.placed = True
         return CPU
     if kind is int:
         ordinal(device)
+        MACHINE.placed = True
         return CPU
     if kind is str and device.startswith("cuda"):
         return cpu_device(DEVICE(device))
