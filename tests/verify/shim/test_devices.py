@@ -11,7 +11,7 @@ SNIPPETS = {
         assert logical_device() is None
         assert torch.cuda.is_available() and torch.cuda.device_count() == 2
         assert not torch.cuda.is_initialized() and logical_device() is None
-        assert torch.cuda.current_device() == 0 and logical_device() == 0
+        assert torch.cuda.current_device() == 0 and logical_device() is None
         torch.cuda.set_device(1)
         torch.cuda.set_device(-1)
         assert torch.cuda.current_device() == 1 == logical_device()
