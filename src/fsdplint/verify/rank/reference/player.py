@@ -49,8 +49,11 @@ class Player:
         if step.computes:
             outputs, gradients = self.compute(step)
             found += [outputs.worst(step.first.number), self._gradients(step, gradients)]
-            if step.doubt and any(c.difference > c.tolerance for c in found if c):
+            off = any(c.difference > c.tolerance for c in found if c)
+            if off and step.doubt:
                 raise Incomparable(step.doubt)
+            if not off and (name := gradients.infinite()):
+                raise Incomparable(f"the gradient of `{name}` is not finite, nor is it unsharded")
         found += [_clipped(step, clips) for clips in step.clips]
         found += [_scaled(step), self._stepped(step)]
         return [compared for compared in found if compared is not None]

@@ -58,6 +58,11 @@ class Gradients:
             self.mean[key] = self.mean[key] + share if key in self.mean else share
             self._norms[key] = self._norms.get(key, 0.0) + measure.norm(share)
 
+    def infinite(self) -> str:
+        """Returns the name of a parameter whose gradient is not finite; empty without one."""
+        bad = (key for key, gradient in self.mean.items() if not bool(gradient.isfinite().all()))
+        return next((name for _, name in bad), "")
+
     def scale(self, key: Key) -> float:
         """Returns what a difference is a fraction of.
 

@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree
 from fsdplint.verify.events import Place
 from fsdplint.verify.rank.reference.layout import Region
 
+_load, _save = torch.load, torch.save
+"""As they are before a probe takes what they write for the script's."""
 Key = tuple[int, str]
 """A parameter: its model's number and its name there."""
 Parts = dict[Key, Tensor]
@@ -138,7 +140,7 @@ class Stride:
 
     def save(self, folder: Path, rank: int, number: int) -> None:
         """Writes it under a name that `load` finds."""
-        torch.save(self, folder / f"{rank}.{number}.stride")
+        _save(self, folder / f"{rank}.{number}.stride")
 
 
 def count(folder: Path, rank: int) -> int:
@@ -148,7 +150,7 @@ def count(folder: Path, rank: int) -> int:
 
 def load(folder: Path, rank: int, number: int) -> Stride:
     """Reads what `Stride.save` wrote."""
-    stride: Stride = torch.load(folder / f"{rank}.{number}.stride", weights_only=False)
+    stride: Stride = _load(folder / f"{rank}.{number}.stride", weights_only=False)
     return stride
 
 
@@ -160,13 +162,13 @@ def freeze(inputs: Any) -> bytes:
     """
     copied = pytree.tree_map(lambda leaf: _copy(leaf) if isinstance(leaf, Tensor) else leaf, inputs)
     file = io.BytesIO()
-    torch.save(copied, file)
+    _save(copied, file)
     return file.getvalue()
 
 
 def thaw(inputs: bytes) -> Any:
     """Returns what was frozen, on this process's device."""
-    return torch.load(io.BytesIO(inputs), map_location=_here, weights_only=False)
+    return _load(io.BytesIO(inputs), map_location=_here, weights_only=False)
 
 
 def _copy(tensor: Tensor) -> Tensor:
