@@ -20,6 +20,7 @@ from fsdplint.verify.rank.shim.devices import (
     DEVICE,
     GENERATOR,
     HOST,
+    MACHINE,
     Unmappable,
     cpu_device,
     on_cuda,
@@ -32,6 +33,9 @@ _LIKE = (
 )
 _OTHERS = ("normal", "frombuffer", "range", "_efficientzerotensor")
 _NEW = ("new_tensor", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
+
+# Before it is wrapped.
+_MOVE = torch.Tensor.to
 
 # The storages that are taken to be pinned, by address, which a weak reference keeps from being
 # used again.
@@ -165,7 +169,7 @@ def _cpu(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
         return original(self, *args, **kwargs)
     if args:
         kwargs["memory_format"] = args[0]
-    return self.to("cpu", **kwargs)
+    return _MOVE(self, HOST, copy=True, **kwargs)
 
 
 def _cuda(
@@ -175,8 +179,10 @@ def _cuda(
     non_blocking: bool = False,
     memory_format: Any = torch.preserve_format,
 ) -> Any:
-    device = "cuda" if device is None else device
-    return self.to(device, non_blocking=non_blocking, memory_format=memory_format)
+    cpu_device(MACHINE.current if device is None else device)
+    if memory_format is torch.preserve_format:
+        return _MOVE(self, CPU)
+    return _MOVE(self, CPU, memory_format=memory_format)
 
 
 def _type(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
