@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
 def replace_everywhere(old: Any, new: Any) -> None:
     """Replaces `old`, by identity, in the namespace of every loaded torch module: what was copied
     there by ``from … import …`` included."""
+    replace_all([(old, new)])
+
+
+def replace_all(pairs: Sequence[tuple[Any, Any]]) -> None:
+    """Does `replace_everywhere` for pairs of an old and a new value, in one pass."""
+    by_id = {id(old): new for old, new in pairs}
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] != "torch" or module is None:
             continue
         for key, value in list(vars(module).items()):
-            if value is old:
-                setattr(module, key, new)
+            if id(value) in by_id:
+                setattr(module, key, by_id[id(value)])
 
 
 def wrap_method(owner: type[Any], name: str, wrap: Callable[[Any], Any]) -> None:

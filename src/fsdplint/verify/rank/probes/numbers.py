@@ -21,7 +21,7 @@ from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.callers import torchs_own
 from fsdplint.verify.rank.cuts import cut
-from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
+from fsdplint.verify.rank.patch import replace_all, wrap_method
 from fsdplint.verify.rank.seen import Seen
 
 _READS = ("item", "__float__", "__int__", "__bool__", "__index__", "full_tensor")
@@ -35,23 +35,24 @@ _SMALL = 64
 
 def install(seen: Seen) -> None:
     """Wraps what clips by norm, and what reads a number from a DTensor."""
-    norms = _Norms(seen)
-    utils = torch.nn.utils
-    replace_everywhere(utils.clip_grad_norm_, norms.computing(utils.clip_grad_norm_))
-    for name, wrap in (
-        ("get_total_norm", norms.total),
-        ("clip_grads_with_norm_", norms.given),
-    ):
-        if hasattr(utils, name):  # public from torch 2.6 on
-            replace_everywhere(getattr(utils, name), wrap(getattr(utils, name)))
+    norms, reads = _Norms(seen), _Reads(seen)
+    wraps = {
+        "clip_grad_norm_": norms.computing,
+        "get_total_norm": norms.total,
+        "clip_grads_with_norm_": norms.given,
+    }
+    functions = {name: getattr(torch.nn.utils, name) for name in wraps}
+    collectives = {name: getattr(dist, name) for name in _COLLECTIVES}
+    replace_all(
+        [
+            *((original, wraps[name](original)) for name, original in functions.items()),
+            *((each, reads.combining(name, each)) for name, each in collectives.items()),
+        ]
+    )
     wrap_method(FullyShardedDataParallel, "clip_grad_norm_", norms.of_module)
     wrap_method(GradScaler, "__init__", norms.scaler)
-    reads = _Reads(seen)
     for name in _READS:
         wrap_method(DTensor, name, functools.partial(reads.watched, name.strip("_")))
-    for name in _COLLECTIVES:
-        collective = getattr(dist, name)
-        replace_everywhere(collective, reads.combining(name, collective))
 
 
 @dataclass(frozen=True)

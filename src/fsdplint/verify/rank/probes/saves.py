@@ -18,7 +18,7 @@ from torch.distributed.checkpoint import state_dict_saver
 
 from fsdplint.verify.events import Save
 from fsdplint.verify.rank.callers import torchs_own
-from fsdplint.verify.rank.patch import replace_everywhere
+from fsdplint.verify.rank.patch import replace_all
 from fsdplint.verify.rank.scratch import Scratch
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.states import states
@@ -34,9 +34,13 @@ def install(seen: Seen) -> None:
     scratch.install(recorder)
     own = recorder.probe("scratch")(scratch.own)
     saves = _Saves(seen)
-    replace_everywhere(
-        torch.save, saves.of_file(_Writer("torch.save", "obj", "f"), torch.save, own)
-    )
+    checkpoints = {name: getattr(state_dict_saver, name) for name in _DCP}
+    pairs = [(each, saves.of_checkpoint(name, each)) for name, each in checkpoints.items()]
+    expand = getattr(state_dict_saver, "_stateful_to_state_dict", None)
+    if expand is not None:
+        pairs.append((expand, saves.expanding(expand)))
+    of_torch = _Writer("torch.save", "obj", "f")
+    replace_all([*pairs, (torch.save, saves.of_file(of_torch, torch.save, own))])
     pickle.dump = saves.of_file(_Writer("pickle.dump", "obj", "file"), pickle.dump, own)
     if importlib.util.find_spec("safetensors") and importlib.util.find_spec("safetensors.torch"):
         import safetensors.torch  # type: ignore[import-not-found, unused-ignore]
@@ -45,12 +49,6 @@ def install(seen: Seen) -> None:
         writer = _Writer(name, "tensors", "filename", refusals)
         save_file = safetensors.torch.save_file
         safetensors.torch.save_file = saves.of_file(writer, save_file, own)
-    for name in _DCP:
-        original = getattr(state_dict_saver, name)
-        replace_everywhere(original, saves.of_checkpoint(name, original))
-    expand = getattr(state_dict_saver, "_stateful_to_state_dict", None)
-    if expand is not None:
-        replace_everywhere(expand, saves.expanding(expand))
 
 
 @dataclass(frozen=True)
