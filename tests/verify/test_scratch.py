@@ -96,6 +96,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 os.chdir(Path(__file__).parent)
 assert Path("large.bin").is_symlink() and Path("runs").is_symlink()
+dist.barrier()
 if dist.get_rank() == 0:
     torch.save({"step": 1}, "large.bin")
     with open("appended.bin", "ab") as file:
