@@ -14,7 +14,6 @@ import os
 import resource
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn, TextIO
+
+from fsdplint.verify.forks import fork, has_ended, launcher_environment, reap, reserved_port
 
 PRELOADED = (
     "torch",
@@ -154,25 +156,15 @@ def _read_line() -> bytes:
 
 
 def _answer(request: Request) -> list[Outcome]:
-    with tempfile.TemporaryDirectory(prefix="ranks-") as name, socket.socket() as reserved:
-        # A bound socket that never listens keeps the port from everyone but a rank that asks for
-        # this very port with SO_REUSEADDR, as torch's TCPStore does.
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind(("127.0.0.1", 0))
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name, reserved_port() as port:
         folder = Path(name)
         (folder / "cwd").mkdir()
-        port = reserved.getsockname()[1]
-        running = {_fork(request, rank, port, folder): rank for rank in range(request.world_size)}
+        running = {
+            fork(partial(_become, request, rank, port, folder)): rank
+            for rank in range(request.world_size)
+        }
         causes = _wait(running, request.timeout)
         return [_outcome(folder, rank, cause) for rank, cause in sorted(causes.items())]
-
-
-def _fork(request: Request, rank: int, port: int, folder: Path) -> int:
-    pid = os.fork()
-    if pid == 0:
-        _become(request, rank, port, folder)
-    os.setpgid(pid, pid)
-    return pid
 
 
 def _wait(running: dict[int, int], timeout: float) -> dict[int, str]:
@@ -180,8 +172,8 @@ def _wait(running: dict[int, int], timeout: float) -> dict[int, str]:
     causes: dict[int, str] = {}
     limit, overdue = time.monotonic() + timeout, f"timed out after {timeout:g} s"
     while running:
-        for pid in [pid for pid in running if _has_ended(pid)]:
-            causes[running.pop(pid)] = _reap(pid)
+        for pid in [pid for pid in running if has_ended(pid)]:
+            causes[running.pop(pid)] = reap(pid)
         if any(causes.values()) and limit > time.monotonic() + GRACE:
             limit, overdue = time.monotonic() + GRACE, "stopped, since another rank failed"
         caller_gone = bool(select.select([0], [], [], 0.01)[0])
@@ -192,27 +184,14 @@ def _wait(running: dict[int, int], timeout: float) -> dict[int, str]:
     return causes
 
 
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _reap(pid: int) -> str:
-    """Ends what the rank `pid` started and is still there, then the rank's own zombie."""
-    os.killpg(pid, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if status < 0:
-        return f"died by {signal.Signals(-status).name}"
-    return f"exit status {status}" if status else ""
-
-
 def _kill(pids: list[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGABRT)
     deadline = time.monotonic() + DYING
-    while not all(map(_has_ended, pids)) and time.monotonic() < deadline:
+    while not all(map(has_ended, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
     for pid in pids:
-        _reap(pid)
+        reap(pid)
 
 
 def _outcome(folder: Path, rank: int, cause: str) -> Outcome:
@@ -224,7 +203,6 @@ def _outcome(folder: Path, rank: int, cause: str) -> Outcome:
 def _become(request: Request, rank: int, port: int, folder: Path) -> NoReturn:
     """Turns this fork into the rank; ends without interpreter shutdown, where FSDP1 may crash."""
     status = 1
-    os.setpgid(0, 0)
     with (folder / f"{rank}.trace").open("w") as trace:
         try:
             _settle(request, rank, port, folder, trace)
@@ -247,14 +225,7 @@ def _settle(request: Request, rank: int, port: int, folder: Path, trace: TextIO)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(folder / "cwd")
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(request.world_size),
-        "LOCAL_WORLD_SIZE": str(request.world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+    os.environ |= launcher_environment(rank, request.world_size, port)
 
 
 def _execute(request: Request) -> None:

@@ -26,15 +26,14 @@ os.environ["MASTER_PORT"] = "29500"
 os.environ["MASTER_ADDR"] = "127.0.0.1"
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500")
-total = torch.ones(1)
-dist.all_reduce(total)
-weight = torch.nn.Parameter(torch.ones(1))
-optimizer = torch.optim.SGD([weight], lr=0.1)
-for _ in range(200):
-    dist.all_reduce(total)
-    (weight * 2).backward()
+model = torch.nn.Linear(4, 4)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
 """
 WAITING = """

@@ -55,8 +55,10 @@ def test_every_rank_is_ended_after_the_steps_asked_for(verifier: Verifier, ranks
 def test_a_run_knows_nothing_of_the_one_before(verifier: Verifier) -> None:
     for _ in range(2):
         found = verifier(ALONE, arguments=("--name", "first"))
-        assert found.failure == ""
-        assert [rank.output for rank in found.ranks] == ["rank 0 0 2", "rank 1 1 2"]
+        assert [(rank.ended, rank.output) for rank in found.ranks] == [
+            ("script", "rank 0 0 2"),
+            ("script", "rank 1 1 2"),
+        ]
 
 
 def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -101,26 +101,20 @@ class Ring:
     ) -> int:
         """Notes that a collective starts; returns what `note` knows it by."""
         with self._lock:
-            texts, g, o, p = self._interned(group, operation, place)
+            new: list[str] = []
+            g, o = self._number(group, new), self._number(operation, new)
+            p = _NOWHERE if place is None else self._number(place, new)
             key = g, operation in PEER_TO_PEER
             number, index = self._numbers[key], self._issued
             self._numbers[key], self._issued = number + 1, index + 1
             dimensions = " ".join(map(str, shape))
             line = f"+{g} {number} {o} {size} {step} {p} {time.monotonic_ns()} {dimensions}\n"
-            os.write(self._file, f"{texts}{line}".encode())
+            os.write(self._file, "".join((*new, line)).encode())
         return index
 
     def note(self, index: int, state: State) -> None:
         """Notes how far a collective has come."""
         os.write(self._file, f"{state.value}{index}\n".encode())
-
-    def _interned(
-        self, group: str, operation: str, place: Place | None
-    ) -> tuple[str, int, int, int]:
-        new: list[str] = []
-        g, o = self._number(group, new), self._number(operation, new)
-        p = _NOWHERE if place is None else self._number(place, new)
-        return "".join(new), g, o, p
 
     def _number(self, text: str | Place, new: list[str]) -> int:
         number = self._texts.get(text)

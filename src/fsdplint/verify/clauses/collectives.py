@@ -19,6 +19,8 @@ from fsdplint.verify.order import Parting
 from fsdplint.verify.ring import BLOCKING, Collective
 
 _FINISHED = ("steps", "script")
+_DEPTH = 6
+"""Lines of a stack that are shown."""
 
 
 @clause("collectives", "All ranks issue the same collectives in the same order.", ("collectives",))
@@ -124,10 +126,11 @@ def _at(place: Place | None) -> str:
 
 
 def _stacks(run: Run) -> list[str]:
-    """Returns each stopped rank's stack of user code, outermost line first."""
+    """Returns each stopped rank's stack of user code: its innermost lines, outermost first."""
     stacks = run.stall.stacks if run.stall else {}
     return [
-        f"rank {rank} is at {' > '.join(f'{p} in {p.function}' for p in reversed(stack))}"
+        f"rank {rank} is at {'... > ' if len(stack) > _DEPTH else ''}"
+        f"{' > '.join(f'{p} in {p.function}' for p in reversed(stack[:_DEPTH]))}"
         for rank, stack in sorted(stacks.items())
         if stack
     ]

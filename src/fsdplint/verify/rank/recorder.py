@@ -34,7 +34,9 @@ class Recorder:
             folder / f"{rank}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600
         )
         self._failed: set[str] = set()
-        self._places: dict[tuple[str, int], Place | None] = {}
+        self._root = f"{root}{os.sep}"
+        self._owned: dict[str, bool] = {}
+        self._places: dict[tuple[str, int, str], Place] = {}
 
     def write(self, event: Event) -> None:
         """Appends one event."""
@@ -60,22 +62,28 @@ class Recorder:
 
     def place(self, frame: FrameType | None = None) -> Place | None:
         """Returns the innermost line of the user's code on the stack, or None."""
-        at = frame or sys._getframe(1)
-        walk: FrameType | None = at
+        walk: FrameType | None = frame or sys._getframe(1)
         while walk is not None:
-            if self.owns(walk.f_code.co_filename):
-                return self.line(walk.f_code.co_filename, walk.f_lineno, walk.f_code.co_name)
+            path = walk.f_code.co_filename
+            mine = self._owned.get(path)  # every collective asks for all frames of its stack
+            if self.owns(path) if mine is None else mine:
+                return self.line(path, walk.f_lineno, walk.f_code.co_name)
             walk = walk.f_back
         return None
 
     def owns(self, path: str) -> bool:
         """Says whether a file is of the working directory: the user's own code."""
-        return (
-            path.startswith(f"{self.root}{os.sep}")
-            and "site-packages" not in path
-            and not path.startswith(_PACKAGE)
-        )
+        if path not in self._owned:
+            self._owned[path] = (
+                path.startswith(self._root)
+                and "site-packages" not in path
+                and not path.startswith(_PACKAGE)
+            )
+        return self._owned[path]
 
     def line(self, path: str, number: int, function: str) -> Place:
         """Returns a place with a path relative to the working directory where it lies there."""
-        return Place(path.removeprefix(f"{self.root}{os.sep}"), number, function)
+        key = path, number, function
+        if key not in self._places:
+            self._places[key] = Place(path.removeprefix(self._root), number, function)
+        return self._places[key]

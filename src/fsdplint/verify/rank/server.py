@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,8 +45,7 @@ class _Job:
         self._port = ExitStack()
         port = self._port.enter_context(reserved_port())
         self._running = {
-            fork(lambda rank=rank: _become(order, rank, port)): rank  # type: ignore[misc]
-            for rank in range(order.ranks)
+            fork(partial(_become, order, rank, port)): rank for rank in range(order.ranks)
         }
         self._causes: dict[int, str] = {}
 
