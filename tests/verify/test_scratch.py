@@ -7,12 +7,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from verifier import Verifier
 
 from fsdplint.verify.rank.scratch import Scratch
-from fsdplint.verify.request import Request
-from fsdplint.verify.run import verify
 from fsdplint.verify.stage import LINKED_FROM
-from fsdplint.verify.warm import Warm
 
 
 @pytest.fixture
@@ -114,7 +112,7 @@ assert sorted(os.listdir("runs")) == ["database.db", "elsewhere", "log.txt", "ne
 """
 
 
-def test_what_a_script_writes_touches_nothing(warm: Warm, tmp_path: Path) -> None:
+def test_what_a_script_writes_touches_nothing(verifier: Verifier, tmp_path: Path) -> None:
     runs, directory = tmp_path / "runs", tmp_path / "project"
     for name in ("old", "moved", "gone"):
         (runs / name).mkdir(parents=True)
@@ -129,9 +127,9 @@ def test_what_a_script_writes_touches_nothing(warm: Warm, tmp_path: Path) -> Non
     (directory / "train.py").write_text(SCRIPT.replace("LINKED_FROM", str(LINKED_FROM)))
     before = contents(tmp_path)
 
-    result = verify(Request("train.py", steps=None, device="cpu"), directory, launcher=warm)
+    run = verifier.observe(directory / "train.py")
 
-    assert (result.failure, [rank.ended for rank in result.ranks]) == ("", ["script", "script"])
+    assert [rank.ended and rank.ended.traceback for rank in run.ranks] == ["", ""]
     assert contents(tmp_path) == before
 
 

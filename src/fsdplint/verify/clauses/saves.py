@@ -44,9 +44,10 @@ def saves(run: Run) -> Judgement:
     if not kept:
         partial = [_amounts(pool) for pool in found]
         return not_exercised(partial[0] if partial else _why_none(run, bool(writes)))
+    kept.sort(key=lambda pool: any(what == "model" for what, _ in pool.tallies))
     lines = list(dict.fromkeys(_kept(pool) for pool in kept))
-    figures = lines[0] if len(lines) == 1 else f"{len(lines)} saves, the last: {lines[-1]}"
-    return confirmed(figures, tuple(lines[-SHOWN:]) if len(lines) > 1 else ())
+    figures = lines[0] if len(lines) == 1 else f"{len(lines)} saves; {lines[-1]}"
+    return confirmed(figures, tuple(lines[-SHOWN:-1]))
 
 
 def _concerns(pool: Pool) -> bool:
