@@ -82,7 +82,7 @@ def repaired(run: Run) -> Run | None:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        _write(run.files, folder)
+        write(run.files, folder)
         outcome = check([folder], Settings())
         changes = fixed(outcome, lambda overlay: check([folder], Settings(), overlay), unsafe=True)
     texts = {Path(new.path).relative_to(folder).as_posix(): new.text for _, new in changes.files}
@@ -91,7 +91,8 @@ def repaired(run: Run) -> Run | None:
     return replace(run, name=f"fixed: {run.name}", rule="", files={**run.files, **texts})
 
 
-def _write(files: dict[str, str], folder: Path) -> None:
+def write(files: dict[str, str], folder: Path) -> None:
+    """Put a program's files into a folder."""
     for path, text in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ def _write(files: dict[str, str], folder: Path) -> None:
 def judge(run: Run) -> str:
     """ "" if ``run`` behaves as it must, else what is wrong."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        _write(run.files, Path(folder))
+        write(run.files, Path(folder))
         observed, late = _observe(run, Path(folder))
     harms = _harms(observed)
     if run.rule:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 
 import torch
 import torch.distributed as dist
@@ -43,6 +44,8 @@ def main():
     args = parser.parse_args()
 
     dist.init_process_group()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
     model = Chain().to(device)
