@@ -44,7 +44,8 @@ def optimizer(run: Run) -> Judgement:
         )
     if not live:
         return not_exercised("no optimizer holds a parameter of a sharded model")
-    return confirmed(f"{', '.join(sorted({e.cls for e in built if e.live}))} holds {live} live")
+    names = ", ".join(f"`{name}`" for name in sorted({e.cls for e in built if e.live}))
+    return confirmed(f"{names} holds {count(live, 'parameter')} of the sharded model")
 
 
 def _missing(run: Run) -> list[str]:
