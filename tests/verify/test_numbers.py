@@ -9,7 +9,7 @@ import pytest
 from verifier import Verifier
 
 from fsdplint.verify.clauses.numbers import gradient_norm, loss, reductions
-from fsdplint.verify.events import Backward, Event, Norm, NumberRead, Place
+from fsdplint.verify.events import Backward, Event, Norm, NumberRead, Place, Share
 from fsdplint.verify.evidence import RankRun, Run
 
 HEAD = """
@@ -182,8 +182,8 @@ def test_what_is_no_read_of_the_scripts(reads: Run, function: str, figures: str)
 
 def norm(used: float, local: float, ranks: tuple[int, ...] = (0, 1), **changes: object) -> Norm:
     made = Norm(
-        *("clip", False, repr(used), "", "2.0", repr(local), "0.0", ranks, False, 1, 4, False),
-        *("fsdp2", 0, Place("train.py", 1)),
+        *("clip", False, repr(used), "", ranks, "2.0", "0.0", (Share(ranks, repr(local)),), 1, 4),
+        *(False, "fsdp2", 0, Place("train.py", 1)),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -203,8 +203,8 @@ def of(*events: Event) -> Run:
         ({"combine": "norm"}, 5 / math.sqrt(2), "confirmed"),
         ({"combine": "sum"}, 5.0, "violated"),
         ({"combine": "product"}, 5.0, "not exercised"),
-        ({"ranks": (0, 1, 2)}, 5.0, "not exercised"),
-        ({"split": True, "ranks": ()}, 5.0, "not exercised"),
+        ({"norm_type": "0.0"}, 5.0, "not exercised"),
+        ({"shares": (Share((0, 1, 2), "9.0"),)}, 5.0, "not exercised"),
         ({}, math.nan, "violated"),
     ],
 )
@@ -219,6 +219,13 @@ def test_replicas_have_norms_of_their_own() -> None:
     """Copies that drift are another clause's affair."""
     run = of(*(norm(u, p, r) for u, p, r in ((5, 9, (0, 1)), (5, 16, (0, 1)), (10, 100, (2,)))))
     assert gradient_norm.judge(run).status.value == "confirmed"
+
+
+def test_gradients_divided_in_two_ways_are_added_up() -> None:
+    """As under tensor parallelism: biases are cut along one dimension of the mesh alone."""
+    all_ranks, columns = Share((0, 1, 2, 3), "4.0"), [Share((0, 2), "4.5"), Share((1, 3), "4.5")]
+    run = of(*(norm(5.0, 0.0, shares=(all_ranks, columns[rank % 2])) for rank in range(4)))
+    assert gradient_norm.judge(run).figures == "1 norm global, the last 5 (off by 0.0e+00 at most)"
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,14 @@ class SyncSwitched:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A rank's sum of powers of gradients that are divided over the same `ranks`, as text."""
+
+    ranks: tuple[int, ...]
+    power: str
+
+
+@dataclass(frozen=True, slots=True)
 class Norm:
     """Gradients were clipped by their norm.
 
@@ -269,13 +277,12 @@ class Norm:
         given: the script brought the norm; else the call computed it.
         used: the norm as this rank has it, as text, so that nan survives: of a DTensor this
             rank's part.
-        combine: how the ranks' parts of it make the whole (``sum``, ``max``, ``norm`` …); empty
-            where it is whole.
+        combine: how the parts of `across` make the whole (``sum``, ``max``, ``norm`` …); empty
+            where `used` is whole.
         norm_type: as text, so that inf survives.
-        local: sum of powers (the maximum for inf) of this rank's parts of sharded gradients
-            before the clip, as text; `whole`: of the gradients that this rank holds whole.
-        ranks: whose parts make this rank's copy of the sharded ones whole; empty without any.
-        split: not all of them are divided over the same ranks, and `ranks` is empty.
+        whole: sum of powers (the maximum for inf) of the gradients that this rank holds whole,
+            before the clip, as text.
+        shares: the same of its parts of sharded gradients.
         gradients: how many there are here.
         precision: bytes of one element of the coarsest gradient.
         scaled: a gradient scaler is at work, which skips steps that are not finite.
@@ -287,11 +294,10 @@ class Norm:
     given: bool
     used: str
     combine: str
+    across: tuple[int, ...]
     norm_type: str
-    local: str
     whole: str
-    ranks: tuple[int, ...]
-    split: bool
+    shares: tuple[Share, ...]
     gradients: int
     precision: int
     scaled: bool

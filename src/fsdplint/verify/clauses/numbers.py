@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsdplint.verify.clauses.clause import (
@@ -51,12 +51,12 @@ def loss(run: Run) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Clip:
-    """One clip on all ranks: what it went by, per rank, and the true norm."""
+    """One clip on all ranks: what each went by, and the true norm of what it clipped."""
 
     step: int
     place: Place | None
     used: dict[int, float]
-    true: float
+    true: dict[int, float]
     norm: Norm
 
     @property
@@ -66,7 +66,11 @@ class _Clip:
     @property
     def off(self) -> float:
         """The largest relative deviation on any rank."""
-        return max(_deviation(value, self.true) for value in self.used.values())
+        return max(_deviation(value, self.true[rank]) for rank, value in self.used.items())
+
+    @property
+    def finite(self) -> bool:
+        return all(map(math.isfinite, self.true.values()))
 
     @property
     def agreed(self) -> bool:
@@ -86,8 +90,8 @@ def gradient_norm(run: Run) -> Judgement:
         return not_exercised("no gradient was clipped by its norm")
     clips = _clips(run)
     if not clips:
-        return not_exercised("gradients divided in several ways, or not on every rank")
-    finite = [clip for clip in clips if math.isfinite(clip.true)]
+        return not_exercised("the norms of other ranks are not known")
+    finite = [clip for clip in clips if clip.finite]
     wrong = [c for c in finite if c.off > c.tolerance and not (c.norm.given and c.agreed)]
     if wrong:
         return _wrong(wrong)
@@ -98,7 +102,8 @@ def gradient_norm(run: Run) -> Judgement:
     if any(not event.finite for _, event in run.all(Backward)):
         return not_exercised("not finite, as the losses are (see `loss`)")
     last = clips[-1]
-    return violated(f"{last.true} at step {last.step + 1}, with finite losses", (), (last.place,))
+    value = next(value for value in last.true.values() if not math.isfinite(value))
+    return violated(f"{value} at step {last.step + 1}, with finite losses", (), (last.place,))
 
 
 def _wrong(wrong: list[_Clip]) -> Judgement:
@@ -111,7 +116,7 @@ def _wrong(wrong: list[_Clip]) -> Judgement:
             "the model's own method `clip_grad_norm_` sees all"
         )
     return violated(
-        f"clipped by {each}; the norm of the whole gradient is {first.true:.4g}",
+        f"clipped by {each}; the norm of the whole gradient is {_first(first.true):.4g}",
         tuple(details),
         tuple(clip.place for clip in wrong),
     )
@@ -120,7 +125,7 @@ def _wrong(wrong: list[_Clip]) -> Judgement:
 def _right(clips: list[_Clip]) -> Judgement:
     last = clips[-1]
     largest = max(clip.off for clip in clips if clip.off <= clip.tolerance or not clip.norm.given)
-    figures = f"{count(len(clips), 'norm')} global, the last {last.true:.4g}"
+    figures = f"{count(len(clips), 'norm')} global, the last {_first(last.true):.4g}"
     if all(clip.off <= clip.tolerance for clip in clips):
         figures += f" (off by {largest:.1e} at most)"
     partial = next((clip for clip in clips if clip.norm.combine), None)
@@ -130,8 +135,12 @@ def _right(clips: list[_Clip]) -> Judgement:
     return confirmed(figures, (note,))
 
 
+def _first(values: dict[int, float]) -> float:
+    return next(iter(values.values()))
+
+
 def _clips(run: Run) -> list[_Clip]:
-    """Returns the clips whose true norm is known, in order."""
+    """Returns the clips whose true norm is known on some rank, in order."""
     together: dict[tuple[int, Place | None, int], dict[int, Norm]] = defaultdict(dict)
     for rank in run.ranks:
         seen: dict[tuple[int, Place | None], int] = defaultdict(int)
@@ -139,47 +148,51 @@ def _clips(run: Run) -> list[_Clip]:
             key = (norm.step, norm.place)
             together[(*key, seen[key])][rank.rank] = norm
             seen[key] += 1
-    found = []
-    for (step, place, _), norms in together.items():
-        for group in _groups(norms):
-            clip = _clip(step, place, {r: n for r, n in norms.items() if r in group}, group)
-            found += [clip] if clip else []
-    return found
+    clips = (_clip(step, place, norms) for (step, place, _), norms in together.items())
+    return [clip for clip in clips if clip]
 
 
-def _groups(norms: dict[int, Norm]) -> list[tuple[int, ...]]:
-    """Returns who hold one copy of the gradients together; a rank with whole ones is alone."""
-    return list(dict.fromkeys(n.ranks or (r,) for r, n in norms.items() if not n.split))
+def _clip(step: int, place: Place | None, norms: dict[int, Norm]) -> _Clip | None:
+    used, true = {}, {}
+    for rank, norm in norms.items():
+        gone_by, whole = _used(norm, norms), _true(norm, norms)
+        if gone_by is not None and whole is not None:
+            used[rank], true[rank] = gone_by, whole
+    return _Clip(step, place, used, true, norms[next(iter(used))]) if used else None
 
 
-def _clip(
-    step: int, place: Place | None, norms: dict[int, Norm], group: tuple[int, ...]
-) -> _Clip | None:
-    if set(norms) != set(group):
-        return None
-    norm = norms[group[0]]
+def _true(norm: Norm, norms: dict[int, Norm]) -> float | None:
+    """Returns the norm of the gradients that a rank clipped, with what other ranks hold of them."""
     power = float(norm.norm_type)
-    if power == 0 or len({(n.norm_type, n.combine, n.ranks) for n in norms.values()}) > 1:
+    parts = [float(norm.whole)]
+    for share in norm.shares:
+        for rank in share.ranks:
+            theirs = norms.get(rank)
+            same = [s for s in theirs.shares if s.ranks == share.ranks] if theirs else []
+            if not same or theirs is None or theirs.norm_type != norm.norm_type:
+                return None
+            parts.append(float(same[0].power))
+    return None if power == 0 else _norm(parts, power)
+
+
+def _used(norm: Norm, norms: dict[int, Norm]) -> float | None:
+    """Returns the norm that a rank goes by, put together where it is a DTensor in parts."""
+    if not norm.combine:
+        return float(norm.used)
+    if any(rank not in norms for rank in norm.across):
         return None
-    parts = [*(float(n.local) for n in norms.values()), float(norm.whole)]
-    used = {rank: float(n.used) for rank, n in norms.items()}
-    if norm.combine:
-        combined = _combined(norm.combine, list(used.values()), power)
-        if combined is None:
-            return None
-        used = dict.fromkeys(used, combined)
-    return _Clip(step, place, used, _norm(parts, power), norm)
+    return _combined(norm.combine, [float(norms[r].used) for r in norm.across], norm.norm_type)
 
 
-def _norm(parts: Iterable[float], power: float) -> float:
-    parts = list(parts)
+def _norm(parts: list[float], power: float) -> float:
     if any(math.isnan(part) for part in parts):
         return math.nan
     return max(parts) if math.isinf(power) else math.fsum(parts) ** (1 / power)
 
 
-def _combined(how: str, values: list[float], power: float) -> float | None:
+def _combined(how: str, values: list[float], norm_type: str) -> float | None:
     if how == "norm":
+        power = float(norm_type)
         return _norm([value if math.isinf(power) else value**power for value in values], power)
     combine = _COMBINATIONS.get(how)
     return combine(values) if combine else None

@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
-from fsdplint.verify.events import Norm, NumberRead, Place, ReadCombined
+from fsdplint.verify.events import Norm, NumberRead, Place, ReadCombined, Share
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.callers import torchs_own
@@ -59,10 +59,8 @@ def install(seen: Seen) -> None:
 class _Gradients:
     """Powers of gradients before a clip; see `Norm` for the fields."""
 
-    local: float
     whole: float
-    ranks: tuple[int, ...]
-    split: bool
+    shares: tuple[Share, ...]
     count: int
     precision: int
     api: str
@@ -177,22 +175,20 @@ class _Norms:
         )
         gradients = [(p, p.grad) for p in wanted if p.grad is not None]
         powers = _powers([access.local(gradient) for _, gradient in gradients], norm_type)
-        local, whole, together, api = [0.0], [0.0], set(), ""
+        whole, api = [0.0], ""
+        shares: dict[tuple[int, ...], list[float]] = defaultdict(list)
         for (parameter, gradient), power in zip(gradients, powers, strict=True):
             known = held.get(id(parameter))
             slice_of = cut(gradient, known if _is_fsdp1(known) else None)
             if slice_of is None:
                 whole.append(power)
-                continue
-            local.append(power)
-            together.add(slice_of.group)
-            api = "fsdp1" if _is_fsdp1(known) else "fsdp2"
+            else:
+                shares[slice_of.group].append(power)
+                api = "fsdp1" if _is_fsdp1(known) else "fsdp2"
         add = max if norm_type == math.inf else math.fsum
         return _Gradients(
-            add(local),
             add(whole),
-            next(iter(together)) if len(together) == 1 else (),
-            len(together) > 1,
+            tuple(Share(ranks, repr(add(each))) for ranks, each in shares.items()),
             len(gradients),
             min((gradient.element_size() for _, gradient in gradients), default=4),
             api,
@@ -207,12 +203,10 @@ class _Norms:
                 call,
                 given,
                 repr(value),
-                _combination(used),
+                *_combination(used),
                 repr(norm_type),
-                repr(before.local),
                 repr(before.whole),
-                before.ranks,
-                before.split,
+                before.shares,
                 before.count,
                 before.precision,
                 self._scaled,
@@ -242,15 +236,15 @@ def _powers(parts: list[Tensor], norm_type: float) -> list[float]:
     return found if norm_type == math.inf else [norm**norm_type for norm in found]
 
 
-def _combination(value: Any) -> str:
-    """Returns how the ranks' parts of a DTensor make the whole, or an empty string."""
-    if not isinstance(value, DTensor):
-        return ""
-    placement: Any
-    for placement, size in zip(value.placements, value.device_mesh.shape, strict=True):
-        if size > 1 and placement.is_partial():
-            return "norm" if hasattr(placement, "norm_type") else str(placement.reduce_op)
-    return ""
+def _combination(value: Any) -> tuple[str, tuple[int, ...]]:
+    """Returns how ranks' parts of a DTensor make the whole, and which ranks'; nothing of a whole
+    one."""
+    slice_of = cut(value) if isinstance(value, DTensor) else None
+    if slice_of is None:
+        return "", ()
+    placement: Any = next(p for p in value.placements if not p.is_replicate())
+    how = "norm" if hasattr(placement, "norm_type") else getattr(placement, "reduce_op", "shard")
+    return str(how), slice_of.group
 
 
 class _Reads:
