@@ -118,3 +118,4 @@ def _lines(jobs: list[_Job]) -> Iterator[bytes]:
 
 if __name__ == "__main__":
     _serve()
+    os._exit(0)  # as for ranks: nothing is left to do, and shutdown is where torch may complain
