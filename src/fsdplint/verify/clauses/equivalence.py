@@ -11,9 +11,9 @@ from fsdplint.verify.clauses.clause import (
     violated,
 )
 from fsdplint.verify.clauses.models import count
-from fsdplint.verify.events import Compared, Drifted, NotCompared, ProbeFailed
+from fsdplint.verify.events import Compared, Drifted, NotCompared, ProbeFailed, Snapshot
 from fsdplint.verify.evidence import Run
-from fsdplint.verify.verdict import Verdict
+from fsdplint.verify.verdict import Status, Verdict
 
 NAME = "equivalence"
 CONTRACT = "The sharded run computes what the unsharded one does."
@@ -29,17 +29,28 @@ def equivalence(sharded: Run, alone: Run | None) -> Verdict:
 
     `alone` is None where the sharded run left nothing to play back.
     """
-    found = _missing(sharded) if alone is None else _unread(alone) or _judged(alone)
+    found = _found(sharded, alone)
+    if found.status is Status.CONFIRMED and (names := _parted(sharded)):
+        found = not_exercised(f"{names} are no longer tied: see ties")
     return Verdict(NAME, CONTRACT, found.status, found.figures, found.details, found.places)
 
 
-def _missing(sharded: Run) -> Judgement:
+def _found(sharded: Run, alone: Run | None) -> Judgement:
     failed = [event.error for _, event in sharded.all(ProbeFailed) if event.probe == "capture"]
     if failed:
         return not_exercised(failed[0].removeprefix("Incomparable: "))
     if len(sharded.ranks) < sharded.world_size:
         return not_exercised("other nodes' ranks cannot be compared")
-    return not_exercised("not every rank finished an optimizer step")
+    if alone is None:
+        return not_exercised("not every rank finished an optimizer step")
+    return _unread(alone) or _judged(alone)
+
+
+def _parted(sharded: Run) -> str:
+    """Names weights whose tie is gone: one process that gathers as FSDP does parts them as well."""
+    ties = [tie for _, snapshot in sharded.all(Snapshot) for tie in snapshot.ties]
+    gone = next((tie.names for tie in ties if not tie.alive), ())
+    return " and ".join(f"`{name}`" for name in gone)
 
 
 def _unread(alone: Run) -> Judgement | None:
@@ -73,7 +84,8 @@ def _judged(alone: Run) -> Judgement:
         f"tolerance: relative L2, {_WHY[worst.tolerance > _SHORT]}",
         "each step is compared from where the sharded run was, so that rounding does not grow",
         *(
-            f"by itself, the unsharded model ends {_number(event.difference)} away from it"
+            f"by itself, the unsharded model ends {_number(event.difference)} away, "
+            "with what rounding grows to"
             for _, event in alone.all(Drifted)
         ),
     )
