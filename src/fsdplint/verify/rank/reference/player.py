@@ -36,6 +36,7 @@ class Player:
     def __init__(self, model: Whole, optimizers: Sequence[Optimizer], ranks: int) -> None:
         self._model, self._optimizers, self._ranks = model, optimizers, ranks
         self.known: list[Parts] = [{} for _ in range(ranks)]
+        self._buffers: list[dict[Key, dict[str, Tensor]]] = [{} for _ in range(ranks)]
 
     def play(self, step: Step) -> list[Compared]:
         """Returns the largest difference of each kind in one optimizer step.
@@ -80,10 +81,13 @@ class Player:
 
     def _call(self, call: Call, rank: int, outputs: Outputs) -> None:
         module = self._model.module(call)
-        results = _forward(module, call)
+        buffers = self._buffers[rank].setdefault((call.model, call.path), {})
+        buffers |= call.buffers
+        results = _forward(module, call, buffers)
         if outputs.compare(results, call, rank):
-            again = [result.detach() for result in _forward(module, call)]
-            if any(map(measure.distance, again, (result.detach() for result in results))):
+            first = [result.detach().clone() for result in results]
+            results = _forward(module, call, buffers)  # a backward follows its own forward
+            if any(map(measure.distance, first, (result.detach() for result in results))):
                 raise Incomparable("the forward gives another result each time")
         _backward(results, call)
 
@@ -133,11 +137,11 @@ class Player:
         optimizer.step()
 
 
-def _forward(module: nn.Module, call: Call) -> list[Tensor]:
+def _forward(module: nn.Module, call: Call, buffers: Mapping[str, Tensor]) -> list[Tensor]:
     with torch.no_grad():
         for name, buffer in module.named_buffers():
-            if name in call.buffers:
-                buffer.copy_(call.buffers[name])
+            if name in buffers:
+                buffer.copy_(buffers[name])
     try:
         args, kwargs = tape.thaw(call.inputs)
     except Exception as error:  # unpickling runs the inputs' own code
