@@ -12,7 +12,7 @@ SNIPPETS = {
         assert torch.cuda.is_available() and torch.cuda.device_count() == 2
         assert not torch.cuda.is_initialized() and logical_device() is None
         assert torch.cuda.current_device() == 0 and logical_device() is None
-        torch.cuda.set_device(1)
+        torch.cuda.set_device(torch.cuda.device(1))
         torch.cuda.set_device(-1)
         assert torch.cuda.current_device() == 1 == logical_device()
         assert torch.accelerator.current_device_index() == 1
@@ -69,6 +69,7 @@ SNIPPETS = {
             torch.zeros(2).type("torch.cuda.FloatTensor"),
             torch.zeros(2).type(torch.cuda.HalfTensor), torch.cuda.FloatTensor([1.0]),
             torch.empty(2, pin_memory=True),
+            torch.zeros(2, device=torch.zeros(1, device=1).get_device()),
         ]
         assert all(t.device.type == "cpu" and not t.is_cuda for t in made)
         assert torch.zeros(2).to("cuda", torch.int32).dtype == torch.int32
@@ -290,7 +291,9 @@ SNIPPETS = {
         from torch.utils.data import DataLoader, TensorDataset
         data = TensorDataset(torch.arange(8.0), torch.arange(8))
         for workers in (0, 1):
-            loader = DataLoader(data, batch_size=4, pin_memory=True, num_workers=workers)
+            loader = DataLoader(
+                data, batch_size=4, pin_memory=True, num_workers=workers, pin_memory_device="cuda"
+            )
             batches = [(x.to(0, non_blocking=True), y) for x, y in loader]
             assert [x.tolist() for x, _ in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
             assert all(y.is_pinned() for _, y in batches)

@@ -89,7 +89,7 @@ def invalid_ordinal() -> NoReturn:
 def ordinal(index: int | None) -> int:
     """The index itself, or the current one for none; raises as CUDA does out of range."""
     MACHINE.used = True
-    if index is None:
+    if index is None or index == -1:
         return MACHINE.current
     if not 0 <= index < MACHINE.count:
         invalid_ordinal()
@@ -104,6 +104,8 @@ def cuda_index(device: Any) -> int:
     """
     if device is None or isinstance(device, int):
         return ordinal(device)
+    if isinstance(device, torch.cuda.device):
+        return ordinal(device.idx)
     device = DEVICE(device)
     if device.type not in ("cuda", "cpu"):
         raise ValueError(f"Expected a cuda device, but got: {device}")
