@@ -14,7 +14,8 @@
 A tensor tells the truth: its `device` is "cpu" and `is_cuda` is False, since PyTorch's own code
 asks the same questions and would take CUDA's kernels. A device that the script made,
 `torch.device("cuda", 0)`, stays what it is, and is mapped where it is used. Where a CUDA function
-gets the device of a tensor, "cpu" stands for the current device.
+gets the device of a tensor, "cpu" stands for the current device, and so does -1, which is what
+`get_device` tells of such a tensor.
 
 Copies follow the words. Naming the CPU copies, as it would from a GPU: `.cpu()`, `.to("cpu")`,
 `.to(torch.device("cpu"))`. A device read off a tensor does not, and neither do `.cuda()` and
