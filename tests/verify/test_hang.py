@@ -14,8 +14,9 @@ from verifier import Verifier
 
 from fsdplint.verify import effort, stacks, watch
 from fsdplint.verify.clauses.collectives import collectives
-from fsdplint.verify.events import Place
+from fsdplint.verify.events import Place, Started, encode
 from fsdplint.verify.request import SCRATCH
+from fsdplint.verify.ring import Ring, State
 from fsdplint.verify.tail import Tail
 
 WITHIN = 15.0
@@ -184,3 +185,36 @@ def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
             file.write(text)
             file.flush()
             assert tail.lines() == lines
+
+
+class Running:
+    """A launcher that has not ended."""
+
+    def running(self) -> bool:
+        return True
+
+    def wait(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def output(self) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(("world_size", "timeout", "told"), [(1, 60.0, True), (2, 1.5, False)])
+def test_ranks_of_other_nodes_may_be_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world_size: int, timeout: float, told: bool
+) -> None:
+    monkeypatch.setattr(watch, "IDLE", 0.2)
+    monkeypatch.setattr(watch, "_QUIET", 0.1)
+    log = Ring(tmp_path / "0.ring")
+    log.note(log.issue("0,1/0", "barrier", (), 0, 0, None), State.WAITING)
+    started = Started(0, 0, world_size, 1, 1, "2.13.0", "cpu", True, 1.0)
+    (tmp_path / "0.jsonl").write_text(f"{encode(started)}\n")
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as rank:
+        (tmp_path / "0.pid").write_text(str(rank.pid))
+        began = time.monotonic()
+        stall = watch.watch(Running(), tmp_path, 1, timeout, lambda _: None)
+        rank.kill()
+    assert stall is not None
+    assert (time.monotonic() - began < timeout) is told

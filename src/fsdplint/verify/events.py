@@ -511,6 +511,8 @@ class Ended:
     frames: tuple[Frame, ...] = ()
 
 
+FAILED = ("crash", "exit", "unmappable")
+"""Ways in which a script ends other than well."""
 Event = (
     Started
     | GroupMade

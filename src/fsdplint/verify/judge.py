@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
-from fsdplint.verify.events import Device, Memory, Sharded, Snapshot, Step
+from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification
@@ -89,9 +89,7 @@ def _failure(run: Run) -> str:
         who = f"rank {dead[0].rank} died\n{dead[0].output}" if dead else "no rank began"
         return f"{who}\n{run.launcher}".strip()
     crashed = [
-        (rank.rank, rank.ended)
-        for rank in run.ranks
-        if rank.ended and rank.ended.how in ("crash", "exit", "unmappable")
+        (rank.rank, rank.ended) for rank in run.ranks if rank.ended and rank.ended.how in FAILED
     ]
     if crashed:
         rank, ended = crashed[0]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.verify import effort, order, stacks
+from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
 from fsdplint.verify.launch import Launched, rank_pids
 from fsdplint.verify.ring import Reader, State
@@ -37,8 +38,7 @@ _QUIET = 1.0
 """Seconds without progress after which a rank is looked at more closely."""
 _CLOSER_LOOK = 0.5
 """Seconds between such looks."""
-FAILED = ("crash", "exit", "unmappable")
-_ENDED = '{"event": "Ended"'
+_STARTED, _ENDED = '{"event": "Started"', '{"event": "Ended"'
 
 
 def watch(
@@ -62,7 +62,7 @@ def watch(
             limit = min(limit, now + GRACE)
         elif watched.quiet_for(now) > _QUIET and now > watched.looked + _CLOSER_LOOK:
             watched.looked = now
-            if (certain := watched.contradict(now)) or watched.idle(now):
+            if (certain := watched.contradict(now)) or watched.idle(ranks, now):
                 return watched.stall(certain, now)
         if now > limit:
             return watched.stall(False, now)
@@ -90,6 +90,7 @@ class _Rank:
     used: float = 0.0
     ended: str = ""
     dead: bool = False
+    world_size: int = 0
 
     @property
     def over(self) -> bool:
@@ -101,6 +102,8 @@ class _Rank:
         lines = self.events.lines()
         if self.ring.read() or lines:
             self.moved = now
+        if lines and lines[0].startswith(_STARTED):
+            self.world_size = json.loads(lines[0])["world_size"]
         if lines and lines[-1].startswith(_ENDED):
             self.ended = json.loads(lines[-1])["how"]
         self.dead = dead
@@ -159,8 +162,10 @@ class _Ranks:
     def _quiet(self, ranks: Collection[int], seconds: float, now: float) -> bool:
         return bool(ranks) and all(now - self.ranks[r].moved > seconds for r in ranks)
 
-    def idle(self, now: float) -> bool:
-        """Says whether no rank does anything, and one of them is in a collective."""
+    def idle(self, ranks: int, now: float) -> bool:
+        """Says whether no rank of the whole job does anything, and one is in a collective."""
+        if any(rank.world_size != ranks for rank in self.ranks.values()):
+            return False
         live = [rank for rank in self.ranks.values() if not rank.over]
         used = effort.seconds([rank.pid for rank in live])
         for rank in live:

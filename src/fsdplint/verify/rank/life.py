@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from fsdplint.verify import lifeline, stacks
-from fsdplint.verify.events import Ended, Frame
+from fsdplint.verify.events import FAILED, Ended, Frame
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.request import (
     RELEASE,
@@ -35,7 +35,7 @@ def live(began: float) -> NoReturn:
     recorder.write(ended)
     _flush()
     _await_release(folder)
-    os._exit(0)
+    os._exit(ended.how in FAILED)  # by which the launcher tells other nodes
 
 
 def _settle(folder: Path, rank: int) -> None:
