@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.verify import stage as stage_module
-from fsdplint.verify.stage import LINKED_FROM, StageError, stage
+from fsdplint.verify.stage import LINKED_FROM, StageError, stage, surround
 
 
 @pytest.fixture
@@ -83,3 +83,17 @@ def test_a_file_that_cannot_be_read_is_named(
     monkeypatch.setattr(stage_module.shutil, "copy2", refuse)
     with pytest.raises(StageError, match=r"cannot copy .*secret: Permission denied"):
         stage(source, tmp_path / "copy")
+
+
+def test_what_lies_beside_is_found_from_the_copy(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "data" / "set").touch()
+    (project / "scripts" / "runs").mkdir(parents=True)
+    (project / "scripts" / "common.py").touch()
+    copy = tmp_path / "records" / "up" / "up" / "cwd"
+    stage(project / "scripts" / "runs", copy)
+    surround(project / "scripts" / "runs", copy)
+    assert (copy / ".." / "common.py").exists()
+    assert (copy / ".." / ".." / "data" / "set").exists()
+    assert contents(copy) == set()

@@ -12,7 +12,9 @@ REQUEST_VARIABLE = "FSDPLINT_VERIFY"
 RELEASE = "release"
 """The file by which the parent lets ended ranks go; until then they hold their connections, so
 that one rank's end does not look like another one's network error."""
-SCRATCH = "cwd"
+SURROUNDINGS = "up"
+"""Inside the records' folder, what stands for the folders around the working directory."""
+SCRATCH = f"{SURROUNDINGS}/up/cwd"
 """The scratch copy of the working directory, inside the records' folder."""
 
 

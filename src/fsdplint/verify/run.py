@@ -20,7 +20,7 @@ from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
 from fsdplint.verify.reference import compared
 from fsdplint.verify.request import RELEASE, SCRATCH, Request
-from fsdplint.verify.stage import stage
+from fsdplint.verify.stage import stage, surround
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.watch import watch
 
@@ -100,6 +100,7 @@ def observe(
     ):
         folder = Path(name).resolve()
         stage(directory, folder / SCRATCH)
+        surround(directory, folder / SCRATCH)
         for path, content in overlay.items():
             (folder / SCRATCH / path).unlink(missing_ok=True)
             (folder / SCRATCH / path).write_bytes(content)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fsdplint.verify.events import Place
-from fsdplint.verify.request import SCRATCH
+from fsdplint.verify.request import SCRATCH, SURROUNDINGS
 
 SIGNAL = signal.SIGUSR1
 _PATIENCE = 1.0
@@ -43,15 +43,18 @@ def read(folder: Path, rank: int, offset: int = 0) -> tuple[Place, ...]:
     with suppress(FileNotFoundError), (folder / f"{rank}.stacks").open("rb") as file:
         file.seek(offset)
         text = file.read().decode("utf-8", errors="replace")
-        return tuple(_places(text.rpartition(_THREAD)[2], f"{folder / SCRATCH}{os.sep}"))
+        return tuple(_places(text.rpartition(_THREAD)[2], folder))
     return ()
 
 
-def _places(text: str, root: str) -> list[Place]:
+def _places(text: str, folder: Path) -> list[Place]:
+    own = f"{folder / SURROUNDINGS}{os.sep}"
     return [
-        Place(frame["path"].removeprefix(root), int(frame["line"]), frame["function"])
+        Place(
+            os.path.relpath(frame["path"], folder / SCRATCH), int(frame["line"]), frame["function"]
+        )
         for frame in _FRAME.finditer(text)
-        if frame["path"].startswith(root) and "site-packages" not in frame["path"]
+        if frame["path"].startswith(own) and "site-packages" not in frame["path"]
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 LINKED_FROM = 16 * 2**20
@@ -47,6 +48,17 @@ def stage(source: Path, target: Path) -> None:
             _place(file, copy)
     except OSError as error:
         raise StageError(f"cannot copy {error.filename}: {error.strerror}") from None
+
+
+def surround(source: Path, target: Path) -> None:
+    """Links what lies beside `source`, and beside its parent, to the same places seen from the
+    copy, so that ``../data`` is found there; a folder that may not be read is left out."""
+    for here, there in ((source, target), (source.parent, target.parent)):
+        with suppress(OSError):
+            for sibling in here.parent.iterdir():
+                link = there.parent / sibling.name
+                if sibling != here and not link.exists():
+                    link.symlink_to(sibling)
 
 
 def _files(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:

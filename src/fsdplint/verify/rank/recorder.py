@@ -11,7 +11,7 @@ from types import FrameType
 from typing import ParamSpec, TypeVar
 
 from fsdplint.verify.events import Event, Place, ProbeFailed, encode
-from fsdplint.verify.request import Request
+from fsdplint.verify.request import SURROUNDINGS, Request
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +34,7 @@ class Recorder:
             folder / f"{rank}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600
         )
         self._failed: set[str] = set()
-        self._root = f"{root}{os.sep}"
+        self._around = f"{folder / SURROUNDINGS}{os.sep}"
         self._owned: dict[str, bool] = {}
         self._places: dict[tuple[str, int, str], Place] = {}
 
@@ -72,10 +72,10 @@ class Recorder:
         return None
 
     def owns(self, path: str) -> bool:
-        """Says whether a file is of the working directory: the user's own code."""
+        """Says whether a file is the user's own: of the working directory, or from beside it."""
         if path not in self._owned:
             self._owned[path] = (
-                path.startswith(self._root)
+                path.startswith(self._around)
                 and "site-packages" not in path
                 and not path.startswith(_PACKAGE)
             )
@@ -85,5 +85,7 @@ class Recorder:
         """Returns a place with a path relative to the working directory where it lies there."""
         key = path, number, function
         if key not in self._places:
-            self._places[key] = Place(path.removeprefix(self._root), number, function)
+            mine = path.startswith(self._around)
+            shown = os.path.relpath(path, self.root) if mine else path
+            self._places[key] = Place(shown, number, function)
         return self._places[key]
