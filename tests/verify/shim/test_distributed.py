@@ -88,6 +88,10 @@ SNIPPETS = {
         dist.destroy_process_group()
         dist.init_process_group("gloo")
         assert dist.get_backend() == "gloo"
+        dist.destroy_process_group()
+        dist.init_process_group()
+        dist.all_reduce(x)
+        assert x.item() == 4
     """,
     "reductions": """
         dist.init_process_group("nccl")

@@ -14,6 +14,7 @@ from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 
 from fsdplint.verify.rank.shim.devices import (
+    BACKENDS,
     CPU,
     MACHINE,
     choose,
@@ -93,6 +94,8 @@ def _mapped(original: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str |
 
 def _init_process_group(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     backend, bound = _mapped(original, args, kwargs)
+    if backend is None:  # a build for CUDA would take NCCL
+        bound.arguments["backend"] = BACKENDS["nccl"]
     original(*bound.args, **bound.kwargs)
     _remember(c10d._get_default_group(), backend)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.distributed.fsdp import _init_utils as fsdp1
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_init as fsdp2
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
@@ -24,6 +26,7 @@ def install() -> None:
     replace(fsdp1, "_check_module_states_for_sync_module_states", lambda module_states: None)
     for name in ("_init_default_mesh", "_init_default_fully_shard_mesh"):
         wrap(fsdp2, name, _default_mesh)
+    wrap(collectives, "foreach_all_gather_copy_out", _copy_out)
     _complete_cpu_streams()
     _register_attention()
 
@@ -46,6 +49,18 @@ def _default_mesh(original: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     if MACHINE.chosen is None:
         choose(MACHINE.local_rank)
     return mesh
+
+
+def _copy_out(
+    original: Callable[..., None], gathered: Any, fsdp_params: Any, *args: Any, **kwargs: Any
+) -> None:
+    """Gathering a parameter again is no write to autograd; on CPU, torch 2.6 counts it as one."""
+    with contextlib.ExitStack() as versions:
+        for parameter in fsdp_params:
+            for output in parameter.all_gather_outputs:
+                if not output.is_inference():
+                    versions.enter_context(torch.autograd._unsafe_preserve_version_counter(output))
+        original(gathered, fsdp_params, *args, **kwargs)
 
 
 def _complete_cpu_streams() -> None:
