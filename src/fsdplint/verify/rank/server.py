@@ -30,7 +30,7 @@ from fsdplint.verify.forks import (
     reap,
     reserved_port,
 )
-from fsdplint.verify.rank import observer  # noqa: F401  -- loads all that ranks need
+from fsdplint.verify.rank import observer, patch  # noqa: F401  -- the first for what it loads
 from fsdplint.verify.rank.life import live
 from fsdplint.verify.warm import OUTPUT, Order
 
@@ -85,6 +85,7 @@ def _become(order: Order, rank: int, port: int) -> NoReturn:
 
 def _serve() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    patch.prepare()
     gc.collect()
     gc.freeze()
     jobs: list[_Job] = []
