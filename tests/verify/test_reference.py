@@ -36,12 +36,10 @@ def verdict(warm: Warm, variant: str, ranks: int = 2) -> Verdict:
     ("variant", "ranks", "tolerance"),
     [
         ("dropout tied clip", 2, "1e-5"),
-        ("sgd checkpoint", 2, "1e-5"),
-        ("two hsdp", 4, "1e-5"),
+        ("two checkpoint hsdp", 4, "1e-5"),
         ("bf16", 2, "0.02"),
-        ("fsdp1 clip", 3, "1e-5"),
-        ("fsdp1 orig clip dropout", 2, "1e-5"),
-        ("fsdp1 orig bf16", 2, "0.02"),
+        ("fsdp1 clip bf16", 3, "0.02"),
+        ("fsdp1 orig dropout", 2, "1e-5"),
     ],
 )
 def test_a_sound_run_is_confirmed(warm: Warm, variant: str, ranks: int, tolerance: str) -> None:

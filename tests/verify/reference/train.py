@@ -108,11 +108,9 @@ def sharded(model, rank, world):
 def optimizers(model):
     if "by-shard" in HAS:
         return [ByShard(model.parameters())]
-    if "sgd" in HAS:
-        return [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)]
     if "two" in HAS:
         first, *rest = model.parameters()
-        return [torch.optim.SGD([first], lr=0.1), torch.optim.AdamW(rest, lr=1e-2)]
+        return [torch.optim.SGD([first], lr=0.1, momentum=0.9), torch.optim.AdamW(rest, lr=1e-2)]
     return [torch.optim.AdamW(model.parameters(), lr=1e-2)]
 
 
@@ -154,7 +152,7 @@ def main():
             for p in model.parameters():
                 p.grad.mul_(0.1 / torch.stack(norms).norm().item())
         for stepper in steppers:
-            stepper.step(*([lambda: None] if "closure" in HAS else []))
+            stepper.step()
         for stepper in steppers:
             stepper.zero_grad()
         decay.step()

@@ -188,10 +188,13 @@ _SHORT = (torch.float16, torch.bfloat16)
 
 def short(model: nn.Module) -> bool:
     """Says whether parameters, or what units compute and reduce in, have 16 bits."""
-    dtypes = [held.parameter.dtype for held in access.parameters(model)]
+    dtypes: list[Any] = [held.parameter.dtype for held in access.parameters(model)]
     for module in model.modules():
         for group in access.groups(module):
-            dtypes += [group.mp_policy.param_dtype, group.mp_policy.reduce_dtype]
+            for parameter in group.fsdp_params:
+                dtypes += [
+                    getattr(parameter, name, None) for name in ("param_dtype", "reduce_dtype")
+                ]
         handle = getattr(module, "_handle", None)
         if isinstance(module, FullyShardedDataParallel) and handle is not None:
             dtypes += [handle._fwd_bwd_param_dtype, handle._reduce_dtype]
