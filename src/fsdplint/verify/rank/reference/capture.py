@@ -74,8 +74,6 @@ class _Capture:
         self._about, self._done = guard(self._about_to_step), guard(self._stepped)
         self._read, self._reset = guard(self._gradients), guard(self._zero)
 
-    # Forwards.
-
     def watch_calls(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps ``nn.Module.__call__``; the outermost call of a module with units is kept."""
 
@@ -145,8 +143,6 @@ class _Capture:
         kept = _kept(gradient)
         call.gradients[index] = call.gradients[index] + kept if index in call.gradients else kept
 
-    # What was there before.
-
     def _begin(self) -> None:
         """Notes parameters and gradients, unless backwards of this step have left gradients."""
         self._watch_parameters()
@@ -208,8 +204,6 @@ class _Capture:
             if gradient is not None and (zeros or bool(gradient.any()))
         }
 
-    # Backwards.
-
     def watch_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps ``torch.autograd.backward``."""
 
@@ -249,8 +243,6 @@ class _Capture:
             self._dropped()
         elif after.keys() != before.keys():
             self._stride.obstacle = "a part of the gradients is thrown away before the step"
-
-    # Between backward and step.
 
     def watch_clipping(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a function that clips: ``clip_grad_norm_(parameters or model, max_norm, …)``."""
