@@ -176,11 +176,13 @@ def test_slices_alone_are_violated(fsdp2: Run, path: str, figures: str) -> None:
 
 def test_an_empty_state_dict_over_a_whole_one_is_violated(fsdp2: Run) -> None:
     found = verdict(fsdp2, "offloaded-by-all.pt")
-    stays = fsdp2.saved["offloaded-by-all.pt"].tensors
+    stored = fsdp2.saved["offloaded-by-all.pt"]
+    # Two ranks that write one file at a time may also leave one that nobody can read.
+    stays = "" if stored.broken else f" ({stored.tensors} here)"
     assert found.status.value == "violated"
     assert found.figures == (
         "every rank writes `offloaded-by-all.pt`, 4 tensors on rank 0, 0 tensors on rank 1: "
-        f"the last one's stays ({stays} here)"
+        f"the last one's stays{stays}"
     )
 
 

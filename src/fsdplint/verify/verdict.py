@@ -16,6 +16,10 @@ class Status(enum.Enum):
     NOT_EXERCISED = "not exercised"
 
 
+CLEAN = ("steps", "script")
+"""How a rank ends that nothing is wrong with: after the steps asked for, or by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One clause's verdict.

@@ -23,7 +23,7 @@ from fsdplint.verify.events import Parameter, Place, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 
-_LEAST = 0.1
+_LEAST = 0.05
 """The share of a model's parameters from which its largest container of blocks is worth units."""
 
 

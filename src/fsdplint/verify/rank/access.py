@@ -112,6 +112,13 @@ def _fsdp1_parameters(model: nn.Module) -> Iterator[Entry]:
             yield (id(info.module), info.param_name), (original, module, tuple(shape), 0)
 
 
+def class_name(module: nn.Module) -> str:
+    """Returns a module's class as its author named it, without what FSDP makes of it."""
+    inner = module.module if isinstance(module, FullyShardedDataParallel) else module
+    name = type(inner).__name__
+    return name.removeprefix("FSDP") if isinstance(inner, FSDPModule) else name
+
+
 def clean(name: str) -> str:
     """Takes out what FSDP1, activation checkpointing and compile put into a parameter's name."""
     for part in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."):

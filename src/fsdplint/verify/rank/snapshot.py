@@ -5,7 +5,6 @@ from __future__ import annotations
 from weakref import ref
 
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -62,7 +61,7 @@ class Snapshots:
         units = [
             Unit(
                 access.clean(name).removesuffix("._fsdp_wrapped_module"),
-                _class(module),
+                access.class_name(module),
                 self._seen.units[module].api,
                 self._seen.units[module].number,
                 tuple(self._parameter(h) for h in held if h.unit is module),
@@ -72,7 +71,7 @@ class Snapshots:
         ]
         return Snapshot(
             number,
-            _class(model),
+            access.class_name(model),
             tuple(units),
             tuple(self._parameter(h) for h in held if h.unit is None),
             tuple(_repeated(model)),
@@ -135,11 +134,6 @@ def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _class(module: nn.Module) -> str:
-    inner = module.module if isinstance(module, FullyShardedDataParallel) else module
-    return type(inner).__name__.removeprefix("FSDP")
-
-
 def _repeated(model: nn.Module) -> list[tuple[str, ...]]:
     """Returns, per container, the names of its like children: two or more of one class, with
     parameters."""
@@ -151,7 +145,7 @@ def _repeated(model: nn.Module) -> list[tuple[str, ...]]:
         for key, child in module.named_children():
             if any(True for _ in child.parameters()) and any(True for _ in child.children()):
                 path = access.clean(f"{name}.{key}" if name else key)
-                by_class.setdefault(_class(child), []).append(path)
+                by_class.setdefault(access.class_name(child), []).append(path)
         found += [tuple(children) for children in by_class.values() if len(children) > 1]
     return found
 

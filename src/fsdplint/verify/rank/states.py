@@ -186,7 +186,7 @@ def states(seen: Seen, value: Any) -> tuple[int, tuple[State, ...]]:
                 sums[index].names.add(name)
                 sums[index].add(leaf.tensor, known.held[name], known.shapes[name])
     result = [
-        total.state("model", _class(models[index].model), list(models[index].shapes))
+        total.state("model", access.class_name(models[index].model), list(models[index].shapes))
         for index, total in sums.items()
     ]
     for what, total in (("optimizer", optimizers), ("other", other)):
@@ -256,8 +256,3 @@ def _parameter(optimizer: Optimizer, leaf: Leaf) -> nn.Parameter | None:
     parameter: nn.Parameter = parameters[leaf.owner]
     same = access.local(parameter).shape == access.local(leaf.tensor).shape
     return parameter if same or parameter.shape == leaf.tensor.shape else None
-
-
-def _class(model: nn.Module) -> str:
-    inner = getattr(model, "_fsdp_wrapped_module", model)
-    return type(inner).__name__.removeprefix("FSDP")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.verify.report.ending import errors
 from fsdplint.verify.report.figures import plural, ranks
-from fsdplint.verify.verdict import Status, Verdict, Verification
+from fsdplint.verify.verdict import CLEAN, Status, Verdict, Verification
 
 
 def headline(verification: Verification) -> str:
@@ -32,6 +32,8 @@ def result(verification: Verification) -> str:
         del rest[Status.VIOLATED]
         named = ", ".join(map(_named, verification.violated))
         return "; ".join([f"Violated: {named}", *([", ".join(rest.values())] if rest else [])])
+    if verification.failure and all(rank.ended in CLEAN for rank in verification.ranks):
+        return f"{verification.failure[0].upper()}{verification.failure[1:]}"
     if verification.failure:
         return f"The script did not come to its end: {reason(verification)}"
     if not counts[Status.CONFIRMED]:

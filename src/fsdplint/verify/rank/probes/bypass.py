@@ -51,7 +51,7 @@ def _wrapped(seen: Seen, original: Any) -> Any:
 def _look(seen: Seen, module: Any) -> None:
     if module not in seen.units or module in seen.gathered or access.in_hooks(module):
         return
-    name = type(module).__name__.removeprefix("FSDP")
+    name = access.class_name(module)
     seen.recorder.write(
         Bypass(_name(seen, module), name, "fsdp2", "forward", seen.recorder.place())
     )

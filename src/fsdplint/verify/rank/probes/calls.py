@@ -11,6 +11,7 @@ from torch.nn.modules.module import (
 )
 
 from fsdplint.verify.events import Forward
+from fsdplint.verify.rank import access
 from fsdplint.verify.rank.seen import Seen
 
 
@@ -42,4 +43,4 @@ class _Depth:
         self._known.add(id(module))
         self._seen.called(module)
         place = self._seen.recorder.place()
-        self._seen.recorder.write(Forward(type(module).__name__.removeprefix("FSDP"), place))
+        self._seen.recorder.write(Forward(access.class_name(module), place))

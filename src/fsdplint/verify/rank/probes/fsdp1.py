@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
 from fsdplint.verify.events import Fsdp1Call, SyncSwitched
+from fsdplint.verify.rank import access
 from fsdplint.verify.rank.callers import torchs_own
 from fsdplint.verify.rank.patch import wrap_method
 from fsdplint.verify.rank.seen import Seen
@@ -59,7 +60,7 @@ def _look(seen: Seen, name: str, arguments: list[Any]) -> None:
         return
     apis = {seen.units[unit].api for unit in seen.inner_units(model)}
     if apis == {"fsdp2"}:
-        cls = type(model).__name__.removeprefix("FSDP")
+        cls = access.class_name(model)
         seen.recorder.write(Fsdp1Call(name, cls, seen.recorder.place()))
 
 
