@@ -1,4 +1,4 @@
-"""`torch.cuda` as a script sees it: every public name here replaces the one of `torch.cuda`."""
+"""`torch.cuda` as a script sees it: each function and class here replaces one of `torch.cuda`."""
 
 from __future__ import annotations
 
@@ -85,6 +85,12 @@ def is_available() -> bool:
 
 def device_count() -> int:
     return MACHINE.count
+
+
+def _is_in_bad_fork() -> bool:
+    """A build for CUDA takes every fork after a question about devices for one: it then leaves
+    `torch.manual_seed` without effect on CUDA's generators."""
+    return False
 
 
 def is_initialized() -> bool:

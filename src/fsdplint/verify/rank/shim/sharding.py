@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.distributed.fsdp import _init_utils as fsdp1
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_init as fsdp2
@@ -59,7 +60,7 @@ def _copy_out(
         for parameter in fsdp_params:
             for output in parameter.all_gather_outputs:
                 if not output.is_inference():
-                    versions.enter_context(torch.autograd._unsafe_preserve_version_counter(output))
+                    versions.enter_context(_unsafe_preserve_version_counter(output))
         original(gathered, fsdp_params, *args, **kwargs)
 
 
