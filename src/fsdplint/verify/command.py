@@ -72,7 +72,7 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--device",
     type=click.Choice(("auto", "cpu", "cuda")),
     default=_DEFAULTS.device,
-    help="cpu runs CUDA scripts too; auto is cuda where there is one. [auto]",
+    help="cpu runs CUDA scripts too; auto is cuda where each rank finds a device. [auto]",
 )
 @click.option(
     "--timeout",

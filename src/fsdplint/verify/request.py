@@ -27,7 +27,7 @@ class Request:
         arguments: what follows the script's name in its ``sys.argv``.
         ranks: processes on this node.
         steps: optimizer steps after which each rank is ended; None runs the script to its end.
-        device: ``auto`` (CUDA where there is one), ``cpu`` or ``cuda``.
+        device: ``auto`` (CUDA where there is a device for each rank), ``cpu`` or ``cuda``.
         timeout: seconds after which ranks that still run are stopped.
         launcher: options handed through to ``torch.distributed.run``.
         reference: compare with a run of one process, in which nothing is sharded.

@@ -65,7 +65,7 @@ class Observer:
 
     def start(self) -> None:
         """Installs what watches the script, before its first line."""
-        self._cuda = _uses_cuda(self._recorder.request.device)
+        self._cuda = _uses_cuda(self._recorder.request.device, self._local_world_size)
         devices = self._devices()
         if not self._cuda:
             shim.install(self._local_rank, devices)
@@ -128,10 +128,12 @@ class Observer:
         return Device(shim.logical_device(), self._local_world_size)
 
 
-def _uses_cuda(wanted: str) -> bool:
+def _uses_cuda(wanted: str, ranks: int) -> bool:
+    """Says whether this node's ranks run on CUDA; by themselves only if each finds a device."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise shim.Unmappable("--device cuda was asked for and torch sees no CUDA device here")
-    return wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
+    enough = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
+    return wanted == "cuda" or (wanted == "auto" and enough)
 
 
 def _peak() -> int:
