@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from fsdplint.verify import events, ring
+from fsdplint.verify import journal, ring
 from fsdplint.verify.events import Ended, Event, Place, Save, Started
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Collective
@@ -98,7 +98,7 @@ def _rank(folder: Path, rank: int) -> RankRun:
     output = folder / f"{rank}.output"
     return RankRun(
         rank,
-        tuple(events.read(folder / f"{rank}.jsonl")),
+        tuple(journal.read(folder / f"{rank}.jsonl")),
         tuple(ring.read(folder / f"{rank}.ring")),
         output.read_text("utf-8", errors="replace") if output.exists() else "",
     )

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
-from fsdplint.verify.events import Event, Place, ProbeFailed, encode
+from fsdplint.verify.events import Event, Place, ProbeFailed
+from fsdplint.verify.journal import encode
 from fsdplint.verify.request import SURROUNDINGS, Request
 
 P = ParamSpec("P")

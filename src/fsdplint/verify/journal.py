@@ -1,0 +1,49 @@
+"""A rank's events on the disk: one JSON line each, readable after a crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from fsdplint.verify.events import Event
+
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def encode(event: Event) -> str:
+    """Returns the event as one line of JSON."""
+    return json.dumps({"event": type(event).__name__, **asdict(event)})
+
+
+def read(path: Path) -> Iterator[Event]:
+    """Yields a rank's events; a last line cut short by a crash is left out."""
+    if not path.exists():
+        return
+    for line in path.read_text("utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            record = json.loads(line)
+            yield _build(_KINDS[record.pop("event")], record)
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """Turns JSON back into the dataclass, tuple or plain value that `kind` names."""
+    if value is None:
+        return None
+    if get_origin(kind) in (Union, UnionType):
+        return _build(next(arm for arm in get_args(kind) if arm is not type(None)), value)
+    if get_origin(kind) is tuple:
+        return tuple(_build(get_args(kind)[0], item) for item in value)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{f.name: _build(hints[f.name], value[f.name]) for f in fields(kind)})
+    return value
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
