@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ranks import Ranks
-from snippets import check
+from shimmed import check
 
 SNIPPETS = {
     "devices": """

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from ranks import Ranks
-from snippets import check
+from shimmed import check
 
 _TRAIN = """
 LOCAL = int(os.environ["LOCAL_RANK"])
