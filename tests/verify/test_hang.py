@@ -14,7 +14,8 @@ from verifier import Verifier
 
 from fsdplint.verify import effort, stacks, watch
 from fsdplint.verify.clauses.collectives import collectives
-from fsdplint.verify.events import Place, Started, encode
+from fsdplint.verify.events import Place, Started
+from fsdplint.verify.journal import encode
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Ring, State
 from fsdplint.verify.tail import Tail
