@@ -21,6 +21,7 @@ FAULTS = {
     "no-sync-guarded": "accumulation",
     "no-sync-under-fsdp2": "accumulation",
     "norm-read-locally": "reductions",
+    "one-device-for-all": "device-per-rank",
     "only-root-sharded": "blocks",
     "optimizer-before-sharding": "optimizer",
     "replicas-drift": "replicas",
