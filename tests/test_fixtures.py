@@ -22,7 +22,11 @@ from fsdplint.source import from_text
 FIXTURES = Path(__file__).parent / "fixtures"
 PROJECTS = sorted(path for path in (FIXTURES / "projects").iterdir() if path.is_dir())
 SINGLES = sorted([*FIXTURES.glob("scripts/*/*.py"), *FIXTURES.glob("clean/*.py")])
-SOURCES = sorted(FIXTURES.rglob("*.py"))
+SOURCES = sorted(
+    path
+    for folder in ("scripts", "clean", "projects")
+    for path in (FIXTURES / folder).rglob("*.py")
+)
 
 MARKER = re.compile(r"# error: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,8 @@ def test_a_signal_leaves_no_process(
         env={**os.environ, "READY": str(ready)},
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        # A shell's background jobs, which these tests may be one of, ignore Ctrl-C.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     everyone = 4 + scripts  # parent, agent, ranks and what they started
     deadline = time.monotonic() + 60
