@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,49 @@ def test_too_many_files_are_refused(
     monkeypatch.setattr(stage_module, "MOST_FILES", 2)
     for name in "abc":
         (source / name).touch()
-    with pytest.raises(StageError, match="more than 2 files; verify copies its working directory"):
+    with pytest.raises(StageError, match="more than 2 files and folders; verify copies its"):
         stage(source, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_links_inside_the_folder_stay_inside_the_copy(source: Path, tmp_path: Path) -> None:
+    (source / "runs" / "5").mkdir(parents=True)
+    (source / "src").mkdir()
+    (source / "src" / "train.py").touch()
+    (source / "venv").mkdir()
+    for link, to in (("latest", "runs/5"), ("train.py", "src/train.py"), ("env", "venv")):
+        (source / link).symlink_to(to)
+    stage(source, tmp_path / "copy")
+    copy = tmp_path / "copy"
+    assert {name: (copy / name).readlink() for name in ("latest", "train.py", "env")} == {
+        "latest": copy / "runs" / "5",
+        "train.py": copy / "src" / "train.py",
+        "env": source / "venv",
+    }
+
+
+def test_there_is_an_end_to_copying(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_module, "COPIED", 5)
+    for name in ("a", "b"):
+        (source / name).write_text("four")
+    stage(source, tmp_path / "copy")
+    assert sorted(path.is_symlink() for path in (tmp_path / "copy").iterdir()) == [False, True]
+
+
+def test_pipes_and_what_has_just_gone_are_passed_by(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(source / "pipe")
+    (source / "gone").touch()
+
+    def vanish(file: Path, _: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory", str(file))
+
+    monkeypatch.setattr(stage_module.shutil, "copy2", vanish)
+    stage(source, tmp_path / "copy")
+    assert contents(tmp_path / "copy") == set()
 
 
 def test_a_file_that_cannot_be_read_is_named(
