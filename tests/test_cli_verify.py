@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -215,8 +216,30 @@ def test_formats_and_files(here: Path, given: Callable[..., list[Request]]) -> N
     assert (ran.code, ran.out) == (1, "")
     assert announced(ran) == "fsdplint: Violated: forward (exit 1)\n"
     assert (here / "report.html").read_text().startswith("<!doctype html>\n")
-    ran = run("verify", "train.py", "--output-file=no/where")
-    assert (ran.code, announced(ran)) == (2, "fsdplint: no/where: No such file or directory\n")
+
+
+def test_a_report_that_could_not_be_written_is_told_before_the_run(
+    given: Callable[..., list[Request]],
+) -> None:
+    asked = given(made())
+    assert run("verify", "train.py", "--output-file=no/where") == Ran(
+        2, "", "fsdplint: no/where: No such file or directory\n"
+    )
+    assert asked == []
+
+
+def test_nothing_that_a_script_names_or_says_reaches_the_terminal_as_control(
+    here: Path, given: Callable[..., list[Request]]
+) -> None:
+    (here / "a\x1b[2J.py").write_text("")
+    given(replace(made(failure="rank 0 \x1b[2J died"), script="a\x1b[2J.py"))
+    for format_ in ("text", "json", "html"):
+        ran = run("verify", "a\x1b[2J.py", f"--output-format={format_}")
+        assert "\x1b" not in ran.out + ran.err
+    ran = run("verify", "a\x1b[2J.py", "--output-file=report")
+    assert ran.err.endswith(": rank 0 \\x1b[2J died (exit 2)\n")
+    given(StageError("cannot copy \x1b[2J: Permission denied"))
+    assert run("verify", "train.py").err.endswith("cannot copy \\x1b[2J: Permission denied\n")
 
 
 def test_the_report_is_as_wide_as_it_may_be(

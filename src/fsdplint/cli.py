@@ -35,7 +35,7 @@ from fsdplint.rules import RULES
 from fsdplint.selection import UnknownRuleError, find
 from fsdplint.source import SourceError, SourceFile, from_bytes
 from fsdplint.source.file import absolute
-from fsdplint.terminal import deliver, show, wants_colour
+from fsdplint.terminal import deliver, printable, show, wants_colour
 from fsdplint.verify.command import verify
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
@@ -69,7 +69,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _fail(message: str) -> int:
-    click.echo(f"fsdplint: {' '.join(message.split())}", err=True)
+    click.echo(f"fsdplint: {printable(' '.join(message.split()))}", err=True)
     return FAILED
 
 

@@ -29,6 +29,15 @@ def columns(stream: TextIO | None) -> int:
     return max(_NARROWEST, min(found, _WIDEST))
 
 
+def printable(text: str, kept: str = "") -> str:
+    """``text`` without anything that would move the cursor or change the terminal.
+
+    Args:
+        kept: control characters that may stay, such as line ends.
+    """
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
+
+
 def show(text: str, color: bool = False, aside: bool = False) -> None:
     """Print ``text`` as it is, on standard error if it goes aside."""
     click.echo(text, nl=False, err=aside, color=color)

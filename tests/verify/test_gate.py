@@ -85,3 +85,15 @@ def test_it_needs_fixes_and_a_script(
         "",
         "fsdplint: --verify needs --fix and a script as the first path\n",
     )
+
+
+def test_arguments_that_no_shell_reads_are_wrong_usage(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = check(
+        capsys, "--fix", "--unsafe-fixes", "--verify", "--verify-args", "--name 'a", SCRIPT
+    )
+
+    assert (code, out) == (2, "")
+    assert err == "fsdplint: --verify-args cannot be read: No closing quotation\n"
+    assert script.exists()

@@ -19,6 +19,7 @@ from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import place, relative, shown
 from fsdplint.report.style import Style
+from fsdplint.terminal import printable
 
 _WIDTH = 100
 _PLACE_WIDTH = 30
@@ -111,10 +112,10 @@ class _Places:
 
     def _line(self, line: _Line, style: Style) -> str:
         if line.depth == 0:
-            return _cut(f"  {_printable(line.text)}", _WIDTH)
-        where = "" if line.span is None else _printable(self.of(line.span))
+            return _cut(f"  {printable(line.text)}", _WIDTH)
+        where = "" if line.span is None else printable(self.of(line.span))
         where = f"…{where[1 - self.width :]}" if len(where) > self.width else where
-        text = _cut("  " * (line.depth - 1) + _printable(line.text), _WIDTH - 6 - self.width)
+        text = _cut("  " * (line.depth - 1) + printable(line.text), _WIDTH - 6 - self.width)
         return f"    {style(where.ljust(self.width), 'gutter')}  {text}".rstrip()
 
 
@@ -134,10 +135,6 @@ def _short_names(paths: Iterable[str]) -> dict[str, str]:
 
 def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 # Sections

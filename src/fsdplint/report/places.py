@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
+from fsdplint.terminal import printable
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +37,7 @@ def relative(outcome: Outcome, path: str) -> str:
 
 def shown(outcome: Outcome, path: str) -> str:
     """The relative ``path`` fit to print: what no terminal shows as a character is escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in relative(outcome, path))
+    return printable(relative(outcome, path))
 
 
 def located(outcome: Outcome, span: Span) -> str:

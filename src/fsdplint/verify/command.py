@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fsdplint.progress import status_line
-from fsdplint.terminal import columns, deliver, wants_colour
+from fsdplint.terminal import columns, deliver, printable, wants_colour
 from fsdplint.verify.request import Request
 
 _DEFAULTS = Request("")
@@ -142,6 +142,7 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     from fsdplint.verify.stage import StageError
 
     ensure_torch()
+    _expect_folder(output_file)
     click.echo(_announcement(request, directory), err=True)
     try:
         with status_line() as tell:
@@ -152,8 +153,14 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     text = render(verification, format_, directory, color=color, width=columns(sys.stdout))
     deliver(text, output_file, color)
     if output_file is not None:
-        click.echo(f"fsdplint: {summary(verification)}", err=True)
+        click.echo(f"fsdplint: {printable(summary(verification))}", err=True)
     return verification.exit_code
+
+
+def _expect_folder(output_file: str | None) -> None:
+    """Ends the command, before anything has run, where the report could not be written."""
+    if output_file is not None and not Path(output_file).absolute().parent.is_dir():
+        raise click.ClickException(f"{output_file}: No such file or directory")
 
 
 def ensure_torch() -> None:
@@ -166,7 +173,7 @@ def ensure_torch() -> None:
 
 def _announcement(request: Request, directory: Path) -> str:
     ranks = f"{request.ranks} rank{'s'[: request.ranks != 1]}"
-    return (
+    return printable(
         f"fsdplint: executing {request.script} on {ranks}, in a scratch copy of {directory}; "
         "what it writes elsewhere stays"
     )

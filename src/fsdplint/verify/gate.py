@@ -13,8 +13,10 @@ from fsdplint.finding import Finding
 from fsdplint.outcome import Changes
 from fsdplint.progress import status_line
 from fsdplint.rules import RULES
+from fsdplint.terminal import printable
 from fsdplint.verify.command import below, ensure_torch
 from fsdplint.verify.proving import Proof, prove
+from fsdplint.verify.report.figures import plural
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import VerifyError
 from fsdplint.verify.stage import StageError
@@ -34,13 +36,12 @@ def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
     ensure_torch()
     directory = Path.cwd()
     clauses = tuple(dict.fromkeys(filter(None, map(_clause, changes.fixed))))
-    request = Request(below(script, directory), tuple(shlex.split(arguments)), ranks)
+    request = Request(below(script, directory), _split(arguments), ranks)
     if _SAVES in clauses:
         request = replace(request, steps=None)
-    click.echo(
-        f"fsdplint: executing {request.script} on {ranks} ranks as it is and fixed, in scratch "
-        f"copies of {directory}; what it writes elsewhere stays",
-        err=True,
+    _print(
+        f"fsdplint: executing {request.script} on {plural(ranks, 'rank')} as it is and fixed, in "
+        f"scratch copies of {directory}; what it writes elsewhere stays"
     )
     try:
         with status_line() as tell, Warm() as launcher:
@@ -49,6 +50,13 @@ def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
         raise click.ClickException(str(error)) from error
     _say(proof)
     return not proof.refusal
+
+
+def _split(arguments: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(arguments))
+    except ValueError as error:
+        raise click.UsageError(f"--verify-args cannot be read: {error}") from error
 
 
 def _clause(finding: Finding) -> str | None:
@@ -71,6 +79,10 @@ def _say(proof: Proof) -> None:
     for verdict in proof.after.verdicts:
         if verdict.clause in proof.clauses:
             change = f"{was[verdict.clause]} → {verdict.status.value}"
-            click.echo(f"{verdict.clause}: {change} ({verdict.figures})", err=True)
+            _print(f"{verdict.clause}: {change} ({verdict.figures})")
     if proof.refusal:
-        click.echo(f"Nothing written: {proof.refusal}.", err=True)
+        _print(f"Nothing written: {proof.refusal}.")
+
+
+def _print(text: str) -> None:
+    click.echo(printable(text), err=True)

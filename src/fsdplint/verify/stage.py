@@ -68,7 +68,7 @@ def surround(source: Path, target: Path) -> None:
 
 
 def _files(source: Path, target: Path) -> Iterator[str]:
-    """Yields the folders, files and links to be placed, relative to the source, outer ones first."""
+    """Yields folders, files and links to be placed, relative to the source, outer ones first."""
     inside = target.resolve()
     for folder, folders, names in os.walk(source):
         here = Path(folder)

@@ -6,14 +6,11 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from fsdplint.terminal import printable
+
 _KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b)|(?<=\u00d7) (?=\d)|(?<=\bexit) (?=\d)")
 _NARROWEST = 8
 _TIE = "\N{NO-BREAK SPACE}"
-
-
-def printable(text: str) -> str:
-    """``text`` without anything that would move the cursor or change the terminal."""
-    return "".join(c if c.isprintable() or c in "\t\n" else ascii(c)[1:-1] for c in text)
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
@@ -23,7 +20,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
     """
     rest = " " * len(first) if rest is None else rest
     lines = textwrap.wrap(
-        _KEPT_TOGETHER.sub(_TIE, printable(text)),
+        _KEPT_TOGETHER.sub(_TIE, printable(text, "\t\n")),
         max(width, len(first) + 20),
         initial_indent=first,
         subsequent_indent=rest,

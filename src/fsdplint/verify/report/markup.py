@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from html import escape
 
+from fsdplint.terminal import printable
+
 _VOID = {"meta", "rect"}
 
 
@@ -27,14 +29,12 @@ def tag(name: str, /, *children: str, **attributes: str | int) -> Markup:
 
 def joined(*children: str) -> Markup:
     """Several pieces one after the other."""
-    return Markup("".join(c if isinstance(c, Markup) else escape(_visible(c)) for c in children))
+    return Markup(
+        "".join(c if isinstance(c, Markup) else escape(printable(c, "\t\n")) for c in children)
+    )
 
 
 def prose(text: str) -> Markup:
     """Text in which what stands in backticks is code."""
     parts = re.split(r"`([^`\n]+)`", text)
     return joined(*(tag("code", part) if at % 2 else part for at, part in enumerate(parts)))
-
-
-def _visible(text: str) -> str:
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)

@@ -7,12 +7,13 @@ from itertools import chain
 from pathlib import Path
 
 from fsdplint.report.style import Style
+from fsdplint.terminal import printable
 from fsdplint.verify.events import Place
 from fsdplint.verify.report import sharding
 from fsdplint.verify.report.ending import Error, errors
 from fsdplint.verify.report.excerpt import framed
 from fsdplint.verify.report.figures import ranks
-from fsdplint.verify.report.layout import printable, wrapped
+from fsdplint.verify.report.layout import wrapped
 from fsdplint.verify.report.summary import headline, summary
 from fsdplint.verify.report.text_map import drawn
 from fsdplint.verify.report.text_ranks import communication, table
@@ -21,6 +22,7 @@ from fsdplint.verify.verdict import Status, Verdict, Verification
 _MARKS = {Status.CONFIRMED: "✓", Status.VIOLATED: "✗", Status.NOT_EXERCISED: "-"}
 _ROLES = {Status.CONFIRMED: "added", Status.VIOLATED: "error", Status.NOT_EXERCISED: "aside"}
 _MOST_PLACES = 6
+_TAB = "\t"
 
 
 def as_text(verification: Verification, directory: Path, style: Style, width: int) -> str:
@@ -106,7 +108,7 @@ def _errors(verification: Verification, style: Style, width: int) -> Iterator[li
         yield _error(error, style, width, whole=not (verification.violated or index))
     if not found:
         head, *rest = verification.failure.strip().splitlines()
-        more = [] if verification.violated else [f"  {printable(line)}" for line in rest]
+        more = [] if verification.violated else [f"  {printable(line, _TAB)}" for line in rest]
         yield [style(f"! {printable(head)}", "error"), *more]
 
 
@@ -116,4 +118,4 @@ def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:
     lines = [head + style(printable(where), "path")]
     if not whole:
         return lines + wrapped(error.line, width, "  ")
-    return lines + [f"  {printable(line)}" for line in error.text.splitlines()]
+    return lines + [f"  {printable(line, _TAB)}" for line in error.text.splitlines()]
