@@ -147,18 +147,26 @@ def test_a_norm_left_in_parts_says_so(clips: Run) -> None:
     )
 
 
-@pytest.mark.parametrize("function", ["item", "number", "truth"])
+@pytest.mark.parametrize("function", ["item", "number"])
 def test_a_read_of_a_part_is_violated(reads: Run, function: str) -> None:
     alone = only(reads, function)
     found = reductions.judge(alone)
     values = [event.value for _, event in alone.all(NumberRead)]
     assert (found.status.value, len(values)) == ("violated", 2)
     assert [place.function for place in found.places] == [function]
-    if function == "truth":
-        assert found.figures.endswith(": False on ranks 0, 1")
-    else:
-        each = [f"{float(value):.4g} on rank {rank}" for rank, value in enumerate(values)]
-        assert found.figures.endswith(f": {', '.join(each)}")
+    each = [f"{float(value):.4g} on rank {rank}" for rank, value in enumerate(values)]
+    assert found.figures.endswith(f": {', '.join(each)}")
+
+
+def test_a_truth_is_the_wholes_where_all_parts_agree(reads: Run) -> None:
+    agreeing = only(reads, "truth")
+    told = [replace(e, value="True") for e in agreeing.ranks[1].of(NumberRead)]
+    parted = replace(
+        agreeing, ranks=(agreeing.ranks[0], replace(agreeing.ranks[1], events=tuple(told)))
+    )
+
+    assert reductions.judge(agreeing).status.value == "not exercised"
+    assert reductions.judge(parted).figures.endswith(": False on rank 0, True on rank 1")
 
 
 @pytest.mark.parametrize("function", ["whole", "replicated"])
@@ -172,7 +180,7 @@ def test_a_read_of_the_whole_is_confirmed(reads: Run, function: str) -> None:
     [
         ("local", "no number was read from a DTensor"),
         ("torchs_own", "no number was read from a DTensor"),
-        ("<genexpr>", "parts are read on each rank, and the script combines them itself"),
+        ("<genexpr>", "parts are read on each rank: equal ones, or the script combines them"),
     ],
 )
 def test_what_is_no_read_of_the_scripts(reads: Run, function: str, figures: str) -> None:

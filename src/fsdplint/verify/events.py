@@ -205,6 +205,7 @@ class Change:
         changed: this rank's part of the parameter is not what it was before the step.
         digest: of this rank's part after the step.
         held: the optimizer that steps holds it; `moving`: with a learning rate that is not zero.
+        due: at this rate and gradient, any optimizer moves it by more than its type resolves.
         elements: of this rank's part; a part may be empty.
     """
 
@@ -216,6 +217,7 @@ class Change:
     digest: str
     held: bool
     moving: bool
+    due: bool
     elements: int
 
 

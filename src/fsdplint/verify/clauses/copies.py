@@ -17,6 +17,7 @@ from fsdplint.verify.clauses.models import (
     is_shard,
     listed,
     parameters,
+    shards_held,
     without_steps,
 )
 from fsdplint.verify.events import Parameter, Sharded, Snapshot
@@ -65,11 +66,7 @@ def _part(parameter: Parameter) -> tuple[int, ...] | None:
         for placement, size in zip(parameter.placements, parameter.mesh, strict=False)
     ):
         return None
-    return tuple(
-        place
-        for place, placement in zip(parameter.coordinate, parameter.placements, strict=False)
-        if is_shard(placement)
-    )
+    return shards_held(parameter)
 
 
 @clause("ties", "Parameters that were one are still one.", ("ties", "snapshot", "sharding"))

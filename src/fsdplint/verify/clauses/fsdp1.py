@@ -13,7 +13,7 @@ from fsdplint.verify.clauses.clause import (
 )
 from fsdplint.verify.clauses.crash import crashes, own_place
 from fsdplint.verify.clauses.models import count
-from fsdplint.verify.events import Ended, Fsdp1Call, Sharded
+from fsdplint.verify.events import FAILED, Ended, Fsdp1Call, Sharded
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.messages import NO_ATTRIBUTE
 
@@ -57,7 +57,7 @@ def fsdp1_calls(run: Run) -> Judgement:
         figures = f"FSDP2 modules have no `{name}`; the script asks for it"
         details = (f"{ended.kind}: {ended.message}",)
         return violated(figures, details, (own_place(ended),))
-    if any(rank.ended is None or rank.ended.how == "crash" for rank in run.ranks):
+    if any(rank.ended is None or rank.ended.how in FAILED for rank in run.ranks):
         return not_exercised("none until the script failed")
     return confirmed(f"none on {count(_units(run), 'unit')}")
 

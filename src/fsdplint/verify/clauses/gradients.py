@@ -77,7 +77,7 @@ def accumulation(run: Run) -> Judgement:
     most = max(several, key=lambda step: step.reduced)
     figures = f"{most.backwards} backwards a step, {most.reduced} of them reduced"
     asked = [e for _, e in run.all(SyncSwitched) if e.name == _NO_SYNC and not e.on]
-    if most.reduced > 1 and asked:
+    if most.reduced == most.backwards and asked:
         return violated(
             f"{figures}, though the script asks for `no_sync`",
             (),

@@ -51,6 +51,15 @@ def is_shard(placement: str) -> bool:
     return placement.lstrip("_").startswith(("S(", "Shard(", "StridedShard("))
 
 
+def shards_held(parameter: Parameter) -> tuple[int, ...]:
+    """Returns which part of a parameter a rank keeps: its coordinates on the meshes that divide."""
+    return tuple(
+        place
+        for place, placement in zip(parameter.coordinate, parameter.placements, strict=False)
+        if is_shard(placement)
+    )
+
+
 def changes(rank: RankRun) -> Iterator[tuple[Step, Change]]:
     """Yields what each step did to each parameter."""
     for step in rank.of(Step):

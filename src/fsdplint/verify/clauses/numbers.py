@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -214,6 +215,7 @@ def reductions(run: Run) -> Judgement:
     reads = run.all(NumberRead)
     combined = {event.read for _, event in run.all(ReadCombined)}
     local = [(rank, e) for rank, e in reads if e.local and e.place not in combined]
+    local = [(rank, e) for rank, e in local if not _same_everywhere(run, e)]
     if local:
         first = local[0][1]
         values = {
@@ -229,11 +231,28 @@ def reductions(run: Run) -> Judgement:
             tuple(places),
         )
     if any(event.local for _, event in reads):
-        return not_exercised("parts are read on each rank, and the script combines them itself")
+        return not_exercised("parts are read on each rank: equal ones, or the script combines them")
     if not reads:
         return not_exercised("no number was read from a DTensor")
     lines = len({event.place for _, event in reads})
     return confirmed(f"whole DTensors read at {count(lines, 'line')}")
+
+
+def _same_everywhere(run: Run, read: NumberRead) -> bool:
+    """Says whether a truth value or an extreme is the same on every rank, and so the whole's."""
+    moment = (read.place, read.step)
+    values = {
+        rank: e.value
+        for rank, e in reversed(run.all(NumberRead))
+        if e.local and (e.place, e.step) == moment
+    }
+    divided = [placement for placement in read.placements if not placement.startswith("R")]
+    extreme = all(re.fullmatch(r"Partial\((max|min)\)", placement) for placement in divided)
+    return (
+        len(values) == len(run.ranks)
+        and len(set(values.values())) == 1
+        and (read.value in ("True", "False") or extreme)
+    )
 
 
 def _each(values: dict[int, str]) -> str:

@@ -17,6 +17,8 @@ from fsdplint.verify.clauses.models import (
     listed,
     parameters,
     part,
+    shard_degree,
+    shards_held,
     whole,
 )
 from fsdplint.verify.events import Parameter, Place, Sharded, Snapshot
@@ -57,6 +59,9 @@ def units(run: Run) -> Judgement:
         return confirmed(figures, tuple(_layouts([p for _, _, p in held])))
     if all(unit.api == "fsdp1" for _, unit, _ in held):
         return not_exercised(f"{figures}: NO_SHARD, or a process group of one rank")
+    if all(shard_degree(parameter) == 1 for _, _, parameter in held):
+        meshes = "; ".join(_layouts([p for _, _, p in held]))
+        return not_exercised(f"{figures}: {meshes} shards over one rank")
     return violated(
         f"{figures}: nothing is sharded",
         tuple(_layouts([p for _, _, p in held])),
@@ -104,10 +109,23 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
     if not total or size < _LEAST * total:
         return []
     holders = {number for number, _ in held[largest]}
+    if len(holders) == 1 and not _holds_most(snapshot, next(iter(holders))):
+        return []  # parts of a unit that is a part itself
     name = largest[0].rpartition(".")[0] or "the model"
     share = f"{100 * size / total:.0f} % of the sharded parameters"
     how = f"in {len(holders)} units" if len(holders) > 1 else "gathered at once by one unit"
     return [(f"{len(largest)} blocks of `{name}` ({share}) {how}", len(holders) > 1)]
+
+
+def _holds_most(snapshot: Snapshot, number: int) -> bool:
+    """Says whether a unit has no other one around it, and most of the parameters in it."""
+    unit = next(unit for unit in snapshot.units if unit.number == number)
+    around = any(
+        other is not unit and (not other.name or unit.name.startswith(f"{other.name}."))
+        for other in snapshot.units
+    )
+    total = sum(whole(p) for u in snapshot.units for p in u.parameters)
+    return not around and 2 * sum(map(whole, unit.parameters)) > total
 
 
 def _owned(children: tuple[str, ...], owners: dict[str, tuple[int, int]]) -> list[tuple[int, int]]:
@@ -144,7 +162,9 @@ def sharding_order(run: Run) -> Judgement:
 
 def _late(events: list[Sharded]) -> list[Sharded]:
     """Returns the units that were made when a module around them had taken their parameters."""
-    return [event for event in events if event.inside is not None and not event.owned]
+    return [
+        event for event in events if event.inside is not None and event.total and not event.owned
+    ]
 
 
 @clause(
@@ -190,14 +210,15 @@ def coverage(run: Run) -> Judgement:
 
 def _drifting(run: Run, names: set[str]) -> dict[str, int]:
     """Returns the names whose values differ between ranks, with the first step they do so."""
-    values: dict[tuple[int, int, str], set[str]] = {}
+    values: dict[tuple[int, int, str, tuple[int, ...]], set[str]] = {}
     for rank in run.ranks:
+        held = {p.name: p for s in first_snapshots(rank) for p in s.outside}
         for step, change in changes(rank):
-            if change.name in names:
-                key = (step.optimizer, step.number, change.name)
+            if change.name in names and change.name in held:
+                key = (step.optimizer, step.number, change.name, shards_held(held[change.name]))
                 values.setdefault(key, set()).add(change.digest)
     found: dict[str, int] = {}
-    for (_, number, name), digests in sorted(values.items()):
+    for (_, number, name, _), digests in sorted(values.items()):
         if len(digests) > 1:
             found.setdefault(name, number)
     return found

@@ -124,8 +124,8 @@ class Observer:
 
     def _device(self) -> Device:
         if self._cuda:
-            return Device(torch.cuda.current_device(), torch.cuda.device_count())
-        return Device(shim.logical_device(), self._local_world_size)
+            return Device(_physical(torch.cuda.current_device()), torch.cuda.device_count())
+        return Device(_physical(shim.logical_device()), self._local_world_size)
 
 
 def _uses_cuda(wanted: str, ranks: int) -> bool:
@@ -134,6 +134,15 @@ def _uses_cuda(wanted: str, ranks: int) -> bool:
         raise shim.Unmappable("--device cuda was asked for and torch sees no CUDA device here")
     enough = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
     return wanted == "cuda" or (wanted == "auto" and enough)
+
+
+def _physical(index: int | None) -> int | None:
+    """Returns a device's index among all of the machine's, where ``CUDA_VISIBLE_DEVICES`` lists
+    them by number."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if index is None or index >= len(visible) or not visible[index].strip().isdigit():
+        return index
+    return int(visible[index])
 
 
 def _peak() -> int:

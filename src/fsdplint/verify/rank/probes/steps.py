@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.patch import wrap_method
 from fsdplint.verify.rank.seen import OptimizerSeen, Seen
 from fsdplint.verify.rank.snapshot import Snapshots
+
+_SHOWS = 100.0
+"""How far above a type's resolution a step lies that has to show."""
 
 
 class Finished(BaseException):
@@ -78,6 +82,7 @@ class _Before:
     held: Held
     part: Tensor
     gradient: str
+    largest: float
     reduced: bool | None
 
 
@@ -164,8 +169,10 @@ class _Steps:
             raise Finished
 
     def _write(self, optimizer: Optimizer, seen: OptimizerSeen) -> None:
+        # A scaler hands the scale to optimizers that skip a step by themselves, as fused ones do.
+        scaled = getattr(optimizer, "grad_scale", None) is not None
         rates = {
-            id(p): float(group["lr"]) if "lr" in group else 1.0
+            id(p): 0.0 if scaled else float(group["lr"]) if "lr" in group else 1.0
             for group in optimizer.param_groups
             for p in group["params"]
         }
@@ -185,16 +192,29 @@ class _Steps:
         self._began = time.perf_counter()
 
 
-def _gradient(held: Held) -> tuple[str, bool | None]:
-    """Returns what a parameter's gradient is on this rank, and whether it has been reduced."""
+def _gradient(held: Held) -> tuple[str, float, bool | None]:
+    """Returns what a parameter's gradient is on this rank, its largest magnitude, and whether it
+    has been reduced."""
     gradient = held.parameter.grad
     waiting = access.unreduced(held.parameter, held.unit) if held.unit is not None else None
+    reduced = None if waiting is None else not waiting
     if gradient is None:
-        return "none", None if waiting is None else not waiting
-    part = access.local(gradient)
-    if not bool(torch.isfinite(part).all()):
-        return "infinite", None if waiting is None else not waiting
-    return ("finite" if bool(part.any()) else "zero"), None if waiting is None else not waiting
+        return "none", 0.0, reduced
+    largest = _largest(access.local(gradient))
+    if not math.isfinite(largest):
+        return "infinite", largest, reduced
+    return ("finite" if largest else "zero"), largest, reduced
+
+
+def _largest(part: Tensor) -> float:
+    return float(torch.linalg.vector_norm(part, math.inf)) if part.numel() else 0.0
+
+
+def _due(before: _Before, rate: float) -> bool:
+    """Says whether any optimizer's step at this rate shows: those that normalize gradients move by
+    about the rate, plain ones by the rate times the gradient."""
+    least = abs(rate) * min(1.0, before.largest)
+    return least > _SHOWS * torch.finfo(before.part.dtype).eps * _largest(before.part)
 
 
 def _change(before: _Before, rates: dict[int, float]) -> Change:
@@ -210,6 +230,7 @@ def _change(before: _Before, rates: dict[int, float]) -> Change:
         digest(part),
         rate is not None,
         bool(rate),
+        bool(rate) and same and _due(before, rate or 0.0),
         part.numel(),
     )
 

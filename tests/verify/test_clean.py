@@ -1,0 +1,21 @@
+"""Correct scripts that look unusual: nothing about them is violated, and each comes to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from verifier import Verifier
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "runtime_clean"
+RANKS: dict[str, int] = {}
+"""How many ranks a script is for, where it is not two."""
+
+
+@pytest.mark.parametrize("script", sorted(FIXTURES.glob("*.py")), ids=lambda path: path.stem)
+def test_a_correct_script_violates_nothing(verifier: Verifier, script: Path) -> None:
+    result = verifier(script, ranks=RANKS.get(script.stem, 2), steps=None)
+
+    violated = [f"{verdict.clause}: {verdict.figures}" for verdict in result.violated]
+    assert (violated, result.failure) == ([], "")
+    assert result.exit_code == 0
