@@ -160,4 +160,4 @@ def test_two_nodes_are_one_job(tmp_path: Path) -> None:
         found = both(runs)
     assert [f.failure for f in found] == ["", ""]
     assert [(f.world_size, [rank.rank for rank in f.ranks]) for f in found] == [(2, [0]), (2, [1])]
-    assert [f.notes for f in found] == [("1 ranks of 2 ran on other nodes",)] * 2
+    assert [f.notes for f in found] == [("1 of 2 ranks ran on other nodes",)] * 2

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from fsdplint.verify import stage as stage_module
+from fsdplint.verify.request import Request
+from fsdplint.verify.run import VerifyError, verify
 from fsdplint.verify.stage import LINKED_FROM, StageError, stage, surround
+from fsdplint.verify.warm import Warm
 
 
 @pytest.fixture
@@ -139,3 +142,29 @@ def test_what_lies_beside_is_found_from_the_copy(tmp_path: Path) -> None:
     assert (copy / ".." / "common.py").exists()
     assert (copy / ".." / ".." / "data" / "set").exists()
     assert contents(copy) == set()
+
+
+def test_a_script_that_is_not_copied_is_named(source: Path) -> None:
+    (source / "wandb").mkdir()
+    (source / "wandb" / "train.py").touch()
+    with pytest.raises(VerifyError, match=r"wandb/train\.py lies in a folder that verify does not"):
+        verify(Request("wandb/train.py"), source)
+
+
+def test_a_script_behind_a_link_finds_its_modules(source: Path, warm: Warm) -> None:
+    (source / "src").mkdir()
+    (source / "src" / "helper.py").touch()
+    (source / "src" / "main script.py").write_text("import helper\nprint(helper.__file__)\n")
+    (source / "train.py").symlink_to("src/main script.py")
+    found = verify(Request("train.py", ranks=1, device="cpu"), source, launcher=warm)
+    assert [rank.ended for rank in found.ranks] == ["script"]
+    assert found.ranks[0].output.endswith("/up/up/cwd/src/helper.py")
+
+
+def test_of_all_that_a_script_prints_the_end_is_kept(source: Path, warm: Warm) -> None:
+    (source / "train.py").write_text(
+        "import sys\nsys.stdout.buffer.write(bytes(range(256)) * 10**4)\nprint('last')\n"
+    )
+    found = verify(Request("train.py", ranks=1, device="cpu"), source, launcher=warm)
+    assert found.ranks[0].output.endswith("last")
+    assert len(found.ranks[0].output) < 2**16

@@ -12,13 +12,14 @@ from fsdplint.verify.events import Ended, Event, Place, Save, Started
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Collective
 from fsdplint.verify.stored import Stored, look
+from fsdplint.verify.tail import last
 
 E = TypeVar("E")
 
 
 @dataclass(frozen=True)
 class RankRun:
-    """One rank: what it wrote, and what it left in its output."""
+    """One rank: what it wrote, and the end of its output."""
 
     rank: int
     events: tuple[Event, ...]
@@ -100,5 +101,5 @@ def _rank(folder: Path, rank: int) -> RankRun:
         rank,
         tuple(journal.read(folder / f"{rank}.jsonl")),
         tuple(ring.read(folder / f"{rank}.ring")),
-        output.read_text("utf-8", errors="replace") if output.exists() else "",
+        last(output) if output.exists() else "",
     )

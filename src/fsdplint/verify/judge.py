@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
+from fsdplint.verify.clauses.models import count, first_snapshots
 from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.request import Request
@@ -15,8 +16,11 @@ _TAIL = 12
 
 
 def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verification:
-    """Judges every clause; a run in which no rank came to its end has no verdicts to give but
-    those that are violated."""
+    """Judges every clause, and sums up what each rank did.
+
+    Args:
+        extra: verdicts that rest on more than this run.
+    """
     verdicts = tuple(clause.judge(run) for clause in CLAUSES) + extra
     started = next((rank.started for rank in run.ranks if rank.started), None)
     return Verification(
@@ -28,7 +32,7 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
         run.seconds,
         verdicts,
         tuple(_summary(run, rank) for rank in run.ranks),
-        {rank.rank: _snapshots(rank) for rank in run.ranks},
+        {rank.rank: tuple(first_snapshots(rank)) for rank in run.ranks},
         _notes(run),
         _failure(run),
     )
@@ -39,14 +43,6 @@ def _device(run: Run) -> str:
     if started is None:
         return ""
     return f"{started.device} (CUDA mapped to it)" if started.shimmed else started.device
-
-
-def _snapshots(rank: RankRun) -> tuple[Snapshot, ...]:
-    """The first snapshot of each model."""
-    first: dict[int, Snapshot] = {}
-    for snapshot in rank.of(Snapshot):
-        first.setdefault(snapshot.model, snapshot)
-    return tuple(first.values())
 
 
 def _summary(run: Run, rank: RankRun) -> RankSummary:
@@ -77,8 +73,9 @@ def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
 
 
 def _notes(run: Run) -> tuple[str, ...]:
-    missing = run.world_size - len(run.ranks)
-    return (f"{missing} ranks of {run.world_size} ran on other nodes",) if missing else ()
+    started = next((rank.started for rank in run.ranks if rank.started), None)
+    away = run.world_size - started.local_world_size if started else 0
+    return (f"{away} of {count(run.world_size, 'rank')} ran on other nodes",) if away else ()
 
 
 def _failure(run: Run) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fsdplint.verify.request import REQUEST_VARIABLE, SCRATCH, Request
+from fsdplint.verify.tail import last
 
 _AGENT = Path(__file__).parent / "agent.py"
 _TEMPORARY = "tmp"
@@ -116,8 +117,8 @@ class Elastic:
         kill_ranks(self._folder)
 
     def output(self) -> str:
-        """What the agent printed."""
-        return (self._folder / "launcher.output").read_text("utf-8", errors="replace")
+        """What the agent printed last."""
+        return last(self._folder / "launcher.output")
 
 
 def kill_ranks(folder: Path) -> None:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType, MappingProxyType
@@ -18,6 +17,7 @@ from fsdplint.verify import lifeline
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
+from fsdplint.verify.needed import missing
 from fsdplint.verify.reference import compared
 from fsdplint.verify.request import RELEASE, SCRATCH, Request
 from fsdplint.verify.stage import stage, surround
@@ -49,10 +49,8 @@ def verify(
         VerifyError: torch is missing or the script is.
         StageError: the directory cannot be copied.
     """
-    if find_spec("torch") is None:
-        raise VerifyError(
-            "verify runs the script and needs PyTorch: pip install 'fsdplint[verify]'"
-        )
+    if reason := missing():
+        raise VerifyError(reason)
     if not (directory / request.script).is_file():
         raise VerifyError(f"{request.script}: no such file under {directory}")
 
@@ -101,6 +99,8 @@ def observe(
         folder = Path(name).resolve()
         stage(directory, folder / SCRATCH)
         surround(directory, folder / SCRATCH)
+        if not (folder / SCRATCH / request.script).is_file():
+            raise VerifyError(f"{request.script} lies in a folder that verify does not copy")
         for path, content in overlay.items():
             (folder / SCRATCH / path).unlink(missing_ok=True)
             (folder / SCRATCH / path).write_bytes(content)

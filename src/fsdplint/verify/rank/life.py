@@ -59,7 +59,7 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
     observer = Observer(recorder, began)
     script = recorder.root / request.script
     sys.argv = [str(script), *request.arguments]
-    sys.path.insert(0, str(script.parent))
+    sys.path.insert(0, str(script.resolve().parent))  # as Python does where the script is a link
     how: str = "script"
     error: BaseException | None = None
     try:
