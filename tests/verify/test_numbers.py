@@ -136,8 +136,13 @@ def test_a_norm_of_the_scripts_own_has_to_agree(clips: Run) -> None:
     assert gradient_norm.judge(only(clips, "by_rank")).status.value == "violated"
 
 
-def test_unsharded_gradients_are_each_ranks_own(clips: Run) -> None:
-    assert gradient_norm.judge(only(clips, "unsharded")).status.value == "confirmed"
+def test_gradients_of_each_ranks_own_have_no_global_norm(clips: Run) -> None:
+    found = gradient_norm.judge(only(clips, "unsharded"))
+    each = [f"{float(n.used):.4g} on rank {r}" for r, n in only(clips, "unsharded").all(Norm)]
+    assert (found.status.value, found.figures) == (
+        "not exercised",
+        f"each rank clips by the norm of gradients of its own: {', '.join(each)}",
+    )
 
 
 def test_a_norm_left_in_parts_says_so(clips: Run) -> None:
@@ -223,10 +228,22 @@ def test_the_tolerance_and_what_is_unknown(
     assert gradient_norm.judge(run).status.value == status
 
 
-def test_replicas_have_norms_of_their_own() -> None:
-    """Copies that drift are another clause's affair."""
+def test_replicas_that_drift_have_norms_of_their_own() -> None:
+    """That is another clause's affair, and nothing is global."""
     run = of(*(norm(u, p, r) for u, p, r in ((5, 9, (0, 1)), (5, 16, (0, 1)), (10, 100, (2,)))))
-    assert gradient_norm.judge(run).status.value == "confirmed"
+    assert gradient_norm.judge(run).figures == (
+        "each rank clips by the norm of gradients of its own: 5 on rank 0, 5 on rank 1, "
+        "10 on rank 2"
+    )
+
+
+def test_a_norm_that_the_script_brings_may_hold_more_than_is_seen() -> None:
+    """Stages of a pipeline clip by one number, of which each has a part."""
+    run = of(*(norm(5, power, (rank,), given=True) for rank, power in enumerate((9, 16))))
+    assert gradient_norm.judge(run).figures == (
+        "every rank clips by 5, which the script brings; the gradients that rank 0 shares with "
+        "others have 3"
+    )
 
 
 def test_gradients_divided_in_two_ways_are_added_up() -> None:

@@ -84,6 +84,7 @@ class Parameter:
         mesh: the mesh's shape; `coordinate`: this rank's place in it.
         flat: for FSDP1's flat parameters, how many original parameters it holds.
         held: the optimizers (by number) that hold it.
+        ranks: of the mesh, in its order; empty where there is none.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Parameter:
     ignored: bool
     held: tuple[int, ...]
     flat: int = 0
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

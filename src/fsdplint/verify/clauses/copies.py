@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from fsdplint.verify.clauses.clause import (
     Judgement,
     clause,
@@ -17,6 +19,7 @@ from fsdplint.verify.clauses.models import (
     is_shard,
     listed,
     parameters,
+    ranks_listed,
     shards_held,
     without_steps,
 )
@@ -34,29 +37,46 @@ def replicas(run: Run) -> Judgement:
     """HSDP keeps each shard several times; whatever changes one copy alone makes them drift."""
     if reason := without_steps(run):
         return not_exercised(reason)
-    values: dict[tuple[int, int, str, tuple[int, ...]], dict[int, str]] = {}
-    for rank in run.ranks:
-        where = {p.name: _part(p) for s in first_snapshots(rank) for _, p in parameters(s)}
-        for step, change in changes(rank):
-            if (part := where.get(change.name)) is not None:
-                key = (step.number, step.optimizer, change.name, part)
-                values.setdefault(key, {})[rank.rank] = change.digest
-    copies = {key: found for key, found in values.items() if len(found) > 1}
+    copies = {copy: digests for copy, digests in _copies(run).items() if len(digests) > 1}
     if not copies:
-        return not_exercised("no parameter of a unit is kept by two ranks")
-    names = {name for _, _, name, _ in copies}
-    drifting = sorted(key for key, found in copies.items() if len(set(found.values())) > 1)
+        return not_exercised("no two ranks keep the same part of a DTensor")
+    parameters = {copy.parameter for copy in copies}
+    drifting = sorted(copy for copy, digests in copies.items() if len(set(digests.values())) > 1)
     if drifting:
         first = drifting[0]
         return violated(
-            f"{len({key[2] for key in drifting})} of {count(len(names), 'replicated parameter')} "
-            f"differ between ranks since step {first[0]}: {listed(key[2] for key in drifting)}",
-            (f"`{first[2]}` on ranks {', '.join(map(str, sorted(copies[first])))}",),
+            f"{len({copy.parameter for copy in drifting})} of "
+            f"{count(len(parameters), 'replicated parameter')} differ between ranks since step "
+            f"{first.step}: {listed(copy.parameter[1] for copy in drifting)}",
+            (f"`{first.parameter[1]}` on {ranks_listed(copies[first])}",),
         )
-    steps = len({key[0] for key in copies})
+    steps = len({copy.step for copy in copies})
     return confirmed(
-        f"{count(len(names), 'replicated parameter')} equal after {count(steps, 'step')}"
+        f"{count(len(parameters), 'replicated parameter')} equal after {count(steps, 'step')}"
     )
+
+
+class _Copy(NamedTuple):
+    """What ranks keep alike after a step: a part of a model's parameter, on the same mesh."""
+
+    step: int
+    optimizer: int
+    parameter: tuple[int, str]
+    part: tuple[int, ...]
+    mesh: tuple[int, ...]
+
+
+def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
+    """Returns the digests of what may lie on several ranks, by rank."""
+    found: dict[_Copy, dict[int, str]] = {}
+    for rank in run.ranks:
+        held = {(s.model, p.name): p for s in first_snapshots(rank) for _, p in parameters(s)}
+        for step, change in changes(rank):
+            key = (change.model, change.name)
+            if (p := held.get(key)) is not None and (part := _part(p)) is not None:
+                copy = _Copy(step.number, step.optimizer, key, part, p.ranks)
+                found.setdefault(copy, {})[rank.rank] = change.digest
+    return found
 
 
 def _part(parameter: Parameter) -> tuple[int, ...] | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fsdplint.verify.events import Ended, Frame, Place
+from collections.abc import Iterator
+
+from fsdplint.verify.events import Ended, Frame, Place, Sharded
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.messages import MISSING
 
 
 def crashes(run: Run, message: str) -> list[tuple[int, Ended]]:
@@ -13,6 +16,15 @@ def crashes(run: Run, message: str) -> list[tuple[int, Ended]]:
         for rank in run.ranks
         if rank.ended and rank.ended.how == "crash" and message in rank.ended.message
     ]
+
+
+def refusals(run: Run) -> Iterator[tuple[str, Ended]]:
+    """Yields what FSDP2 modules were asked for and do not have, with the crash that told."""
+    classes = {event.cls for _, event in run.all(Sharded) if event.api == "fsdp2"}
+    for _, ended in crashes(run, ""):
+        match = MISSING.search(ended.message)
+        if match and match["cls"] in classes:
+            yield match["name"], ended
 
 
 def own_place(ended: Ended) -> Place | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from fsdplint.verify.clauses.clause import (
     Judgement,
     clause,
@@ -11,11 +9,10 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.crash import crashes, own_place
+from fsdplint.verify.clauses.crash import own_place, refusals
 from fsdplint.verify.clauses.models import count
 from fsdplint.verify.events import FAILED, Ended, Fsdp1Call, Sharded
 from fsdplint.verify.evidence import Run
-from fsdplint.verify.messages import NO_ATTRIBUTE
 
 _METHODS = frozenset(
     {
@@ -29,7 +26,6 @@ _METHODS = frozenset(
 )
 """What an FSDP1 module has and an FSDP2 module lacks (torch 2.6 to 2.15); `no_sync` is judged by
 `accumulation`."""
-_MISSING = re.compile(r"'FSDP(\w+)' object has no attribute '(\w+)'")
 
 
 @clause(
@@ -39,16 +35,9 @@ _MISSING = re.compile(r"'FSDP(\w+)' object has no attribute '(\w+)'")
 )
 def fsdp1_calls(run: Run) -> Judgement:
     """Most of them do nothing there, without a word."""
-    classes = {event.cls for _, event in run.all(Sharded) if event.api == "fsdp2"}
-    if not classes:
+    if not _units(run):
         return not_exercised("no module was sharded by `fully_shard`")
-    refused = [
-        (match.group(2), ended)
-        for _, ended in crashes(run, NO_ATTRIBUTE)
-        if (match := _MISSING.search(ended.message))
-        and match.group(1) in classes
-        and match.group(2) in _METHODS
-    ]
+    refused = [(name, ended) for name, ended in refusals(run) if name in _METHODS]
     calls = [event for _, event in run.all(Fsdp1Call)]
     if calls:
         return _called(calls, [ended for _, ended in refused])

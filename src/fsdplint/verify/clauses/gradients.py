@@ -9,11 +9,10 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.crash import crashes, own_place
+from fsdplint.verify.clauses.crash import own_place, refusals
 from fsdplint.verify.clauses.models import changes, count, listed, without_steps
 from fsdplint.verify.events import Change, Place, Step, SyncSwitched
 from fsdplint.verify.evidence import Run
-from fsdplint.verify.messages import NO_ATTRIBUTE
 
 _NO_SYNC = "no_sync"
 
@@ -43,6 +42,8 @@ def gradients(run: Run) -> Judgement:
         )
     if not known:
         return not_exercised("no optimizer that holds sharded parameters stepped after a backward")
+    if all(change.gradient == "none" for _, change in known):
+        return not_exercised("no held parameter had a gradient")
     done = len({step.number for step, _ in known})
     return confirmed(f"reduced before {f'each of {done} steps' if done > 1 else 'the step'}")
 
@@ -63,9 +64,9 @@ def _switched_off(run: Run) -> tuple[Place | None, ...]:
 )
 def accumulation(run: Run) -> Judgement:
     """`no_sync` is FSDP1's: an FSDP2 module has none, and a guard makes nothing of it."""
-    refused = [(rank, e) for rank, e in crashes(run, NO_ATTRIBUTE) if f"'{_NO_SYNC}'" in e.message]
+    refused = [ended for name, ended in refusals(run) if name == _NO_SYNC]
     if refused:
-        ended = refused[0][1]
+        ended = refused[0]
         return violated(
             "FSDP2 modules have no `no_sync`; the script asks for it",
             (f"{ended.kind}: {ended.message}",),
@@ -83,6 +84,8 @@ def accumulation(run: Run) -> Judgement:
             (),
             tuple(event.place for event in asked),
         )
+    if not most.reduced:
+        return not_exercised(f"{figures}: see gradients")
     if most.reduced > 1:
         return not_exercised(f"{figures}: right, at {most.reduced} times the communication")
     return confirmed(figures)

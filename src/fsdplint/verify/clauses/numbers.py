@@ -97,7 +97,8 @@ def gradient_norm(run: Run) -> Judgement:
     if wrong:
         return _wrong(wrong)
     if finite and finite[-1] is clips[-1]:
-        return _right(finite)
+        apart = [clip for clip in finite if clip.off > clip.tolerance or not clip.agreed]
+        return _unproved(apart[0]) if apart else _right(finite)
     if clips[-1].norm.scaled:
         return not_exercised("not finite so far; the gradient scaler skips such steps")
     if any(not event.finite for _, event in run.all(Backward)):
@@ -123,12 +124,23 @@ def _wrong(wrong: list[_Clip]) -> Judgement:
     )
 
 
+def _unproved(clip: _Clip) -> Judgement:
+    """As in pipelines, where a rank has gradients that no other one knows of."""
+    each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(clip.used.items()))
+    if clip.agreed:
+        return not_exercised(
+            f"every rank clips by {_first(clip.used):.4g}, which the script brings; the gradients "
+            f"that rank {next(iter(clip.true))} shares with others have {_first(clip.true):.4g}"
+        )
+    return not_exercised(f"each rank clips by the norm of gradients of its own: {each}")
+
+
 def _right(clips: list[_Clip]) -> Judgement:
-    last = clips[-1]
-    largest = max(clip.off for clip in clips if clip.off <= clip.tolerance or not clip.norm.given)
-    figures = f"{count(len(clips), 'norm')} global, the last {_first(last.true):.4g}"
-    if all(clip.off <= clip.tolerance for clip in clips):
-        figures += f" (off by {largest:.1e} at most)"
+    last, largest = clips[-1], max(clip.off for clip in clips)
+    figures = (
+        f"{count(len(clips), 'norm')} global, the last {_first(last.true):.4g} "
+        f"(off by {largest:.1e} at most)"
+    )
     partial = next((clip for clip in clips if clip.norm.combine), None)
     if partial is None:
         return confirmed(figures)

@@ -22,7 +22,7 @@ from fsdplint.verify.clauses.models import (
     whole,
 )
 from fsdplint.verify.events import Parameter, Place, Sharded, Snapshot
-from fsdplint.verify.evidence import Run
+from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 
 _LEAST = 0.05
@@ -45,9 +45,10 @@ def units(run: Run) -> Judgement:
         for unit, parameter in parameters(snapshot)
         if unit is not None
     ]
-    total = {rank: sum(whole(p) for r, _, p in held if r == rank) for rank, _, _ in held}
-    if not any(total.values()):
-        return not_exercised("the script ended before its first optimizer step")
+    sums = {rank: sum(whole(p) for r, _, p in held if r == rank) for rank, _, _ in held}
+    total = {rank: elements for rank, elements in sums.items() if elements}
+    if not total:
+        return not_exercised("no model with parameters in units came to a step, or to the end")
     kept = {rank: sum(part(p) for r, _, p in held if r == rank) for rank in total}
     shares = [kept[rank] / total[rank] for rank in total]
     number = max(len({u.number for r, u, _ in held if r == rank}) for rank in total)
@@ -55,7 +56,9 @@ def units(run: Run) -> Judgement:
         f"{count(number, 'unit')}, {count(len(held) // len(total), 'parameter')}; "
         f"each rank keeps {_shares(shares)} of {max(total.values()):,} elements"
     )
-    if run.world_size == 1 or min(shares) < 1:
+    if run.world_size == 1:
+        return not_exercised(f"{figures}: there is one rank")
+    if min(shares) < 1:
         return confirmed(figures, tuple(_layouts([p for _, _, p in held])))
     if all(unit.api == "fsdp1" for _, unit, _ in held):
         return not_exercised(f"{figures}: NO_SHARD, or a process group of one rank")
@@ -174,13 +177,7 @@ def _late(events: list[Sharded]) -> list[Sharded]:
 )
 def coverage(run: Run) -> Judgement:
     """What no unit holds, nobody synchronizes: each rank trains a copy of its own."""
-    outside = {
-        p.name
-        for rank in run.ranks
-        for s in first_snapshots(rank)
-        for p in s.outside
-        if p.trainable and not p.ignored
-    }
+    outside = {name for rank in run.ranks for _, name in _outside(rank)}
     if not any(first_snapshots(rank) for rank in run.ranks):
         return not_exercised("no sharded model came to a step")
     if not outside:
@@ -193,7 +190,7 @@ def coverage(run: Run) -> Judgement:
             (f"{mixed[0].kind}: {mixed[0].message}",),
             (own_place(mixed[0]), *places),
         )
-    drifting = _drifting(run, outside)
+    drifting = _drifting(run)
     if drifting:
         first = min(drifting.values())
         return violated(
@@ -208,17 +205,34 @@ def coverage(run: Run) -> Judgement:
     )
 
 
-def _drifting(run: Run, names: set[str]) -> dict[str, int]:
-    """Returns the names whose values differ between ranks, with the first step they do so."""
-    values: dict[tuple[int, int, str, tuple[int, ...]], set[str]] = {}
+def _outside(rank: RankRun) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Returns the parameters outside every unit, by model and name: which part of each the rank
+    keeps, and which ranks share a model with it, none where that is unknown.
+
+    The stages of a pipeline, say, are models apart, though their parameters may be called alike.
+    """
+    found = {}
+    for snapshot in first_snapshots(rank):
+        together = {other for unit in snapshot.units for p in unit.parameters for other in p.ranks}
+        for p in snapshot.outside:
+            if p.trainable and not p.ignored:
+                found[snapshot.model, p.name] = shards_held(p), tuple(sorted(together))
+    return found
+
+
+def _drifting(run: Run) -> dict[str, int]:
+    """Returns the names outside every unit whose values differ between ranks, with the first step
+    they do so."""
+    values: dict[tuple[int, str, object], set[str]] = {}
     for rank in run.ranks:
-        held = {p.name: p for s in first_snapshots(rank) for p in s.outside}
+        outside = _outside(rank)
         for step, change in changes(rank):
-            if change.name in names and change.name in held:
-                key = (step.optimizer, step.number, change.name, shards_held(held[change.name]))
-                values.setdefault(key, set()).add(change.digest)
+            key = change.model, change.name
+            if key in outside:
+                copy = step.number, change.name, (step.optimizer, change.model, outside[key])
+                values.setdefault(copy, set()).add(change.digest)
     found: dict[str, int] = {}
-    for (_, number, name, _), digests in sorted(values.items()):
+    for (number, name, _), digests in sorted(values.items()):
         if len(digests) > 1:
             found.setdefault(name, number)
     return found

@@ -104,6 +104,7 @@ class Snapshots:
                 )
             ),
             held.flat,
+            tuple(mesh.mesh.flatten().tolist()) if mesh else (),
         )
 
     def _name(self, unit: int, name: str) -> str:
