@@ -19,3 +19,10 @@ def test_a_correct_script_violates_nothing(verifier: Verifier, script: Path) -> 
     violated = [f"{verdict.clause}: {verdict.figures}" for verdict in result.violated]
     assert (violated, result.failure) == ([], "")
     assert result.exit_code == 0
+
+
+def test_wrappers_do_not_hide_what_a_block_is(verifier: Verifier) -> None:
+    result = verifier(FIXTURES / "every_second_block_checkpointed.py")
+
+    blocks = next(verdict for verdict in result.verdicts if verdict.clause == "blocks")
+    assert blocks.figures == "3 blocks of `blocks` (94 % of the sharded parameters) in 3 units"

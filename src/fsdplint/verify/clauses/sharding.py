@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fsdplint.verify.clauses.clause import (
     Judgement,
     clause,
@@ -52,8 +54,9 @@ def units(run: Run) -> Judgement:
     kept = {rank: sum(part(p) for r, _, p in held if r == rank) for rank in total}
     shares = [kept[rank] / total[rank] for rank in total]
     number = max(len({u.number for r, u, _ in held if r == rank}) for rank in total)
+    parameters_of = Counter(rank for rank, _, _ in held)
     figures = (
-        f"{count(number, 'unit')}, {count(len(held) // len(total), 'parameter')}; "
+        f"{count(number, 'unit')}, {count(max(parameters_of.values()), 'parameter')}; "
         f"each rank keeps {_shares(shares)} of {max(total.values()):,} elements"
     )
     if run.world_size == 1:

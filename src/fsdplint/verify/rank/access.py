@@ -113,10 +113,18 @@ def _fsdp1_parameters(model: nn.Module) -> Iterator[Entry]:
 
 
 def class_name(module: nn.Module) -> str:
-    """Returns a module's class as its author named it, without what FSDP makes of it."""
-    inner = module.module if isinstance(module, FullyShardedDataParallel) else module
+    """Returns a module's class as its author named it, without what is wrapped around it."""
+    inner = module
+    while isinstance(inside := _inside(inner), nn.Module):
+        inner = inside
     name = type(inner).__name__
     return name.removeprefix("FSDP") if isinstance(inner, FSDPModule) else name
+
+
+def _inside(module: nn.Module) -> Any:
+    """Returns what a wrapper of FSDP1, activation checkpointing or compile holds, or None."""
+    names = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+    return next((module._modules[name] for name in names if name in module._modules), None)
 
 
 def clean(name: str) -> str:
