@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.config import Settings
-from fsdplint.discover import discover, is_project, project_root
+from fsdplint.discover import discover, is_project, project_root, repository
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError, SourceFile, from_text, load
@@ -79,6 +79,8 @@ def check(
         base=Path.cwd().as_posix(),
         partly=tuple(record.partly),
         unparsed=record.unparsed,
+        rules=settings.select,
+        root=repository(Path.cwd()).as_posix(),
     )
 
 

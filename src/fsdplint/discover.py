@@ -111,6 +111,12 @@ def is_project(directory: Path) -> bool:
     return any((directory / marker).exists() for marker in _ROOT_MARKERS)
 
 
+def repository(directory: Path) -> Path:
+    """The directory of the git repository that ``directory`` lies in, else itself."""
+    inside = (path for path in (directory, *directory.parents) if (path / ".git").exists())
+    return next(inside, directory)
+
+
 def _nearest(path: Path) -> str:
     try:
         return suggest(path.name, os.listdir(path.parent))  # noqa: PTH208 - names are wanted

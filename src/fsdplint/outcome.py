@@ -20,6 +20,8 @@ class Outcome:
         failures: files that were not looked at, or not wholly, each with the reason.
         base: the directory that paths are shown relative to.
         unparsed: how many files of a large tree were not parsed, since they have no sharding.
+        rules: the names of the rules that were run.
+        root: the directory of the repository that ``base`` lies in, else ``base``.
         partly: functions and files, by path and name, that a budget kept from being followed whole.
     """
 
@@ -30,6 +32,12 @@ class Outcome:
     base: str = "/"
     partly: tuple[tuple[str, str], ...] = ()
     unparsed: int = 0
+    rules: frozenset[str] = frozenset()
+    root: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.root:
+            object.__setattr__(self, "root", self.base)
 
 
 # The outcome with other files, by path, in the place of those on disk.

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from fsdplint.source.decoding import SourceError
+from fsdplint.source.escapes import written
 from fsdplint.source.magics import mask
 
 _WHITESPACE = " \t\r\n"
@@ -52,6 +53,25 @@ class Notebook:
         index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
         cell = self.cells[index]
         return cell.number, cell.code.count("\n", 0, offset - self._starts[index]) + 1
+
+    def in_document(self, start: int, end: int) -> tuple[int, int]:
+        """Where ``start`` to ``end`` of the joined code is written in the document, half-open."""
+        first, _ = self._written(start)
+        if start == end:
+            return first, first
+        _, last = self._written(end - 1)
+        return first, max(first, last)
+
+    def _written(self, offset: int) -> tuple[int, int]:
+        """Where a character of the joined code is written, or the end of its cell's source."""
+        index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
+        cell = self.cells[index]
+        characters = written(self.document, cell.start, cell.end)
+        inside = offset - self._starts[index]
+        if inside < len(characters):
+            return characters[inside]
+        end = characters[-1][1] if characters else cell.start + 1
+        return end, end
 
     def replace(self, old: str, new: str) -> str:
         """The document in which the joined code ``old`` has become ``new``."""

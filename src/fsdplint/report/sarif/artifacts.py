@@ -1,0 +1,129 @@
+"""Files as a SARIF reader opens them: their URIs, and regions in UTF-16 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import PurePosixPath
+from urllib.parse import quote
+
+import sarif_om as om
+
+from fsdplint.finding import Span
+from fsdplint.report.sarif.line_hash import line_hashes
+from fsdplint.report.sarif.scopes import Scopes
+from fsdplint.source import SourceFile
+
+ROOT = "%SRCROOT%"
+_CONTEXT_LINES = 2
+_MAX_CONTEXT = 4_000  # characters; a notebook's line may hold a whole image
+
+
+def location_of(path: str, root: str) -> om.ArtifactLocation:
+    """The file at ``path`` relative to ``root``, the directory that it lies in."""
+    relative = PurePosixPath(path).relative_to(root).as_posix()
+    return om.ArtifactLocation(uri=quote(relative, safe="/"), uri_base_id=ROOT)
+
+
+class Artifact:
+    """A file below ``root``; of a notebook, its JSON document."""
+
+    def __init__(self, source: SourceFile, root: str) -> None:
+        self.source = source
+        self.root = root
+        self.file = source
+        if source.notebook is not None:
+            self.file = SourceFile(source.path, source.notebook.document)
+
+    @cached_property
+    def scopes(self) -> Scopes:
+        return Scopes(self.source.text)
+
+    @cached_property
+    def hashes(self) -> list[str]:
+        return line_hashes(self.source.encode())
+
+    @cached_property
+    def _ascii(self) -> bool:
+        return self.file.text.isascii()
+
+    def physical(self, span: Span, *, context: bool = False) -> om.PhysicalLocation:
+        """Where ``span`` is, with its text and, if asked for, the lines around it."""
+        start, end = self.offsets(span)
+        return om.PhysicalLocation(
+            artifact_location=location_of(self.source.path, self.root),
+            region=self.region(start, end, snippet=True),
+            context_region=self._context(start, end) if context else None,
+        )
+
+    def logical(self, span: Span) -> om.LogicalLocation:
+        """The function or class around ``span``, or the module."""
+        module = PurePosixPath(self.source.path).stem
+        line, _ = self.source.position(span.start)
+        scope = self.scopes.around(line)
+        if scope is None:
+            return om.LogicalLocation(name=module, fully_qualified_name=module, kind="module")
+        return om.LogicalLocation(
+            name=scope.name.rpartition(".")[2],
+            fully_qualified_name=f"{module}.{scope.name}",
+            kind=scope.kind,
+        )
+
+    def line_hash(self, span: Span) -> str:
+        """What GitHub knows the line of ``span`` by."""
+        line, _ = self.file.position(self.offsets(span)[0])
+        return self.hashes[line - 1]
+
+    def offsets(self, span: Span) -> tuple[int, int]:
+        """Where ``span`` starts and ends in the file."""
+        notebook = self.source.notebook
+        if notebook is None:
+            return span.start, span.end
+        return notebook.in_document(span.start, span.end)
+
+    def region(self, start: int, end: int, *, snippet: bool = False) -> om.Region:
+        """The region from one offset in the file to another."""
+        start_line, start_column = self._position(start)
+        end_line, end_column = self._position(end)
+        text = self.file.text[start:end]
+        return om.Region(
+            start_line=start_line,
+            start_column=start_column,
+            end_line=end_line,
+            end_column=end_column,
+            snippet=om.ArtifactContent(text=text) if snippet else None,
+        )
+
+    def _position(self, offset: int) -> tuple[int, int]:
+        line, column = self.file.position(offset)
+        if self._ascii:
+            return line, column
+        before = self.file.text[offset - column + 1 : offset]
+        return line, len(before.encode("utf-16-le")) // 2 + 1
+
+    def _context(self, start: int, end: int) -> om.Region | None:
+        """The lines around a region, if they are more than it is and not too long to show."""
+        first, _ = self.file.position(start)
+        last, _ = self.file.position(end)
+        begin = self.file.offset(max(1, first - _CONTEXT_LINES), 1)
+        bottom = self.file.offset(last + _CONTEXT_LINES, 1)
+        line, _ = self.file.position(bottom)
+        finish = bottom + len(self.file.line(line))
+        if (begin, finish) == (start, end) or finish - begin > _MAX_CONTEXT:
+            return None
+        return self.region(begin, finish, snippet=True)
+
+
+class Artifacts:
+    """The files of a run, each looked into once."""
+
+    def __init__(self, sources: Mapping[str, SourceFile], root: str) -> None:
+        self.sources = sources
+        self.root = root
+        self.known: dict[str, Artifact] = {}
+
+    def of(self, span: Span) -> Artifact:
+        """The file that ``span`` lies in."""
+        if span.path not in self.known:
+            self.known[span.path] = Artifact(self.sources[span.path], self.root)
+        return self.known[span.path]

@@ -1,0 +1,68 @@
+"""Rules as SARIF describes them."""
+
+from __future__ import annotations
+
+import re
+
+import sarif_om as om
+
+from fsdplint.finding import Severity
+from fsdplint.pages import page
+from fsdplint.rule import Rule
+
+# Silence where something is not known is the rules' first contract.
+PRECISION = "high"
+_SUBJECTS = {"0": "maintainability", "2": "sharding", "3": "training-step", "5": "checkpointing"}
+_QUALITIES = {Severity.ERROR: "correctness", Severity.WARNING: "performance"}
+_GITHUB_SEVERITIES = {
+    Severity.ERROR: "error",
+    Severity.WARNING: "warning",
+    Severity.NOTE: "recommendation",
+}
+_LINK = re.compile(r"\[([^\]]*)\]\((https?://[^)\s]*)\)")
+_MARKUP = re.compile(r"^(?:#+ |```.*\n)", re.MULTILINE)
+
+
+def descriptor(rule: Rule) -> om.ReportingDescriptor:
+    """What ``rule`` is, from its declaration and its page."""
+    text = page(rule.name)
+    finds = _section(text, "What it does")
+    harm, _, _ = _section(text, "Why it is bad").partition("\n\n")
+    return om.ReportingDescriptor(
+        id=rule.code,
+        name="".join(map(str.capitalize, rule.name.split("-"))),
+        short_description=_message(f"{rule.summary[0].upper()}{rule.summary[1:]}."),
+        full_description=_message(f"{finds} {harm}"),
+        help=om.MultiformatMessageString(text=_unmarked(text), markdown=text),
+        help_uri=_first_reference(text),
+        default_configuration=om.ReportingConfiguration(level=rule.severity.value),
+        properties={
+            "tags": _tags(rule),
+            "precision": PRECISION,
+            "problem.severity": _GITHUB_SEVERITIES[rule.severity],
+        },
+    )
+
+
+def _tags(rule: Rule) -> list[str]:
+    subject = _SUBJECTS.get(rule.code[3])
+    quality = _QUALITIES.get(rule.severity) if subject != "maintainability" else None
+    return sorted({"fsdp", "pytorch", rule.name} | {tag for tag in (subject, quality) if tag})
+
+
+def _message(text: str) -> om.MultiformatMessageString:
+    return om.MultiformatMessageString(text=_unmarked(text))
+
+
+def _section(text: str, heading: str) -> str:
+    return text.partition(f"## {heading}\n")[2].partition("\n## ")[0].strip()
+
+
+def _unmarked(text: str) -> str:
+    """``text`` without what only Markdown gives a meaning to."""
+    return _LINK.sub(r"\1 (\2)", _MARKUP.sub("", text))
+
+
+def _first_reference(text: str) -> str | None:
+    link = _LINK.search(_section(text, "References"))
+    return link[2] if link else None

@@ -1,0 +1,67 @@
+"""What a run could not look at, or not wholly, as notifications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import sarif_om as om
+
+from fsdplint.finding import Finding
+from fsdplint.outcome import Outcome
+from fsdplint.report.places import relative
+from fsdplint.report.sarif.artifacts import Artifacts, location_of
+
+
+def notifications(
+    outcome: Outcome,
+    unparsable: Sequence[Finding],
+    indexes: Mapping[str, int],
+    artifacts: Artifacts,
+) -> Iterator[om.Notification]:
+    """One for each file that does not parse, cannot be read or was not followed whole.
+
+    Args:
+        indexes: where the rule of a code is described.
+    """
+    for finding in unparsable:
+        place = om.Location(
+            physical_location=artifacts.of(finding.span).physical(finding.span, context=True)
+        )
+        rule = om.ReportingDescriptorReference(id=finding.code, index=indexes[finding.code])
+        text = f"The file is not valid Python: {finding.message.rstrip('.')}."
+        yield _notification("error", text, place, rule)
+    for failure in outcome.failures:
+        text = f"{relative(outcome, failure.path)}: {failure.reason}"
+        yield _notification("error", text, _file(failure.path, artifacts.root))
+    for path, name in outcome.partly:
+        text = f"{name} is too long to be followed whole, so that findings may be missing."
+        yield _notification("warning", text, _file(path, artifacts.root))
+    if outcome.unparsed:
+        yield note(f"{outcome.unparsed} files without sharding were not parsed.", "note")
+
+
+def note(text: str, level: str = "warning") -> om.Notification:
+    """A notification about the run and not about a file."""
+    return _notification(level, text)
+
+
+def _notification(
+    level: str,
+    text: str,
+    place: om.Location | None = None,
+    rule: om.ReportingDescriptorReference | None = None,
+) -> om.Notification:
+    return om.Notification(
+        level=level,
+        message=om.Message(text=text),
+        locations=[place] if place else None,
+        associated_rule=rule,
+    )
+
+
+def _file(path: str, root: str) -> om.Location | None:
+    """The file at ``path``, or None if it is no file below ``root``."""
+    if not path.startswith(f"{root.rstrip('/')}/"):
+        return None
+    physical = om.PhysicalLocation(artifact_location=location_of(path, root))
+    return om.Location(physical_location=physical)

@@ -1,0 +1,100 @@
+"""Findings as results."""
+
+from __future__ import annotations
+
+import re
+
+import sarif_om as om
+
+from fsdplint.finding import Evidence, Finding, Span
+from fsdplint.report.sarif.artifacts import Artifact, Artifacts
+from fsdplint.report.sarif.descriptors import PRECISION
+from fsdplint.report.sarif.fixes import fix_of
+
+# What a reader would take for a link: "blocks[0](x)".
+_LINK_START = re.compile(r"\[(?=[^\[\]]*\]\()")
+_SPECIAL = re.compile(r"[\[\]\\]")
+
+
+def result_of(
+    finding: Finding, rule_index: int, fingerprint: str, artifacts: Artifacts
+) -> om.Result:
+    """``finding`` with its evidence as related locations, and as a way through the code.
+
+    Args:
+        rule_index: where its rule is described.
+        fingerprint: what it is known by wherever lines move.
+    """
+    artifact = artifacts.of(finding.span)
+    return om.Result(
+        rule_id=finding.code,
+        rule_index=rule_index,
+        kind="fail",
+        level=finding.severity.value,
+        message=om.Message(text=_message(finding, artifact)),
+        locations=[_primary(finding, artifact)],
+        related_locations=[
+            _place(evidence.span, _note(evidence), artifacts, number)
+            for number, evidence in enumerate(finding.evidence, 1)
+        ]
+        or None,
+        code_flows=[_code_flow(finding, artifacts)] if finding.evidence else None,
+        partial_fingerprints={
+            "primaryLocationLineHash": artifact.line_hash(finding.span),
+            "fsdplint/v1": fingerprint,
+        },
+        fixes=[fix_of(finding.fix, artifacts)] if finding.fix else None,
+        properties=_properties(finding),
+    )
+
+
+def _message(finding: Finding, artifact: Artifact) -> str:
+    text = _LINK_START.sub(r"\\[", " ".join(finding.message.split()))
+    parts = [text if text.endswith(".") else f"{text}."]
+    cell = artifact.source.cell(artifact.source.position(finding.span.start)[0])
+    if cell is not None:
+        parts.append("This is in cell {} on line {}.".format(*cell))
+    links = [f"[{_escaped(_note(e))}]({n})" for n, e in enumerate(finding.evidence, 1)]
+    if links:
+        parts.append(f"See where: {', '.join(links)}.")
+    return " ".join(parts)
+
+
+def _note(evidence: Evidence) -> str:
+    return " ".join(evidence.note.split()) or "here"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def _primary(finding: Finding, artifact: Artifact) -> om.Location:
+    return om.Location(
+        physical_location=artifact.physical(finding.span, context=True),
+        logical_locations=[artifact.logical(finding.span)],
+        message=om.Message(text=finding.label) if finding.label else None,
+    )
+
+
+def _place(span: Span, note: str, artifacts: Artifacts, number: int = -1) -> om.Location:
+    artifact = artifacts.of(span)
+    return om.Location(
+        id=number,
+        physical_location=artifact.physical(span),
+        logical_locations=[artifact.logical(span)],
+        message=om.Message(text=note),
+    )
+
+
+def _code_flow(finding: Finding, artifacts: Artifacts) -> om.CodeFlow:
+    """The evidence in the order that the program reaches it, which the finding concludes."""
+    places = [(evidence.span, _note(evidence)) for evidence in finding.evidence]
+    places.append((finding.span, finding.label or finding.message))
+    flow = [om.ThreadFlowLocation(location=_place(*place, artifacts)) for place in places]
+    return om.CodeFlow(thread_flows=[om.ThreadFlow(locations=flow)])
+
+
+def _properties(finding: Finding) -> dict[str, str]:
+    applicability = finding.fix.safety.value if finding.fix else "none"
+    declined = {"fixDeclined": finding.fix_declined} if finding.fix_declined else {}
+    return {"confidence": PRECISION, "fixApplicability": applicability, **declined}
