@@ -7,6 +7,7 @@ import pytest
 from test_selection import RULES
 
 from fsdplint.config import (
+    OUTPUT_FORMATS,
     ConfigError,
     Settings,
     find_config,
@@ -75,7 +76,7 @@ def test_every_key(tmp_path: Path) -> None:
         ('target-torch = "2.6"', "target-torch: '2.6' is no version specifier such as \">=2.6\""),
         (
             'output-format = "jsn"',
-            "output-format: expected one of full, concise, json, did you mean 'json'?",
+            f"output-format: expected one of {', '.join(OUTPUT_FORMATS)}, did you mean 'json'?",
         ),
         (
             "per-file-ignores = []",

@@ -24,9 +24,10 @@ from fsdplint.config import (
     select_rules,
 )
 from fsdplint.outcome import Changes, Outcome, Recheck
+from fsdplint.outputs import Output, OutputError, outputs
 from fsdplint.pages import page
 from fsdplint.progress import progress
-from fsdplint.report import render
+from fsdplint.report import STATISTICS, render
 from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import shown
 from fsdplint.report.style import coloured, plain
@@ -59,7 +60,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _fail(error.format_message())
     except SourceError as error:
         return _fail(f"{error.path.removeprefix(f'{Path.cwd().as_posix()}/')}: {error.reason}")
-    except (ConfigError, UnknownRuleError) as error:
+    except (ConfigError, OutputError, UnknownRuleError) as error:
         return _fail(str(error))
     except Exception as error:  # whatever it is, the user gets one line and a 2
         if os.environ.get("FSDPLINT_DEBUG"):
@@ -125,7 +126,13 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--nproc", type=click.IntRange(1), default=2, help="Ranks of --verify. [2]")
 @click.option("--verify-args", default="", metavar="ARGS", help="The script's own, as one string.")
 @_selection
-@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Default: full.")
+@click.option(
+    "--output-format",
+    "formats",
+    multiple=True,
+    metavar="NAME[=FILE]",
+    help=f"{', '.join(OUTPUT_FORMATS)}; with the file to write, or to be printed. Can be repeated.",
+)
 @click.option("--output-file", type=click.Path(), help="Write the report there.")
 @click.option("--statistics", is_flag=True, help="Count findings by rule.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
@@ -143,7 +150,7 @@ def check(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
-    output_format: str | None,
+    formats: tuple[str, ...],
     output_file: str | None,
     statistics: bool,
     exit_zero: bool,
@@ -164,6 +171,9 @@ def check(
     paths, piped = _inputs(paths, stdin_filename)
     settings = _settings(paths, config, isolated)
     settings = select_rules(settings, RULES, *map(_split, (select, ignore, extend_select)))
+    reports = outputs(formats, output_file, settings.output_format)
+    if statistics and (other := {report.format_ for report in reports} - STATISTICS.keys()):
+        raise click.UsageError(f"--statistics has no {min(other)}; {', '.join(STATISTICS)} it has")
 
     def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
         return run(paths, settings, {**piped, **overlay})
@@ -175,8 +185,7 @@ def check(
         changes = None
     if changes:
         outcome = _apply(changes, piped, write=not diff)
-    format_ = output_format or settings.output_format
-    _report(outcome, format_, statistics, output_file, aside=diff or bool(fix and piped))
+    _report(outcome, reports, statistics, aside=diff or bool(fix and piped))
     found = outcome.findings or (diff and changes and changes.files)
     return FAILED if outcome.failures else FINDINGS if found and not exit_zero else CLEAN
 
@@ -261,15 +270,15 @@ def _print_source(piped: Mapping[str, SourceFile], changes: Changes) -> None:
     stdout.flush()
 
 
-def _report(
-    outcome: Outcome, format_: str, counts: bool, output_file: str | None, aside: bool
-) -> None:
-    """Print the report, on standard error if standard output is another's, or write it."""
+def _report(outcome: Outcome, reports: Sequence[Output], counts: bool, aside: bool) -> None:
+    """Write reports and print reports, on standard error if standard output is another's."""
     for failure in outcome.failures:
         click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
-    color = output_file is None and wants_colour(sys.stderr if aside else sys.stdout)
-    text = render(outcome, format_, color=color, counts=counts)
-    deliver(text, output_file, color, aside)
+    # Files first: who reads standard output may close it.
+    for report in sorted(reports, key=lambda report: report.file is None):
+        color = report.file is None and wants_colour(sys.stderr if aside else sys.stdout)
+        text = render(outcome, report.format_, color=color, counts=counts)
+        deliver(text, report.file, color, aside)
 
 
 @cli.command()

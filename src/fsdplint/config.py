@@ -12,7 +12,16 @@ from fsdplint.discover import Patterns
 from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
 from fsdplint.torch_range import TorchRange
 
-OUTPUT_FORMATS = ("full", "concise", "json")
+OUTPUT_FORMATS = (
+    "full",
+    "concise",
+    "json",
+    "json-lines",
+    "github",
+    "gitlab",
+    "junit",
+    "rdjson",
+)
 _KEYS = (
     "select",
     "extend-select",

@@ -7,13 +7,27 @@ from collections.abc import Callable, Mapping
 from fsdplint.outcome import Outcome
 from fsdplint.report.concise import concise
 from fsdplint.report.full import full
+from fsdplint.report.github import github
+from fsdplint.report.gitlab import gitlab
 from fsdplint.report.json import as_json, statistics_as_json
+from fsdplint.report.json_lines import json_lines
+from fsdplint.report.junit import junit
+from fsdplint.report.rdjson import rdjson
 from fsdplint.report.statistics import statistics
 from fsdplint.report.style import Style, coloured, plain
 
 Report = Callable[[Outcome, Style], str]
 
-REPORTS: Mapping[str, Report] = {"full": full, "concise": concise, "json": as_json}
+REPORTS: Mapping[str, Report] = {
+    "full": full,
+    "concise": concise,
+    "json": as_json,
+    "json-lines": json_lines,
+    "github": github,
+    "gitlab": gitlab,
+    "junit": junit,
+    "rdjson": rdjson,
+}
 STATISTICS: Mapping[str, Report] = {
     "full": statistics,
     "concise": statistics,

@@ -12,11 +12,12 @@ from fsdplint.report.summary import summary
 
 def full(outcome: Outcome, style: Style) -> str:
     """Each finding with its frames, its fix and its page, and the summary."""
-    parts = ["\n".join(_finding(outcome, finding, style)) + "\n" for finding in outcome.findings]
+    parts = ["\n".join(described(outcome, finding, style)) + "\n" for finding in outcome.findings]
     return "\n".join([*parts, summary(outcome)]) + "\n"
 
 
-def _finding(outcome: Outcome, finding: Finding, style: Style) -> list[str]:
+def described(outcome: Outcome, finding: Finding, style: Style) -> list[str]:
+    """A finding with its frames, its fix and its page, line by line."""
     marks = [
         Mark(finding.span, finding.label, primary=True),
         *(Mark(evidence.span, evidence.note, primary=False) for evidence in finding.evidence),

@@ -32,7 +32,7 @@ def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
     document = {
         "version": 1,
         "checked": outcome.checked,
-        "findings": [_finding(outcome, finding) for finding in outcome.findings],
+        "findings": [finding_as_json(outcome, finding) for finding in outcome.findings],
         "failures": [
             {"path": relative(outcome, failure.path), "reason": failure.reason}
             for failure in outcome.failures
@@ -52,7 +52,8 @@ def statistics_as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 -
     return json.dumps(rows, indent=2) + "\n"
 
 
-def _finding(outcome: Outcome, finding: Finding) -> dict[str, object]:
+def finding_as_json(outcome: Outcome, finding: Finding) -> dict[str, object]:
+    """A finding as the module describes it."""
     return {
         "rule": finding.rule,
         "code": finding.code,

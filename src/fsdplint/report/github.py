@@ -1,0 +1,58 @@
+"""Findings as GitHub's workflow commands, which annotate the lines of a pull request.
+
+GitHub shows ten errors, ten warnings and ten notices of a step; its log holds all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.finding import Finding, Severity
+from fsdplint.outcome import Outcome
+from fsdplint.report.places import located, shown
+from fsdplint.report.style import Style
+
+_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = {**_MESSAGE, **str.maketrans({":": "%3A", ",": "%2C"})}
+
+
+def github(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
+    """A command each for findings and for what was not checked."""
+    commands = [_finding(outcome, finding) for finding in outcome.findings]
+    for failure in outcome.failures:
+        title = {"file": failure.path, "title": "fsdplint"}
+        commands.append(
+            _command("error", title, f"{shown(outcome, failure.path)}: {failure.reason}")
+        )
+    return "".join(f"{command}\n" for command in commands)
+
+
+def _finding(outcome: Outcome, finding: Finding) -> str:
+    # The runner takes an absolute path relative to the checkout, wherever this was run.
+    properties = {"file": finding.span.path, **_range(outcome, finding)}
+    properties["title"] = f"{finding.code} {finding.rule}"
+    message = "\n".join(_lines(outcome, finding))
+    return _command(_COMMANDS[finding.severity], properties, message)
+
+
+def _range(outcome: Outcome, finding: Finding) -> dict[str, str]:
+    """Lines, and columns where the runner keeps them: on one line. None in a notebook's JSON."""
+    source = outcome.sources[finding.span.path]
+    if source.notebook:
+        return {}
+    line, column = source.position(finding.span.start)
+    last, end = source.position(finding.span.end)
+    lines = {"line": str(line), "endLine": str(last)}
+    return lines if line != last else {**lines, "col": str(column), "endColumn": str(end)}
+
+
+def _lines(outcome: Outcome, finding: Finding) -> Iterator[str]:
+    yield f"{located(outcome, finding.span)}: {finding.message}"
+    for evidence in finding.evidence:
+        yield f"{located(outcome, evidence.span)}: {evidence.note}"
+
+
+def _command(name: str, properties: dict[str, str], message: str) -> str:
+    given = ",".join(f"{key}={value.translate(_PROPERTY)}" for key, value in properties.items())
+    return f"::{name} {given}::{message.translate(_MESSAGE)}"

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from test_cli import IDLE, LINE, Ran, here, run
+
+from fsdplint.config import OUTPUT_FORMATS
+from fsdplint.outputs import Output, OutputError, outputs
+
+__all__ = ["here"]  # a fixture
+
+NAMES = ", ".join(OUTPUT_FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "expected"),
+    [
+        ((), None, [Output("concise")]),
+        ((), "a", [Output("concise", "a")]),
+        (("full",), None, [Output("full")]),
+        (("full",), "a", [Output("full", "a")]),
+        (("json=a=b",), None, [Output("json", "a=b")]),
+        (
+            ("full", "json=a", "github", "junit=b"),
+            None,
+            [Output("full"), Output("json", "a"), Output("github"), Output("junit", "b")],
+        ),
+        (("json=b", "json"), "a", [Output("json", "b"), Output("json", "a")]),
+    ],
+)
+def test_outputs(words: Sequence[str], file: str | None, expected: Sequence[Output]) -> None:
+    assert outputs(words, file, "concise") == tuple(expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "message"),
+    [
+        (("jsn",), None, "unknown output format 'jsn', did you mean 'json'?"),
+        (("xyz=a",), None, f"unknown output format 'xyz'; there are {NAMES}"),
+        (("",), None, f"unknown output format ''; there are {NAMES}"),
+        (("json=",), None, "json=: expected the name of a file, not ''"),
+        (("json=-",), None, "json=-: expected the name of a file, not '-'"),
+        (("json",), "-", "--output-file: expected the name of a file, not '-'"),
+        (("json=no/a",), None, "no/a: No such file or directory"),
+        (("full", "json"), None, "json cannot share standard output; write json=FILE"),
+        (("github", "full", "github"), None, "github is given twice"),
+        (("json=a", "junit=./a"), None, "./a is given twice"),
+        (("json=a", "junit"), "a", "a is given twice"),
+        (
+            ("full", "github"),
+            "a",
+            "--output-file is for one format; --output-format NAME=FILE for each",
+        ),
+        (
+            ("json=b",),
+            "a",
+            "--output-file is for one format; --output-format NAME=FILE for each",
+        ),
+    ],
+)
+def test_bad_combinations(words: Sequence[str], file: str | None, message: str) -> None:
+    with pytest.raises(OutputError) as raised:
+        outputs(words, file, "full")
+    assert str(raised.value) == message
+
+
+def test_several_at_once(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    formats = ("concise", "github", "json=out.json", "json-lines=out.jsonl")
+    ran = run("check", *(f"--output-format={name}" for name in formats), FORCE_COLOR="1")
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.splitlines()[1:] == [
+        "Found 1 finding in 1 file (1 fixable with --fix).",
+        f"::warning file={here}/a.py,line=1,endLine=1,col=8,endColumn=42,"
+        "title=FSD002 unused-suppression::"
+        "a.py:1:8: no finding of `direct-forward` here to suppress",
+    ]
+    findings = json.loads((here / "out.json").read_text())["findings"]
+    assert [json.loads((here / "out.jsonl").read_text())] == findings
+    assert sorted(path.name for path in here.iterdir()) == ["a.py", "out.json", "out.jsonl"]
+
+
+def test_with_files_alone_nothing_is_printed(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    assert run("check", "--output-format=concise=out") == Ran(1, "", "")
+    assert (here / "out").read_text().splitlines()[0] == f"a.py:1:8: {LINE}"
+
+
+def test_misuse_is_one_line_before_anything_is_done(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    ran = run("check", "--fix", "--output-format=json", "--output-format=full")
+    assert ran == Ran(2, "", "fsdplint: json cannot share standard output; write json=FILE\n")
+    message = "fsdplint: --statistics has no github; full, concise, json it has\n"
+    assert run("check", "--fix", "--statistics", "--output-format=github") == Ran(2, "", message)
+    assert (here / "a.py").read_text() == IDLE
