@@ -21,6 +21,7 @@ OUTPUT_FORMATS = (
     "gitlab",
     "junit",
     "rdjson",
+    "sarif",
 )
 _KEYS = (
     "select",

@@ -18,6 +18,14 @@ from fsdplint.report.style import Style, coloured, plain
 
 Report = Callable[[Outcome, Style], str]
 
+
+def _sarif(outcome: Outcome, style: Style) -> str:
+    # sarif-om takes longer to import than a small run does.
+    from fsdplint.report.sarif import sarif
+
+    return sarif(outcome, style)
+
+
 REPORTS: Mapping[str, Report] = {
     "full": full,
     "concise": concise,
@@ -27,6 +35,7 @@ REPORTS: Mapping[str, Report] = {
     "gitlab": gitlab,
     "junit": junit,
     "rdjson": rdjson,
+    "sarif": _sarif,
 }
 STATISTICS: Mapping[str, Report] = {
     "full": statistics,
