@@ -266,6 +266,14 @@ def test_a_rank_waits_for_good_for_one_that_has_ended() -> None:
     )
 
 
+@pytest.mark.parametrize(("line", "verdict"), [(10, "not exercised"), (20, "violated")])
+def test_a_rank_ended_after_its_steps_might_have_come_by_again(line: int, verdict: str) -> None:
+    waiting = issued("barrier", "barrier", state=State.WAITING, line=line)
+    ahead = issued("barrier", line=11)
+    run = run_of(waiting, ahead, ends=["", "steps"], stall=Stall(True, 3.0, {}))
+    assert status(run) == verdict
+
+
 def test_ranks_wait_for_good_for_each_other() -> None:
     here = issued("all_reduce", group="0,1/0", state=State.WAITING)
     there = issued("all_reduce", group="0,1/1", state=State.WAITING)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
-from fsdplint.verify.clauses.models import count, first_snapshots
+from fsdplint.verify.clauses.models import count, first_snapshots, ranks_listed
 from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.request import Request
@@ -95,6 +95,9 @@ def _failure(run: Run) -> str:
         return f"rank {rank} ended with {ended.kind}: {ended.message}\n{ended.traceback}".strip()
     if run.stall is not None:
         quiet = f"no progress for {run.stall.seconds:.0f} s"
+        done = [rank.rank for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
+        if done:
+            quiet += f"; {ranks_listed(done)} had taken the steps asked for, the others had not"
         return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
     if not run.all(Sharded):
         return "nothing to verify: no module became an FSDP unit on any rank"

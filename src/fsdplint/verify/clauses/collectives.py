@@ -13,12 +13,13 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
+from fsdplint.verify.clauses.models import count, ranks_listed
 from fsdplint.verify.events import Place
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.order import Parting
 from fsdplint.verify.ring import BLOCKING, Collective
+from fsdplint.verify.verdict import CLEAN
 
-_FINISHED = ("steps", "script")
 _DEPTH = 6
 """Lines of a stack that are shown."""
 
@@ -33,9 +34,8 @@ def collectives(run: Run) -> Judgement:
         return not_exercised("no rank issued a collective")
     if at := order.parting(issued):
         return violated(*_apart(run, at))
-    finished = {r.rank for r in run.ranks if r.ended and r.ended.how in _FINISHED}
-    queued = run.stall is not None and run.stall.certain
-    if waiting := order.stuck(issued, finished, queued):
+    finished = {r.rank for r in run.ranks if r.ended and r.ended.how in CLEAN}
+    if waiting := _stuck(run, finished):
         return violated(*_waiting(run, waiting))
     if len(finished) < len(run.ranks):
         return not_exercised(f"{_agreed(run)} until the run broke off")
@@ -44,6 +44,25 @@ def collectives(run: Run) -> Judgement:
         if at is not None:
             return violated(*_apart(run, at))
     return confirmed(_agreed(run), _by_group(run))
+
+
+def _stuck(run: Run, finished: set[int]) -> dict[int, Collective]:
+    """Returns the ranks that wait for good.
+
+    A rank that was ended after its steps might have come by the line that another one waits at, if
+    it has before: ranks may differ in their steps, as where a scaler skips one.
+    """
+    issued = {rank.rank: rank.collectives for rank in run.ranks}
+    queued = run.stall is not None and run.stall.certain
+    waiting = order.stuck(issued, finished, queued)
+    places = {collective.place for collective in waiting.values()}
+    cut_short = {
+        rank.rank
+        for rank in run.ranks
+        if rank.ended and rank.ended.how == "steps"
+        if None in places or places & {collective.place for collective in rank.collectives}
+    }
+    return order.stuck(issued, finished - cut_short, queued)
 
 
 def whereabouts(run: Run) -> tuple[str, ...]:
@@ -62,7 +81,7 @@ def _apart(run: Run, at: Parting) -> Finding:
     kinds = _kinds(at.issued)
     if at.absent:
         kinds["nothing"] = list(at.absent)
-    figures = ", ".join(f"{what} on {_ranks(ranks)}" for what, ranks in kinds.items())
+    figures = ", ".join(f"{what} on {ranks_listed(ranks)}" for what, ranks in kinds.items())
     lines = [_line(rank, at.issued.get(rank.rank)) for rank in run.ranks]
     places = _odd_first(run, at.issued.values())
     return (
@@ -76,7 +95,7 @@ def _waiting(run: Run, waiting: dict[int, Collective]) -> Finding:
     """Ranks wait for others, which have ended or wait elsewhere."""
     seconds = f"; no progress for {run.stall.seconds:.0f} s" if run.stall else ""
     lines = [_line(rank, waiting.get(rank.rank)) for rank in run.ranks]
-    where = ", ".join(f"{_ranks(ranks)} in {what}" for what, ranks in _kinds(waiting).items())
+    where = ", ".join(f"{ranks_listed(ranks)} in {what}" for what, ranks in _kinds(waiting).items())
     return (
         f"waiting for good: {where}{seconds}",
         (*lines, *_stacks(run)),
@@ -108,7 +127,11 @@ def _line(rank: RankRun, collective: Collective | None) -> str:
     if collective is not None:
         return f"rank {rank.rank}: {_what(collective)}{_at(collective.place)}"
     if rank.ended is not None:
-        steps = f"after {rank.ended.steps} steps" if rank.ended.how == "steps" else "its script"
+        steps = (
+            f"after {count(rank.ended.steps, 'step')}"
+            if rank.ended.how == "steps"
+            else "its script"
+        )
         return f"rank {rank.rank}: ended {steps} without it"
     last = rank.collectives[-1] if rank.collectives else None
     if last is None:
@@ -165,8 +188,4 @@ def _group(run: Run, group: str) -> str:
     members = group.partition("/")[0]
     if not members or len(members.split(",")) == run.world_size:
         return "all ranks"
-    return _ranks([int(rank) for rank in members.split(",")])
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    return ranks_listed([int(rank) for rank in members.split(",")])

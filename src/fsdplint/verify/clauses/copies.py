@@ -44,10 +44,11 @@ def replicas(run: Run) -> Judgement:
     drifting = sorted(copy for copy, digests in copies.items() if len(set(digests.values())) > 1)
     if drifting:
         first = drifting[0]
+        number = len({copy.parameter for copy in drifting})
         return violated(
-            f"{len({copy.parameter for copy in drifting})} of "
-            f"{count(len(parameters), 'replicated parameter')} differ between ranks since step "
-            f"{first.step}: {listed(copy.parameter[1] for copy in drifting)}",
+            f"{number} of {count(len(parameters), 'replicated parameter')} "
+            f"differ{'s' * (number == 1)} between ranks since step {first.step}: "
+            f"{listed(copy.parameter[1] for copy in drifting)}",
             (f"`{first.parameter[1]}` on {ranks_listed(copies[first])}",),
         )
     steps = len({copy.step for copy in copies})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdplint.verify.clauses.clause import (
     Judgement,
     clause,
@@ -10,9 +12,13 @@ from fsdplint.verify.clauses.clause import (
     violated,
 )
 from fsdplint.verify.clauses.crash import crashes, inside, own_place, unit_frame
-from fsdplint.verify.events import Bypass, Ended, Forward, Sharded, Snapshot
+from fsdplint.verify.clauses.models import count, is_shard, parameters
+from fsdplint.verify.events import Bypass, Ended, Forward, Parameter, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
+
+_OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_norm)\b")
+"""Operators, as the error names them, that take a weight where they take a DTensor."""
 
 
 @clause(
@@ -25,13 +31,15 @@ def forward(run: Run) -> Judgement:
         first = bypasses[0]
         who = first.unit or first.cls
         return violated(
-            f"`{who}.{first.method}` ran without its unit's hooks ({len(bypasses)} times)",
+            f"`{who}.{first.method}` ran without its unit's hooks ({count(len(bypasses), 'time')})",
             _error(run),
             tuple(event.place for event in bypasses),
         )
     mixed = [e for _, e in crashes(run, MIXED) if not inside(e, CLIPPING_OR_STEP)]
+    if mixed and (figures := _mixed(run, mixed[0])):
+        return violated(figures, _error(run), (own_place(mixed[0]),))
     if mixed:
-        return violated(_mixed(mixed[0]), _error(run), (own_place(mixed[0]),))
+        return not_exercised("a DTensor met a plain tensor, and it need not be a unit's parameter")
     if not run.all(Sharded):
         return not_exercised("no module was sharded")
     forwards = [event for _, event in run.all(Forward)]
@@ -43,12 +51,23 @@ def forward(run: Run) -> Judgement:
     return confirmed(f"{', '.join(f'`{name}`' for name in sorted(names))} called as a module")
 
 
-def _mixed(ended: Ended) -> str:
+def _mixed(run: Run, ended: Ended) -> str:
+    """Says what a crash shows; nothing where the DTensor may be another than a sharded parameter:
+    one of tensor parallelism's, or a norm, which meets a plain tensor in arithmetic."""
+    if any(_tensor_parallel(p) for _, s in run.all(Snapshot) for _, p in parameters(s)):
+        return ""
     frame = unit_frame(ended)
     if frame is None:
-        return "sharded parameters were used outside their unit's forward"
+        used = _OF_WEIGHTS.search(ended.message)
+        return "sharded parameters were used outside their unit's forward" if used else ""
     name = f"{frame.receiver.removeprefix('FSDP')}.{frame.place.function}"
     return f"`{name}` uses its unit's parameters without the unit's hooks"
+
+
+def _tensor_parallel(parameter: Parameter) -> bool:
+    """Says whether more than FSDP divides it, which shards along its mesh's last dimension."""
+    shards = [is_shard(placement) for placement in parameter.placements]
+    return sum(shards) > 1 or not all(shards[-1:])
 
 
 def _error(run: Run) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def accumulation(run: Run) -> Judgement:
             tuple(event.place for event in asked),
         )
     if not most.reduced:
-        return not_exercised(f"{figures}: see gradients")
+        return not_exercised(f"{most.backwards} backwards a step, none reduced: see gradients")
     if most.reduced > 1:
         return not_exercised(f"{figures}: right, at {most.reduced} times the communication")
     return confirmed(figures)

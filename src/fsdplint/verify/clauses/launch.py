@@ -9,7 +9,7 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import ranks_listed
+from fsdplint.verify.clauses.models import count, ranks_listed
 from fsdplint.verify.events import Device, GroupMade, Sharded
 from fsdplint.verify.evidence import Run
 
@@ -48,7 +48,8 @@ def device_per_rank(run: Run) -> Judgement:
             ("nothing seen that gives each rank a device of its own (torch.cuda.set_device)",),
             tuple(event.place for _, event in run.all(Sharded)),
         )
+    if len(run.all(Device)) < len(run.ranks):
+        return not_exercised("not every rank told its device")
     backend = groups[0][1].backend
     devices = ", ".join(f"cuda:{index}" for index in sorted(by_device)) or "the CPU"
-    told = len(run.all(Device)) == len(run.ranks)
-    return confirmed(f"{backend}, {run.world_size} ranks" + (f" on {devices}" if told else ""))
+    return confirmed(f"{backend}, {count(run.world_size, 'rank')} on {devices}")

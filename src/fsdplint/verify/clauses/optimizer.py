@@ -47,22 +47,25 @@ def optimizer(run: Run) -> Judgement:
             f"{count(len(missing), 'parameter')} with gradients held by no optimizer of torch's, "
             f"on purpose or not: {listed(missing)}"
         )
-    names = ", ".join(f"`{name}`" for name in sorted({e.cls for e in built if e.live}))
-    return confirmed(f"{names} holds {count(live, 'parameter')} of the sharded model")
+    names = sorted({event.cls for event in built if event.live})
+    held = max(sum(event.live for event in rank.of(OptimizerBuilt)) for rank in run.ranks)
+    return confirmed(
+        f"{', '.join(f'`{name}`' for name in names)} hold{'s' * (len(names) == 1)} "
+        f"{count(held, 'parameter')} of the sharded model"
+    )
 
 
 def _missing(run: Run) -> list[str]:
-    """Returns the parameters in units that get gradients and are in no optimizer."""
-    held: set[str] = set()
-    fed: dict[str, None] = {}
+    """Returns the parameters that get gradients on a rank and are in no optimizer there."""
+    found: dict[str, None] = {}
     for rank in run.ranks:
-        held |= {p.name for s in first_snapshots(rank) for _, p in parameters(s) if p.held}
+        seen = [(s.model, p) for s in first_snapshots(rank) for _, p in parameters(s)]
+        held = {(model, p.name) for model, p in seen if p.held}
+        held |= {(change.model, change.name) for _, change in changes(rank) if change.held}
         for _, change in changes(rank):
-            if change.held:
-                held.add(change.name)
-            if change.gradient == "finite":
-                fed[change.name] = None
-    return [name for name in fed if name not in held]
+            if change.gradient == "finite" and (change.model, change.name) not in held:
+                found[change.name] = None
+    return list(found)
 
 
 @clause(
@@ -73,24 +76,25 @@ def _missing(run: Run) -> list[str]:
 def parameters_change(run: Run) -> Judgement:
     """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
     warmup the rate may be so low that nothing shows."""
-    moved: dict[str, bool] = {}
-    due: set[str] = set()
+    moved: dict[tuple[int, str], bool] = {}
+    due: set[tuple[int, str]] = set()
     numbers = set()
     for rank in run.ranks:
         for step, change in changes(rank):
             if change.held and change.moving and change.gradient == "finite":
-                moved[change.name] = moved.get(change.name, False) or change.changed
+                key = change.model, change.name
+                moved[key] = moved.get(key, False) or change.changed
                 numbers.add(step.number)
                 if change.due:
-                    due.add(change.name)
+                    due.add(key)
     if not moved:
         return not_exercised("no held parameter had a gradient and a learning rate above zero")
-    still = [name for name, changed in moved.items() if not changed]
-    stuck = [name for name in still if name in due]
+    still = [key for key, changed in moved.items() if not changed]
+    stuck = [key for key in still if key in due]
     if stuck:
         return violated(
             f"{len(stuck)} of {count(len(moved), 'parameter')} with gradients did not change in "
-            f"{count(len(numbers), 'step')}: {listed(stuck)}"
+            f"{count(len(numbers), 'step')}: {listed(name for _, name in stuck)}"
         )
     if len(still) == len(moved):
         return not_exercised("the learning rate is too low so far for a step to show")
@@ -99,6 +103,10 @@ def parameters_change(run: Run) -> Judgement:
     )
     if still:
         return confirmed(
-            figures, (f"steps below the resolution of their type so far: {listed(still)}",)
+            figures,
+            (
+                "steps below the resolution of their type so far: "
+                f"{listed(name for _, name in still)}",
+            ),
         )
     return confirmed(figures)

@@ -197,8 +197,9 @@ def coverage(run: Run) -> Judgement:
     if drifting:
         first = min(drifting.values())
         return violated(
-            f"{count(len(drifting), 'parameter')} outside every unit differ between the ranks "
-            f"since step {first}: {listed(drifting)}",
+            f"{count(len(drifting), 'parameter')} outside every unit "
+            f"differ{'s' * (len(drifting) == 1)} between ranks since step {first}: "
+            f"{listed(drifting)}",
             (),
             places,
         )

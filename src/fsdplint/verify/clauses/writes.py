@@ -9,6 +9,7 @@ from functools import cached_property
 
 from fsdplint.verify.events import Part, Place, Save
 from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.verdict import CLEAN
 
 Write = tuple[int, Save]
 """A rank and what it wrote."""
@@ -167,4 +168,4 @@ def passed(run: Run, pool: Pool) -> bool:
 
 def _came_past(rank: RankRun, step: int) -> bool:
     ended = rank.ended
-    return ended is not None and (ended.how in ("script", "steps") or ended.steps > step)
+    return ended is not None and (ended.how in CLEAN or ended.steps > step)
