@@ -71,6 +71,7 @@ class _Saves:
         self._seen = seen
         self._note = seen.recorder.probe("saves")(self._write)
         self._expanded = threading.local()
+        self._staged: set[str] = set()
 
     def of_file(self, writer: _Writer, original: Any, own: Callable[..., None]) -> Any:
         """Wraps a function that writes one file."""
@@ -101,15 +102,25 @@ class _Saves:
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
             self._expanded.value = None
+            path = _checkpoint(args, kwargs)
+            if name == "async_save":
+                self._staged.add(path)
             result = original(*args, **kwargs)
-            if not torchs_own():
+            if not torchs_own() and not (name == "save" and self._of_async_save(path)):
                 given = args[0] if args else kwargs.get("state_dict")
                 value = self._expanded.value or given
                 together = dist.is_initialized() and not kwargs.get("no_dist", False)
-                self._note(writer, _checkpoint(args, kwargs), value, distributed=together)
+                self._note(writer, path, value, distributed=together)
             return result
 
         return save
+
+    def _of_async_save(self, path: str) -> bool:
+        """Says whether a save goes on in a thread that an ``async_save`` has begun.
+
+        torch 2.6 hands `save` itself to its pool of threads, which no code of torch's is seen in.
+        """
+        return path in self._staged and self._seen.recorder.place() is None
 
     def expanding(self, original: Any) -> Any:
         """Keeps the state dicts that DCP asks stateful objects for; asking again might not be
