@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP  # noqa: N817  -- as everyone does
 from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.utils.checkpoint import checkpoint
 
@@ -91,7 +92,9 @@ def sharded(model, rank, world):
         mesh = init_device_mesh("cuda", (2, world // 2), mesh_dim_names=("copies", "parts"))
     if "tensor-parallel" in HAS:
         both = init_device_mesh("cuda", (1, world), mesh_dim_names=("data", "tensor"))
-        parallelize_module(model, both["tensor"], {"head": ColwiseParallel()})
+        parallelize_module(
+            model, both["tensor"], {"head": ColwiseParallel(output_layouts=Replicate())}
+        )
         mesh = both["data"]
     policy = MixedPrecisionPolicy(torch.bfloat16 if "bf16" in HAS else None)
     for block in model.blocks:
@@ -99,7 +102,7 @@ def sharded(model, rank, world):
     if "no-root" not in HAS:
         fully_shard(model, mesh=mesh, mp_policy=policy)
     if "factor" in HAS:
-        model.set_gradient_divide_factor(1.0)
+        model.set_reduce_scatter_divide_factor(1.0)  # its name in torch 2.6 too
     if "unsynced" in HAS:
         model.set_requires_gradient_sync(False)
     return model
@@ -134,7 +137,7 @@ def main():
     assert world > 1 or "several" not in HAS, "several ranks, please"
     torch.cuda.set_device(rank)
     torch.manual_seed(0)
-    model = Net().cuda()
+    model = Net(words=12 if "tensor-parallel" in HAS else 11).cuda()
     early = optimizers(model) if "early" in HAS else None
     model = sharded(model, rank, world)
     steppers = early or optimizers(model)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+import torch_release
 from ranks import Ranks, report
 
-_HEAD = """
+_HEAD = f"""
 import os
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from fsdplint.verify.rank.shim import Unmappable, install, logical_device
 install(int(os.environ["LOCAL_RANK"]), 2)
+GLOO_REDUCES_LISTS = {torch_release.GLOO_REDUCES_LISTS}
 
 def raises(kind, text, action):
     try:
@@ -22,7 +24,7 @@ def raises(kind, text, action):
     except kind as error:
         assert text in str(error), str(error)
     else:
-        raise AssertionError(f"did not raise {kind.__name__}: {text}")
+        raise AssertionError(f"did not raise {{kind.__name__}}: {{text}}")
 """
 
 

@@ -20,7 +20,8 @@ SNIPPETS = {
             assert torch.cuda.current_device() == 0
             with torch.cuda.device("cuda:1"):
                 assert torch.cuda.current_device() == 1
-        with torch.accelerator.device_index(0):
+        # torch 2.6 has no `device_index`.
+        with getattr(torch.accelerator, "device_index", torch.cuda.device)(0):
             assert torch.cuda.current_device() == 0
         assert torch.cuda.current_device() == 1
         torch.cuda.set_device(torch.zeros(1, device="cuda").device)
@@ -98,8 +99,10 @@ SNIPPETS = {
         torch.set_default_device("cuda:1")
         assert torch.get_default_device() == torch.device("cuda:1")
         assert torch.zeros(1).device.type == "cpu"
-        torch.set_default_device(None)
+        torch.set_default_device("cpu")
         assert torch.get_default_device() == torch.device("cpu")
+        torch.set_default_device(None)
+        assert torch.zeros(1).device.type == "cpu"
         assert logical_device() == 0
         torch.set_default_tensor_type("torch.cuda.DoubleTensor")
         assert torch.zeros(1).dtype == torch.float64

@@ -1,0 +1,22 @@
+"""Where the installed torch itself does something else than another one that verify supports.
+
+The only place in the tests that knows releases. Each constant says what torch does; the releases
+are those that were tried, 2.6.0, 2.13.0 and 2.15.0, where no other is named.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+_RELEASE = tuple(int(part) for part in version("torch").split(".")[:2])
+
+GLOO_REDUCES_LISTS = _RELEASE > (2, 6)
+"""gloo has `reduce_scatter` and `all_to_all` of lists of tensors."""
+SAVES_ALONE = _RELEASE > (2, 6)
+"""`torch.distributed.checkpoint.save` takes `no_dist`."""
+DISTRIBUTING_SEEDS = _RELEASE <= (2, 6)
+"""`distribute_tensor` sends all ranks the state of rank 0's generator, as random operators do."""
+CLIPPED_NORM_IS_WHOLE = _RELEASE >= (2, 10)
+"""`clip_grad_norm_` returns a replicated norm; up to 2.9 it returns this rank's part of it."""
+OBJECTS_ARE_GATHERED_INTO_TENSORS = _RELEASE > (2, 13)
+"""`all_gather_object` uses `all_gather_into_tensor`."""
