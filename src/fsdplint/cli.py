@@ -1,4 +1,4 @@
-"""The command line. Only it and its `verify` print, a sign of life (`progress`) apart."""
+"""The command line. Only it, its `verify` and its `baseline` print, a sign of life apart."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import Any, NoReturn
 import click
 
 from fsdplint import __version__
+from fsdplint.baseline import Baseline, BaselineError, Scope, load, without
+from fsdplint.baseline.command import baseline as baseline_command
+from fsdplint.baseline.command import tell_gone
 from fsdplint.check import check as run
 from fsdplint.check import inspect as understand
 from fsdplint.config import (
     OUTPUT_FORMATS,
     ConfigError,
-    Settings,
-    find_config,
-    load_settings,
     select_rules,
+    settings_for,
 )
 from fsdplint.outcome import Changes, Outcome, Recheck
 from fsdplint.outputs import Output, OutputError, outputs
@@ -35,7 +36,6 @@ from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.selection import UnknownRuleError, find
 from fsdplint.source import SourceError, SourceFile, from_bytes
-from fsdplint.source.file import absolute
 from fsdplint.terminal import deliver, printable, show, wants_colour
 from fsdplint.verify.command import verify
 
@@ -60,7 +60,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _fail(error.format_message())
     except SourceError as error:
         return _fail(f"{error.path.removeprefix(f'{Path.cwd().as_posix()}/')}: {error.reason}")
-    except (ConfigError, OutputError, UnknownRuleError) as error:
+    except (BaselineError, ConfigError, OutputError, UnknownRuleError) as error:
         return _fail(str(error))
     except Exception as error:  # whatever it is, the user gets one line and a 2
         if os.environ.get("FSDPLINT_DEBUG"):
@@ -98,6 +98,7 @@ def cli(context: click.Context) -> None:
 
 
 cli.add_command(verify)
+cli.add_command(baseline_command)
 
 
 def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,6 +137,8 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--output-file", type=click.Path(), help="Write the report there.")
 @click.option("--statistics", is_flag=True, help="Count findings by rule.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
+@click.option("--baseline", type=click.Path(), help="Report only what is not in this baseline.")
+@click.option("--no-baseline", is_flag=True, help="Report what is in the settings' baseline too.")
 @click.option("--stdin-filename", type=click.Path(), help="What standard input is called.")
 @click.option("--config", type=click.Path(), help="Settings to use, found by themselves if not.")
 @click.option("--isolated", is_flag=True, help="Use no settings file.")
@@ -154,6 +157,8 @@ def check(
     output_file: str | None,
     statistics: bool,
     exit_zero: bool,
+    baseline: str | None,
+    no_baseline: bool,
     stdin_filename: str | None,
     config: str | None,
     isolated: bool,
@@ -166,25 +171,31 @@ def check(
         raise click.UsageError("--unsafe-fixes needs --fix or --diff")
     if proving and not (fix and paths and Path(paths[0]).is_file()):
         raise click.UsageError("--verify needs --fix and a script as the first path")
-    if isolated and config:
-        raise click.UsageError("--isolated and --config exclude each other")
+    if baseline and no_baseline:
+        raise click.UsageError("--baseline and --no-baseline exclude each other")
     paths, piped = _inputs(paths, stdin_filename)
-    settings = _settings(paths, config, isolated)
+    settings = settings_for(paths, config, isolated, RULES)
     settings = select_rules(settings, RULES, *map(_split, (select, ignore, extend_select)))
     reports = outputs(formats, output_file, settings.output_format)
     if statistics and (other := {report.format_ for report in reports} - STATISTICS.keys()):
         raise click.UsageError(f"--statistics has no {min(other)}; {', '.join(STATISTICS)} it has")
 
+    known = None if no_baseline else baseline or settings.baseline
+    old = load(known) if known else None
+
     def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
-        return run(paths, settings, {**piped, **overlay})
+        return _new(run(paths, settings, {**piped, **overlay}), old)
 
     with progress("fsdplint: checking…"):
-        outcome = recheck({})
+        whole = run(paths, settings, piped)
+        outcome = _new(whole, old)
         changes = _changes(outcome, recheck, unsafe_fixes) if fix or diff else None
     if changes and changes.files and proving and not _proved(changes, paths[0], nproc, verify_args):
         changes = None
     if changes:
         outcome = _apply(changes, piped, write=not diff)
+    if old:
+        tell_gone(whole, old, Scope(paths, settings))
     _report(outcome, reports, statistics, aside=diff or bool(fix and piped))
     found = outcome.findings or (diff and changes and changes.files)
     return FAILED if outcome.failures else FINDINGS if found and not exit_zero else CLEAN
@@ -204,18 +215,12 @@ def _inputs(
     return (source.path,), {source.path: source}
 
 
-def _settings(paths: Sequence[str], config: str | None, isolated: bool) -> Settings:
-    if isolated:
-        return Settings()
-    if config is not None:
-        return load_settings(Path(config), RULES)
-    directories = [path if Path(path).is_dir() else Path(path).parent for path in paths]
-    found = find_config(Path(os.path.commonpath(map(absolute, directories))))
-    return load_settings(found, RULES) if found else Settings()
-
-
 def _split(selectors: tuple[str, ...]) -> list[str]:
     return [word.strip() for selector in selectors for word in selector.split(",")]
+
+
+def _new(outcome: Outcome, old: Baseline | None) -> Outcome:
+    return without(outcome, old) if old else outcome
 
 
 def _changes(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:

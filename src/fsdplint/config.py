@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fsdplint.discover import Patterns
 from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
+from fsdplint.source.file import absolute
 from fsdplint.torch_range import TorchRange
 
 OUTPUT_FORMATS = (
@@ -31,6 +32,7 @@ _KEYS = (
     "exclude",
     "target-torch",
     "output-format",
+    "baseline",
 )
 
 
@@ -53,6 +55,7 @@ class Settings:
         per_file_ignores: patterns of files, each with the names of rules not to run on them.
         exclude: patterns of files not to look at unless they are given themselves.
         target_torch: the PyTorch releases the code is meant for; every one by default.
+        baseline: the absolute path of the baseline to report against, or None.
     """
 
     select: frozenset[str] = field(default_factory=_every_rule)
@@ -60,6 +63,7 @@ class Settings:
     exclude: tuple[Patterns, ...] = ()
     target_torch: TorchRange = field(default=TorchRange())
     output_format: str = "full"
+    baseline: str | None = None
 
     def enabled(self, path: str) -> frozenset[str]:
         """The names of the rules to run on the file at ``path``."""
@@ -94,6 +98,28 @@ def load_settings(file: Path, rules: Sequence[Named]) -> Settings:
         ConfigError: it cannot be read, or a key or a value is not understood.
     """
     return _Reader(file, _table(file) or {}, rules).settings()
+
+
+def settings_for(
+    paths: Sequence[str], config: str | None, isolated: bool, rules: Sequence[Named]
+) -> Settings:
+    """The settings to check ``paths`` with: those of ``config``, or found above all of them.
+
+    Args:
+        isolated: whether no file is read.
+
+    Raises:
+        ConfigError: a file cannot be used, or is given although none is to be read.
+    """
+    if isolated and config is not None:
+        raise ConfigError("--isolated and --config exclude each other")
+    if isolated:
+        return Settings()
+    if config is not None:
+        return load_settings(Path(config), rules)
+    directories = [path if Path(path).is_dir() else Path(path).parent for path in paths]
+    found = find_config(Path(os.path.commonpath(map(absolute, directories))))
+    return load_settings(found, rules) if found else Settings()
 
 
 def select_rules(
@@ -159,6 +185,7 @@ class _Reader:
             exclude=self.exclude("exclude"),
             target_torch=self.torch_range("target-torch"),
             output_format=self.output_format("output-format"),
+            baseline=self.baseline("baseline"),
         )
 
     def names(self, key: str, default: list[str]) -> frozenset[str]:
@@ -211,6 +238,14 @@ class _Reader:
             hint = suggest(str(value), OUTPUT_FORMATS)
             raise self.error(key, f"expected one of {', '.join(OUTPUT_FORMATS)}{hint}")
         return value
+
+    def baseline(self, key: str) -> str | None:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value:
+            raise self.error(key, "expected the name of a file, relative to this one's folder")
+        return os.path.normpath(Path(self.base) / value)
 
     def error(self, key: str, message: str) -> ConfigError:
         return ConfigError(f"{self.file}: {key}: {message}")

@@ -44,9 +44,14 @@ class Identity:
     occurrence: int
 
     @property
+    def equal(self) -> tuple[str, str, str]:
+        """What equal ones have in common: path, rule and code however it is formatted."""
+        return self.path, self.rule, spelling(self.code)
+
+    @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits, the same for any formatting of the code."""
-        parts = (self.path, self.rule, spelling(self.code), str(self.occurrence))
+        parts = (*self.equal, str(self.occurrence))
         return sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 

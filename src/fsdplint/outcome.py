@@ -23,6 +23,7 @@ class Outcome:
         rules: the names of the rules that were run.
         root: the directory of the repository that ``base`` lies in, else ``base``.
         partly: functions and files, by path and name, that a budget kept from being followed whole.
+        known: how many findings are left out, since they are in the baseline.
     """
 
     findings: tuple[Finding, ...]
@@ -32,6 +33,7 @@ class Outcome:
     base: str = "/"
     partly: tuple[tuple[str, str], ...] = ()
     unparsed: int = 0
+    known: int = 0
     rules: frozenset[str] = frozenset()
     root: str = ""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 UNUSED = "unused-suppression"
 # Silence about these would make a file that was not looked at seem clean.
-_NEVER_SUPPRESSED = frozenset({"invalid-syntax"})
+NEVER_SUPPRESSED = frozenset({"invalid-syntax"})
 
 _MENTION = re.compile(r"fsdplint:|noqa", re.IGNORECASE)
 _OWN = re.compile(
@@ -61,7 +61,7 @@ class Suppression:
 
     def silences(self, finding: Finding) -> bool:
         """Whether ``finding`` is meant, which then counts as used."""
-        meant = finding.rule in self.rules.values() and finding.rule not in _NEVER_SUPPRESSED
+        meant = finding.rule in self.rules.values() and finding.rule not in NEVER_SUPPRESSED
         if meant and self.scope[0] <= finding.span.start < self.scope[1]:
             self.used.add(finding.rule)
             return True

@@ -35,7 +35,7 @@ def finding(
     evidence: tuple[Evidence, ...] = (),
     fix: Fix | None = None,
 ) -> Finding:
-    return Finding("a-rule", "FSD999", severity, message, place, "here", evidence, fix)
+    return Finding("direct-forward", "FSD302", severity, message, place, "here", evidence, fix)
 
 
 def outcome(*findings: Finding, failures: tuple[SourceError, ...] = ()) -> Outcome:
@@ -88,7 +88,7 @@ def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
 
 
 def test_github() -> None:
-    title = {"title": "FSD999 a-rule"}
+    title = {"title": "FSD302 direct-forward"}
     assert commands(render(ALL, "github")) == [
         (
             "error",
@@ -116,7 +116,7 @@ def test_github() -> None:
 def test_github_escapes_what_would_end_a_command() -> None:
     [line] = render(outcome(SECOND), "github").splitlines()
     assert line == (
-        "::warning file=/work/lib.py,line=2,endLine=2,col=2,endColumn=7,title=FSD999 a-rule"
+        "::warning file=/work/lib.py,line=2,endLine=2,col=2,endColumn=7,title=FSD302 direct-forward"
         "::lib.py:2:2: 100 %25 wrong:%0A::error::no"
     )
     assert "file=/work/a%2Cb/tr%25in%3A1.py," in render(outcome(FIRST), "github")
@@ -132,26 +132,26 @@ def test_gitlab() -> None:
     assert all(re.fullmatch("[0-9a-f]{32}", fingerprint) for fingerprint in prints)
     assert issues == [
         {
-            "description": "FSD999 a-rule: `bad` is wrong",
-            "check_name": "a-rule",
+            "description": "FSD302 direct-forward: `bad` is wrong",
+            "check_name": "direct-forward",
             "severity": "critical",
             "location": {"path": "a,b/tr%in:1.py", "lines": {"begin": 2, "end": 4}},
         },
         {
-            "description": "FSD999 a-rule: 100 % wrong:\n::error::no",
-            "check_name": "a-rule",
+            "description": "FSD302 direct-forward: 100 % wrong:\n::error::no",
+            "check_name": "direct-forward",
             "severity": "minor",
             "location": {"path": "lib.py", "lines": {"begin": 2, "end": 2}},
         },
         {
-            "description": "FSD999 a-rule: `bad` is wrong",
-            "check_name": "a-rule",
+            "description": "FSD302 direct-forward: `bad` is wrong",
+            "check_name": "direct-forward",
             "severity": "info",
             "location": {"path": "lib.py", "lines": {"begin": 3, "end": 3}},
         },
         {
-            "description": "FSD999 a-rule: `bad` is wrong",
-            "check_name": "a-rule",
+            "description": "FSD302 direct-forward: `bad` is wrong",
+            "check_name": "direct-forward",
             "severity": "critical",
             "location": {"path": "n.ipynb", "lines": {"begin": 1, "end": 1}},
         },
@@ -193,10 +193,10 @@ def test_junit() -> None:
     ]
     cases = [case for suite in suites for case in suite]
     assert [(case.classname, case.name) for case in cases] == [
-        ("a,b/tr%in:1.py", "a-rule: x = '𐐀é'; bad(x)"),
-        ("lib.py", "a-rule: bad()"),
-        ("lib.py", "a-rule: bad() (2)"),
-        ("n.ipynb", "a-rule: bad2()"),
+        ("a,b/tr%in:1.py", "direct-forward: x = '𐐀é'; bad(x)"),
+        ("lib.py", "direct-forward: bad()"),
+        ("lib.py", "direct-forward: bad() (2)"),
+        ("n.ipynb", "direct-forward: bad2()"),
         ("x.py", "x.py"),
     ]
     results = [result for case in cases for result in case.result]
@@ -210,12 +210,12 @@ def test_junit() -> None:
     ]
     assert results[1].message == SECOND.message
     assert results[2].text.splitlines() == [
-        "lib.py:3:2: FSD999 a-rule: `bad` is wrong",
+        "lib.py:3:2: FSD302 direct-forward: `bad` is wrong",
         "  |",
         "3 |     bad()",
         "  |     ^^^^^ here",
         "  |",
-        "  = page: fsdplint explain a-rule",
+        "  = page: fsdplint explain direct-forward",
     ]
 
 
@@ -243,7 +243,7 @@ def test_junit_escapes_what_xml_cannot_hold() -> None:
     found = finding(Span(source.path, 0, len(source.text) - 1), message="</failure>\x0c]]>")
     text = render(Outcome((found,), {source.path: source}, 1, (), "/work"), "junit")
     [[case]] = junitparser.JUnitXml.fromstring(text.encode())
-    assert case.name == "a-rule: bad('<&>\"\\x1b\\x00\\ufffe')"
+    assert case.name == "direct-forward: bad('<&>\"\\x1b\\x00\\ufffe')"
     assert case.classname == "a\\x01<b>.py"
     assert case.result[0].message == "</failure>\\x0c]]>"
 
@@ -256,13 +256,13 @@ def test_rdjson() -> None:
     assert document["source"] == {"name": "fsdplint"}
     assert document["diagnostics"] == [
         {
-            "message": "a-rule: `bad` is wrong\nlib.py:2:2: the cause",
+            "message": "direct-forward: `bad` is wrong\nlib.py:2:2: the cause",
             "location": {
                 "path": "a,b/tr%in:1.py",
                 "range": {"start": {"line": 2, "column": 15}, "end": {"line": 4, "column": 2}},
             },
             "severity": "ERROR",
-            "code": {"value": "FSD999"},
+            "code": {"value": "FSD302"},
             "suggestions": [
                 {
                     "range": {"start": {"line": 2, "column": 15}, "end": {"line": 4, "column": 1}},
@@ -271,30 +271,30 @@ def test_rdjson() -> None:
             ],
         },
         {
-            "message": "a-rule: 100 % wrong:\n::error::no",
+            "message": "direct-forward: 100 % wrong:\n::error::no",
             "location": {
                 "path": "lib.py",
                 "range": {"start": {"line": 2, "column": 2}, "end": {"line": 2, "column": 7}},
             },
             "severity": "WARNING",
-            "code": {"value": "FSD999"},
+            "code": {"value": "FSD302"},
             "suggestions": [],
         },
         {
-            "message": "a-rule: `bad` is wrong",
+            "message": "direct-forward: `bad` is wrong",
             "location": {
                 "path": "lib.py",
                 "range": {"start": {"line": 3, "column": 2}, "end": {"line": 3, "column": 7}},
             },
             "severity": "INFO",
-            "code": {"value": "FSD999"},
+            "code": {"value": "FSD302"},
             "suggestions": [],
         },
         {
-            "message": "a-rule: `bad` is wrong",
+            "message": "direct-forward: `bad` is wrong",
             "location": {"path": "n.ipynb"},
             "severity": "ERROR",
-            "code": {"value": "FSD999"},
+            "code": {"value": "FSD302"},
             "suggestions": [],
         },
         {

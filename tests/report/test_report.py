@@ -216,6 +216,7 @@ def test_json() -> None:
     whole = replace(outcome(found, failures=unread), partly=partly)
     assert json.loads(render(whole, "json")) == {
         "version": 1,
+        "known": 0,
         "unparsed": 0,
         "checked": 2,
         "findings": [

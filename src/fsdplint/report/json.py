@@ -2,9 +2,9 @@
 
 The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
 when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what could not be checked),
-``partly`` (``path`` and ``name`` of functions, or ``<module>``, too long to be followed whole),
-``unparsed`` (how many files of a large tree were not parsed, since they have no sharding) and
-``checked`` (how many files were).
+``known`` (how many findings are left out, since they are in the baseline), ``partly`` (``path`` and
+``name`` of functions, or ``<module>``, too long to be followed whole), ``unparsed`` (how many files
+of a large tree were not parsed, since they have no sharding) and ``checked`` (how many files were).
 
 A finding has ``rule``, ``code``, ``severity`` (error, warning or note), ``message``, ``label``,
 ``path``, ``start``, ``end``, ``evidence`` (a list of ``note``, ``path``, ``start``, ``end``),
@@ -37,6 +37,7 @@ def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
             {"path": relative(outcome, failure.path), "reason": failure.reason}
             for failure in outcome.failures
         ],
+        "known": outcome.known,
         "unparsed": outcome.unparsed,
         "partly": [
             {"path": relative(outcome, path), "name": name} for path, name in outcome.partly

@@ -14,7 +14,8 @@ def summary(outcome: Outcome) -> str:
     aside = ""
     if outcome.unparsed:
         aside = f"; {_count(outcome.unparsed)} without sharding not parsed"
-    return f"{found}{missed}{_partly(outcome)}{aside}."
+    known = f"; {outcome.known} more in the baseline" if outcome.known else ""
+    return f"{found}{known}{missed}{_partly(outcome)}{aside}."
 
 
 def _partly(outcome: Outcome) -> str:

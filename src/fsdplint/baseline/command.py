@@ -1,0 +1,119 @@
+"""`fsdplint baseline`: its commands and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fsdplint.baseline import NAME, Baseline, Scope, gone, load, pruned, text, updated
+from fsdplint.check import check
+from fsdplint.config import Settings, settings_for
+from fsdplint.outcome import Outcome
+from fsdplint.progress import progress
+from fsdplint.report.places import shown
+from fsdplint.rules import RULES
+from fsdplint.source.file import absolute
+from fsdplint.suppression import NEVER_SUPPRESSED
+from fsdplint.terminal import deliver, printable
+
+Paths = tuple[str, ...]
+
+
+def tell_gone(whole: Outcome, baseline: Baseline, scope: Scope) -> None:
+    """Say on standard error how much of ``baseline`` is not in ``whole`` any more, if any is."""
+    count = len(gone(whole, baseline, scope))
+    if count:
+        what = "1 of its findings is" if count == 1 else f"{count} of its findings are"
+        cure = "`fsdplint baseline prune` takes them out"
+        click.echo(f"fsdplint: {_shown(baseline)}: {what} gone; {cure}", err=True)
+
+
+@click.group("baseline")
+def baseline() -> None:
+    """Adopt fsdplint where there are findings: keep them in a file, and report only new ones.
+
+    `check` leaves out what is in the file that --baseline or the settings name.
+    """
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for decorate in (
+        click.option("--isolated", is_flag=True, help="Use no settings file."),
+        click.option("--config", type=click.Path(), help="Settings to use."),
+        click.option("--file", type=click.Path(), help=f"Default: the settings', or {NAME}."),
+        click.argument("paths", nargs=-1, type=click.Path()),
+    ):
+        command = decorate(command)
+    return command
+
+
+@baseline.command()
+@_options
+@click.option("--add", is_flag=True, help="Keep what is gone, too.")
+def write(paths: Paths, file: str | None, config: str | None, isolated: bool, add: bool) -> None:
+    """Put all findings in PATHS, by default the current folder, into the baseline.
+
+    It keeps what it has on other paths and of rules that are not selected.
+    """
+    paths = paths or (".",)
+    settings = settings_for(paths, config, isolated, RULES)
+    target = _target(file, settings)
+    old = load(target) if Path(target).exists() else Baseline(absolute(target))
+    outcome = _checked(paths, settings, target)
+    new = updated(outcome, old, Scope(paths, settings), add)
+    deliver(text(new), target)
+    _tell_change(old, new)
+    for finding in outcome.findings:
+        if finding.rule in NEVER_SUPPRESSED:
+            where = shown(outcome, finding.span.path)
+            click.echo(f"fsdplint: {where}: {finding.rule} is in no baseline", err=True)
+    if settings.baseline is None or absolute(target) != absolute(settings.baseline):
+        click.echo(f'Check with --baseline {target}, or the setting: baseline = "{target}"')
+
+
+@baseline.command()
+@_options
+def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) -> None:
+    """Take out of the baseline what is not found any more in PATHS, by default here."""
+    paths = paths or (".",)
+    settings = settings_for(paths, config, isolated, RULES)
+    old = load(_target(file, settings))
+    outcome = _checked(paths, settings, old.file)
+    new = pruned(outcome, old, Scope(paths, settings))
+    if new != old:
+        deliver(text(new), old.file)
+    _tell_change(old, new)
+
+
+def _target(file: str | None, settings: Settings) -> str:
+    return _from_here(file or settings.baseline or NAME)
+
+
+def _checked(paths: Paths, settings: Settings, file: str) -> Outcome:
+    """What is found in ``paths``, all of which could be checked."""
+    with progress("fsdplint: checking…"):
+        outcome = check(paths, settings)
+    for failure in outcome.failures:
+        click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
+    if outcome.failures:
+        file = printable(_from_here(file))
+        raise click.ClickException(f"{file}: not written, since not all could be checked")
+    return outcome
+
+
+def _tell_change(old: Baseline, new: Baseline) -> None:
+    before, after = ({(k.equal, k.occurrence) for k in each.known} for each in (old, new))
+    count = f"{len(after)} finding{'s'[: len(after) != 1]}"
+    changed = f"{len(after - before)} added, {len(before - after)} taken out"
+    click.echo(f"{_shown(new)}: {count} ({changed}).")
+
+
+def _shown(baseline: Baseline) -> str:
+    return printable(_from_here(baseline.file))
+
+
+def _from_here(file: str) -> str:
+    return file.removeprefix(f"{Path.cwd().as_posix()}/")
