@@ -579,13 +579,13 @@ def test_devices() -> None:
     def group(rank: int, of: int = 2) -> GroupMade:
         return GroupMade("nccl", rank, of, HERE)
 
-    apart = run_of([group(0), Device(0, 2)], [group(1), Device(1, 2)])
+    apart = run_of([group(0), Device(0)], [group(1), Device(1)])
     assert said(device_per_rank, apart) == ("confirmed", "nccl, 2 ranks on cuda:0, cuda:1")
-    same = run_of([group(0), Device(0, 2)], [group(1), Device(0, 2)])
+    same = run_of([group(0), Device(0)], [group(1), Device(0)])
     assert said(device_per_rank, same) == ("violated", "ranks 0, 1 all work on cuda:0")
-    cpu = run_of([group(0), Device(None, 2)], [group(1), Device(None, 2)])
+    cpu = run_of([group(0), Device(None)], [group(1), Device(None)])
     assert said(device_per_rank, cpu) == ("confirmed", "nccl, 2 ranks on the CPU")
-    early = run_of([group(0), Device(0, 2)], [group(1)])
+    early = run_of([group(0), Device(0)], [group(1)])
     assert said(device_per_rank, early) == ("not exercised", "not every rank told its device")
     alone = run_of([group(0, 1)], [group(0, 1)])
     assert said(device_per_rank, alone) == ("violated", "rank 0 of 2 asks to be rank 0 of 1")
@@ -597,5 +597,5 @@ def test_devices() -> None:
 
 def test_other_nodes_have_devices_of_their_own() -> None:
     made = [GroupMade("nccl", rank, 4, HERE) for rank in range(2)]
-    run = run_of([made[0], Device(0, 2)], [made[1], Device(1, 2)], world=4)
+    run = run_of([made[0], Device(0)], [made[1], Device(1)], world=4)
     assert said(device_per_rank, run) == ("confirmed", "nccl, 4 ranks on cuda:0, cuda:1")

@@ -87,3 +87,32 @@ def test_leaving_ends_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         verify(Request("train.py", device="cpu"), tmp_path, launcher=warm, tell=tell)
     assert len(seen) == 3  # a fork shows its server's environment
     assert gone(f"MARK={tmp_path}")
+
+
+def test_preparing_an_optimizers_state_is_no_step(verifier: Verifier) -> None:
+    """As scripts do that resume from a distributed checkpoint."""
+    found = verifier(
+        TRAINING.replace(
+            "while True:",
+            "from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict\n"
+            "get_optimizer_state_dict(model, optimizer)\nprint('prepared')\nwhile True:",
+        ),
+        steps=1,
+    )
+    assert [(rank.ended, rank.steps, rank.output) for rank in found.ranks] == [
+        ("steps", 1, "prepared")
+    ] * 2
+    assert [v.status.value for v in found.verdicts if v.clause == "gradients"] == ["confirmed"]
+
+
+def test_devices_hidden_from_all_ranks_are_not_shared(
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    found = verifier(
+        "import os, torch, torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
+    )
+    assert [v.figures for v in found.verdicts if v.clause == "device-per-rank"] == [
+        "nccl, 2 ranks on cuda:0, cuda:1"
+    ]

@@ -417,7 +417,6 @@ class Device:
     """Where this rank works: its CUDA device's index (also under the shim), None on the CPU."""
 
     index: int | None
-    count: int
 
 
 @dataclass(frozen=True, slots=True)

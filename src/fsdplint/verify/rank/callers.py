@@ -17,5 +17,18 @@ def torchs_own() -> bool:
     return frame is not None and _package(frame).split(".")[0] == "torch"
 
 
+def prepares_state() -> bool:
+    """Says whether an optimizer steps only to make its state, as DCP lets it.
+
+    Source: ``torch.distributed.checkpoint.state_dict._init_optim_state`` (torch 2.6-2.15).
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))

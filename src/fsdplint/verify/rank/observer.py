@@ -40,6 +40,7 @@ from fsdplint.verify.rank.snapshot import Snapshots
 
 Finished = steps.Finished
 _KIB = 1024
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Observer:
@@ -57,6 +58,7 @@ class Observer:
         self._local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
         self._cuda = False
         self._before = 0
+        self._visible = os.environ.get(_VISIBLE)
 
     @property
     def steps(self) -> int:
@@ -117,15 +119,23 @@ class Observer:
     def finish(self) -> None:
         """Writes what is only known at the end."""
         self._recorder.probe("snapshot")(self._snapshots.take_last)()
-        self._recorder.write(self._device())
-        self._recorder.write(
-            Memory(_peak(), self._before, torch.cuda.max_memory_allocated() if self._cuda else 0)
-        )
+        self._recorder.probe("group")(self._note_device)()
+        self._recorder.probe("memory")(self._note_memory)()
 
-    def _device(self) -> Device:
+    def _note_device(self) -> None:
+        """Notes where the rank works; CUDA may not be usable any more, or never have been."""
         if self._cuda:
-            return Device(_physical(torch.cuda.current_device()), torch.cuda.device_count())
-        return Device(_physical(shim.logical_device()), self._local_world_size)
+            index: int | None = _physical(torch.cuda.current_device())
+        else:
+            index = shim.logical_device()
+            # The shim's devices are all of them, unless the script itself hides some.
+            if os.environ.get(_VISIBLE) != self._visible:
+                index = _physical(index)
+        self._recorder.write(Device(index))
+
+    def _note_memory(self) -> None:
+        cuda = torch.cuda.max_memory_allocated() if self._cuda else 0
+        self._recorder.write(Memory(_peak(), self._before, cuda))
 
 
 def _uses_cuda(wanted: str, ranks: int) -> bool:
@@ -139,7 +149,7 @@ def _uses_cuda(wanted: str, ranks: int) -> bool:
 def _physical(index: int | None) -> int | None:
     """Returns a device's index among all of the machine's, where ``CUDA_VISIBLE_DEVICES`` lists
     them by number."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    visible = os.environ.get(_VISIBLE, "").split(",")
     if index is None or index >= len(visible) or not visible[index].strip().isdigit():
         return index
     return int(visible[index])

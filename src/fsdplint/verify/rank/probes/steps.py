@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 from fsdplint.verify.events import Backward, Change, Step
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
+from fsdplint.verify.rank.callers import prepares_state
 from fsdplint.verify.rank.patch import wrap_method
 from fsdplint.verify.rank.seen import OptimizerSeen, Seen
 from fsdplint.verify.rank.snapshot import Snapshots
@@ -146,7 +147,8 @@ class _Steps:
 
     def before(self, *_: Any) -> None:
         """Runs before every optimizer step."""
-        self._look()
+        if not prepares_state():
+            self._look()
 
     def _remember(self) -> None:
         self._snapshots.take()
@@ -159,6 +161,8 @@ class _Steps:
 
     def after(self, optimizer: Optimizer, *_: Any) -> None:
         """Runs after every optimizer step; ends the script where it was the last one wanted."""
+        if prepares_state():
+            return
         seen = self._seen.add_optimizer(optimizer, None)
         seen.steps += 1
         self._compare(optimizer, seen)

@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fsdplint.verify.rank import access
+from fsdplint.verify.rank.callers import prepares_state
 from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
 from fsdplint.verify.rank.reference import tape
 from fsdplint.verify.rank.reference.layout import Piece, pieces, short
@@ -332,19 +333,6 @@ class _Capture:
         stride.save(self._folder, self._seen.recorder.rank, self._written)
         self._written += 1
         self._calls, self._stride = [], Stride()
-
-
-def prepares_state() -> bool:
-    """Says whether an optimizer steps only to make its state, as DCP lets it.
-
-    Source: ``torch.distributed.checkpoint.state_dict._init_optim_state`` (torch 2.6-2.15).
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "_init_optim_state":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _from_fsdp() -> bool:

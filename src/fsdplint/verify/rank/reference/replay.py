@@ -11,10 +11,10 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fsdplint.verify.events import Drifted, NotCompared
+from fsdplint.verify.rank.callers import prepares_state
 from fsdplint.verify.rank.patch import wrap_method
 from fsdplint.verify.rank.probes.steps import Finished
 from fsdplint.verify.rank.reference.alone import Moved
-from fsdplint.verify.rank.reference.capture import prepares_state
 from fsdplint.verify.rank.reference.free import drift, states
 from fsdplint.verify.rank.reference.layout import Incomparable
 from fsdplint.verify.rank.reference.player import Player
