@@ -276,3 +276,16 @@ def test_a_loss_that_is_not_finite_is_violated() -> None:
     assert (found.status.value, found.figures) == ("violated", "nan on rank 1 at step 3")
     assert loss.judge(of(fine, fine)).status.value == "confirmed"
     assert loss.judge(Run(())).status.value == "not exercised"
+
+
+def test_a_scaled_loss_is_another_number() -> None:
+    """A scale that is too high is the scaler's business."""
+    fine, bad = (Backward(0, v, v != "inf", True, None, scaled=True) for v in ("65536.0", "inf"))
+    assert loss.judge(of(fine, bad)).figures == (
+        "1 of 2 losses not finite as scaled by the gradient scaler, which lowers its scale then"
+    )
+    assert loss.judge(of(fine)).figures == (
+        "1 loss between 6.554e+04 and 6.554e+04, as scaled by the gradient scaler"
+    )
+    own = replace(bad, scaled=False)
+    assert loss.judge(of(bad, own)).status.value == "violated"

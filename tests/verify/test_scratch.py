@@ -59,6 +59,17 @@ def test_a_file_to_be_written_becomes_the_copys_own(
     assert ((copy / "file").read_text() if (copy / "file").exists() else "") == content
 
 
+@pytest.mark.parametrize("event", ["os.chmod", "os.chown", "os.utime", "os.truncate"])
+def test_a_file_whose_mode_or_times_change_becomes_the_copys_own(
+    scratch: Scratch, copy: Path, event: str
+) -> None:
+    scratch.audit(event, (3, 0o600))  # an open file is the copy's own already
+    assert (copy / "file").is_symlink()
+    scratch.audit(event, (str(copy / "file"), 0o600))
+    assert not (copy / "file").is_symlink()
+    assert (copy / "file").read_text() == "original"
+
+
 def test_a_folder_gives_way_to_one_of_links(scratch: Scratch, copy: Path, outside: Path) -> None:
     scratch.audit("os.mkdir", (str(copy / "folder" / "inner" / "new"), 0o777, -1))
     assert {str(path.relative_to(copy)): path.is_symlink() for path in copy.rglob("*")} == {

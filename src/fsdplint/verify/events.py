@@ -186,7 +186,8 @@ class Backward:
     """A backward from a scalar.
 
     Attributes:
-        loss: this rank's value, as text, so that nan survives.
+        loss: this rank's value, as text, so that nan survives; `scaled`: a gradient scaler may have
+            multiplied it.
         reduced: a sharded parameter has a gradient of its own size that it did not have before.
     """
 
@@ -195,6 +196,7 @@ class Backward:
     finite: bool
     reduced: bool
     place: Place | None
+    scaled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

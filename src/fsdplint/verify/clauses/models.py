@@ -66,9 +66,9 @@ def changes(rank: RankRun) -> Iterator[tuple[Step, Change]]:
         yield from ((step, change) for change in step.changes)
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, nouns: str = "") -> str:
     """Returns e.g. ``1 unit`` or ``4 units``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def listed(names: Iterable[str]) -> str:

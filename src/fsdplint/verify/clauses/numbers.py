@@ -39,15 +39,24 @@ def loss(run: Run) -> Judgement:
     if not backwards:
         return not_exercised("no backward started from a scalar")
     bad = [(rank, event) for rank, event in backwards if not event.finite]
+    if bad and all(event.scaled for _, event in bad):
+        return not_exercised(
+            f"{len(bad)} of {count(len(backwards), 'loss', 'losses')} not finite as scaled by the "
+            "gradient scaler, which lowers its scale then"
+        )
     if bad:
         rank, first = bad[0]
         return violated(
             f"{first.loss} on rank {rank} at step {first.step + 1}",
-            (f"{len(bad)} of {len(backwards)} losses are not finite",),
+            (f"{len(bad)} of {count(len(backwards), 'loss', 'losses')} not finite",),
             (first.place,),
         )
     values = [float(event.loss) for _, event in backwards]
-    return confirmed(f"{len(values)} losses between {min(values):.4g} and {max(values):.4g}")
+    scaled = ", as scaled by the gradient scaler" * any(event.scaled for _, event in backwards)
+    return confirmed(
+        f"{count(len(values), 'loss', 'losses')} between {min(values):.4g} and {max(values):.4g}"
+        f"{scaled}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

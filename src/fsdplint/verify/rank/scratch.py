@@ -28,7 +28,7 @@ _ENTRIES = {
 }
 """Audit events (Python's audit events table) that change a folder's entries: which arguments."""
 _WHOLE = ("os.rmdir", "shutil.rmtree")
-_CONTENT = ("os.truncate", "sqlite3.connect")
+_CONTENT = ("os.truncate", "os.chmod", "os.chown", "os.utime", "sqlite3.connect")
 
 
 class Scratch:
@@ -63,7 +63,7 @@ class Scratch:
         elif event in _ENTRIES:
             for index in _ENTRIES[event]:
                 self.own_folder(arguments[index])
-        elif event in _WHOLE or event in _CONTENT:
+        elif (event in _WHOLE or event in _CONTENT) and not isinstance(arguments[0], int):
             self.own(arguments[0], keep=True)
 
     def _inside(self, path: Any) -> str:

@@ -39,6 +39,7 @@ class Seen:
     Attributes:
         gathered: units that the script has unsharded by hand.
         assigned: per module and parameter name the mark of the parameter last put there.
+        scaled: a gradient scaler is at work.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -47,6 +48,7 @@ class Seen:
         self.gathered: MutableSet[nn.Module] = WeakSet()
         self.optimizers: MutableMapping[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.assigned: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
+        self.scaled = False
         self._called: list[ref[nn.Module]] = []
         self._built: list[OptimizerSeen] = []
 

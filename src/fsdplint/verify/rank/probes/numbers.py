@@ -69,7 +69,7 @@ class _Gradients:
 class _Norms:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
-        self._scaled = self._inside = False
+        self._inside = False
         self._type = 2.0
         guard = seen.recorder.probe("gradient-norm")
         self._look, self._note = guard(self._measure), guard(self._write)
@@ -80,7 +80,7 @@ class _Norms:
         @functools.wraps(original)
         def construct(scaler: Any, *args: Any, **kwargs: Any) -> None:
             original(scaler, *args, **kwargs)
-            self._scaled = self._scaled or scaler.is_enabled()
+            self._seen.scaled |= scaler.is_enabled()
 
         return construct
 
@@ -209,7 +209,7 @@ class _Norms:
                 before.shares,
                 before.count,
                 before.precision,
-                self._scaled,
+                self._seen.scaled,
                 before.api,
                 self._seen.steps,
                 self._seen.recorder.place(),

@@ -115,6 +115,7 @@ class _Steps:
                 value - value == 0.0,
                 reduced,
                 self._seen.recorder.place(),
+                self._seen.scaled,
             )
         )
 
