@@ -1,8 +1,8 @@
 """What a finding is known by from one version of its file to the next.
 
 That is its file, its rule and its statement; equal ones are counted from the top of the file. Lines
-that move, edits of other statements, comments, and blanks, line ends and last commas as formatters
-set them make no difference.
+that move, edits of other statements, comments, and all that formatters set (blanks, line ends, last
+commas, parentheses, quotes) make no difference.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import groupby
 
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
@@ -24,7 +25,9 @@ _MAX_CODE = 200
 
 _BLANKS = re.compile(r"(?:\s|\\(?=[\r\n]))+")
 _INSIDE_BRACKETS = re.compile(r"(?<=[(\[{]) |,? (?=[)\]}])")
-_NEEDLESS = re.compile(r"(?<!\w) | (?!\w)|,(?= ?[)\]}])")
+_LAST_COMMA = re.compile(r",\s*(?=[)\]}])")
+_SPACING = re.compile(r"(?:[()\s]|\\(?=[\r\n]))+")
+_NEEDLESS = re.compile(r"(?<!\w) | (?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +72,27 @@ def fingerprints(outcome: Outcome, root: str | None = None) -> dict[Finding, str
 
 def identities(outcome: Outcome, root: str | None = None) -> dict[Finding, Identity]:
     """What each finding of ``outcome`` is known by, in its order; ``root`` as above."""
-    files: dict[str, _Statements] = {}
     seen: Counter[tuple[str, str, str]] = Counter()
     known: dict[Finding, Identity] = {}
-    for finding in sorted(outcome.findings, key=lambda finding: finding.span):
-        path = finding.span.path
-        if path not in files:
-            files[path] = _Statements(outcome.sources[path].text)
-        code = files[path].at(finding.span)
-        equal = (path, finding.rule, spelling(code))
-        seen[equal] += 1
+    ordered = sorted(outcome.findings, key=lambda finding: finding.span)
+    for path, findings in groupby(ordered, key=lambda finding: finding.span.path):
         shown = os.path.relpath(path, root or outcome.base).replace(os.sep, "/")
-        known[finding] = Identity(shown, finding.rule, code, seen[equal])
+        statements = _Statements(outcome.sources[path].text)
+        for finding in findings:
+            first = Identity(shown, finding.rule, statements.at(finding.span), 1)
+            equal = first.equal
+            seen[equal] += 1
+            known[finding] = replace(first, occurrence=seen[equal])
     return {finding: known[finding] for finding in outcome.findings}
 
 
 def spelling(code: str) -> str:
-    """``code`` without the blanks, line ends and commas that a formatter puts in or takes out."""
-    return _outside_strings(code, lambda part: _NEEDLESS.sub("", _BLANKS.sub(" ", part)))
+    """What ``code`` has in common with itself in any formatting; not Python any more."""
+    return _each(code, _spelled, lambda string: string.replace("'", '"'))
+
+
+def _spelled(part: str) -> str:
+    return _NEEDLESS.sub("", _SPACING.sub(" ", _LAST_COMMA.sub("", part)))
 
 
 class _Statements:
@@ -104,7 +110,7 @@ class _Statements:
         if index < 0 or _in_comment(self.lines[index], span.start):
             return _one_line(own)
         whole = self._without_comments(self.lines[index])
-        return _one_line(whole) if len(spelling(whole)) <= _MAX_CODE else spelling(own)[:_MAX_CODE]
+        return _one_line(whole if len(spelling(whole)) <= _MAX_CODE else own)
 
     def _without_comments(self, line: LogicalLine) -> str:
         ends = [line.start, *(end for _, end in line.comments)]
@@ -118,16 +124,15 @@ def _in_comment(line: LogicalLine, offset: int) -> bool:
 
 def _one_line(code: str) -> str:
     """``code`` as people read it, on one line where its strings are."""
-    return _outside_strings(
-        code, lambda part: _INSIDE_BRACKETS.sub("", _BLANKS.sub(" ", part))
-    ).strip()
+    return _each(code, lambda part: _INSIDE_BRACKETS.sub("", _BLANKS.sub(" ", part)), str).strip()
 
 
-def _outside_strings(code: str, change: Callable[[str], str]) -> str:
+def _each(code: str, outside: Callable[[str], str], string: Callable[[str], str]) -> str:
+    """``code`` with its strings, and what is between them, changed."""
     parts: list[str] = []
     end = 0
     for token in TOKEN.finditer(code):
         if token.lastgroup == "string":
-            parts += [change(code[end : token.start()]), token[0]]
+            parts += [outside(code[end : token.start()]), string(token[0])]
             end = token.end()
-    return "".join([*parts, change(code[end:])])
+    return "".join([*parts, outside(code[end:])])
