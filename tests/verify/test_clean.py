@@ -8,7 +8,7 @@ import pytest
 from verifier import Verifier
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "runtime_clean"
-RANKS: dict[str, int] = {}
+RANKS = {"replicas_reduced_at_the_last_micro_batch": 4}
 """How many ranks a script is for, where it is not two."""
 
 
@@ -26,3 +26,13 @@ def test_wrappers_do_not_hide_what_a_block_is(verifier: Verifier) -> None:
 
     blocks = next(verdict for verdict in result.verdicts if verdict.clause == "blocks")
     assert blocks.figures == "3 blocks of `blocks` (94 % of the sharded parameters) in 3 units"
+
+
+def test_files_written_at_one_line_are_told_apart(verifier: Verifier) -> None:
+    result = verifier(FIXTURES / "saved_in_every_way.py", steps=None)
+
+    saves = next(verdict for verdict in result.verdicts if verdict.clause == "saves")
+    assert saves.details == (
+        "`model.pt` loads into an unsharded `Net`: 22 of 22 names of `Net`, 3,524 elements",
+        "`copy.pt` loads into an unsharded `Net`: 22 of 22 names of `Net`, 3,524 elements",
+    )

@@ -140,13 +140,23 @@ def pools(writes: Iterable[Write]) -> list[Pool]:
     """
     writes = list(writes)
     checkpoints = _grouped((w for w in writes if w[1].distributed), lambda s: (s.step, s.path))
-    files = _grouped((w for w in writes if not w[1].distributed), lambda s: (s.step, s.place))
+    files = _grouped(
+        (w for w in writes if not w[1].distributed),
+        lambda s: (s.step, s.place, s.path if _complete(s) else ""),
+    )
     apart = [pool for pool in files if pool.lacking() and not pool.contested]
     joined = _grouped((w for pool in apart for w in pool.writes), lambda s: s.step)
     together = [pool for pool in joined if not pool.lacking()]
     steps = {pool.step for pool in together}
     kept = [pool for pool in files if pool not in apart or pool.step not in steps]
     return [*kept, *together, *checkpoints]
+
+
+def _complete(save: Save) -> bool:
+    """Says whether a file is a whole model's by itself; a library writes several at one line."""
+    models = [state for state in save.states if state.what == "model"]
+    whole = not any(state.missing or state.odd for state in models)
+    return bool(models) and whole and not any(state.parts for state in save.states)
 
 
 def _grouped(writes: Iterable[Write], key: Callable[[Save], Hashable]) -> list[Pool]:
