@@ -87,7 +87,7 @@ def snapshot(*found: Unit, **changes: Any) -> Snapshot:
 
 
 def sharded(number: int = 0, **changes: Any) -> Sharded:
-    return replace(Sharded(number, "Net", "fsdp2", HERE, None, 32, 32), **changes)
+    return replace(Sharded(number, "Net", "fsdp2", HERE, None, 0, 32), **changes)
 
 
 def change(name: str, **changes: Any) -> Change:
@@ -164,7 +164,7 @@ def test_whole_on_each_rank(api: str, mesh: tuple[int, ...], status: str) -> Non
 
 
 def test_inner_units_first_is_the_order() -> None:
-    outer = sharded(1, cls="Net", owned=8, total=40)
+    outer = sharded(1, cls="Net", total=40)
     assert said(sharding_order, run_of([sharded(cls="Block"), outer])) == (
         "confirmed",
         "2 units, inner ones first",
@@ -173,7 +173,7 @@ def test_inner_units_first_is_the_order() -> None:
 
 
 def test_a_unit_whose_parameters_the_root_has_taken_is_late() -> None:
-    late = sharded(1, cls="Block", inside=0, owned=0)
+    late = sharded(1, cls="Block", inside=0, lost=32)
     verdict = sharding_order.judge(run_of([sharded(), late]))
     assert (verdict.status.value, verdict.figures, verdict.places) == (
         "violated",
@@ -182,8 +182,9 @@ def test_a_unit_whose_parameters_the_root_has_taken_is_late() -> None:
     )
 
 
-def test_a_module_without_parameters_is_never_late() -> None:
-    run = run_of([sharded(), sharded(1, cls="Dropout", inside=0, owned=0, total=0)])
+def test_a_unit_that_the_root_took_nothing_of_is_never_late() -> None:
+    """Modules without parameters, and those whose inner units hold all of them."""
+    run = run_of([sharded(), sharded(1, cls="Dropout", inside=0, total=0)])
     assert said(sharding_order, run)[0] == "confirmed"
 
 
@@ -206,7 +207,7 @@ def test_blocks_in_one_unit_are_gathered_at_once() -> None:
 
 
 def test_blocks_that_came_late_are_the_orders_affair() -> None:
-    run = run_of([sharded(), sharded(1, inside=0, owned=0), model_of_blocks(0, 0)])
+    run = run_of([sharded(), sharded(1, inside=0, lost=32), model_of_blocks(0, 0)])
     assert said(blocks, run) == ("not exercised", "see sharding-order")
 
 

@@ -6,7 +6,7 @@ import pytest
 from verifier import Verifier
 
 from fsdplint.verify.clauses.fsdp1 import fsdp1_calls
-from fsdplint.verify.events import Fsdp1Call, SyncSwitched
+from fsdplint.verify.events import Fsdp1Call, OptimizerBuilt, Sharded, SyncSwitched
 from fsdplint.verify.evidence import Run
 
 HEAD = """
@@ -115,3 +115,24 @@ def test_calls_that_end_the_script_are_violated(verifier: Verifier, line: str, n
 def test_other_errors_are_no_verdict(verifier: Verifier, line: str) -> None:
     result = verifier(f"{HEAD}\n{line}\n")
     assert (result.violated, result.exit_code) == ((), 2)
+
+
+def test_units_that_auto_wrap_makes_have_numbers_of_their_own(verifier: Verifier) -> None:
+    run = verifier.observe(
+        "import torch\nfrom torch import nn\nfrom torch.distributed.fsdp import *\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
+        "torch.distributed.init_process_group('gloo')\n"
+        "model = nn.Sequential(nn.Sequential(nn.Linear(4, 4)), nn.Linear(4, 4))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\n"
+        "model(torch.ones(2, 4)).sum().backward()\noptimizer.step()\n"
+    )
+    rank = run.ranks[0]
+    assert [(event.unit, event.cls, event.lost) for event in rank.of(Sharded)] == [
+        (0, "Sequential", 0),
+        (1, "Linear", 0),
+        (2, "Linear", 0),
+    ]
+    assert [event.stale for event in rank.of(OptimizerBuilt)] == [
+        ("0.0.weight", "0.0.bias", "1.weight", "1.bias")
+    ]

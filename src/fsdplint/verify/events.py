@@ -58,7 +58,7 @@ class Sharded:
         unit: counts the units of this rank.
         api: ``fsdp1`` or ``fsdp2``.
         inside: the innermost module around this one that was a unit already, or None.
-        owned: elements of the parameters that no inner unit had taken.
+        lost: elements of the parameters that units around this one had taken.
         total: elements of all parameters under the module.
     """
 
@@ -67,7 +67,7 @@ class Sharded:
     api: str
     place: Place | None
     inside: int | None
-    owned: int
+    lost: int
     total: int
 
 

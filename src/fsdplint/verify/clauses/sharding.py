@@ -117,10 +117,11 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
     holders = {number for number, _ in held[largest]}
     if len(holders) == 1 and not _holds_most(snapshot, next(iter(holders))):
         return []  # parts of a unit that is a part itself
-    name = largest[0].rpartition(".")[0] or "the model"
+    container = largest[0].rpartition(".")[0]
+    name = f"`{container}`" if container else "the model"
     share = f"{100 * size / total:.0f} % of the sharded parameters"
     how = f"in {len(holders)} units" if len(holders) > 1 else "gathered at once by one unit"
-    return [(f"{len(largest)} blocks of `{name}` ({share}) {how}", len(holders) > 1)]
+    return [(f"{len(largest)} blocks of {name} ({share}) {how}", len(holders) > 1)]
 
 
 def _holds_most(snapshot: Snapshot, number: int) -> bool:
@@ -168,9 +169,7 @@ def sharding_order(run: Run) -> Judgement:
 
 def _late(events: list[Sharded]) -> list[Sharded]:
     """Returns the units that were made when a module around them had taken their parameters."""
-    return [
-        event for event in events if event.inside is not None and event.total and not event.owned
-    ]
+    return [event for event in events if event.lost]
 
 
 @clause(

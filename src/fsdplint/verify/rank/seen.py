@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, MutableSet
 from dataclasses import dataclass
+from itertools import count
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from torch import nn
@@ -17,11 +18,10 @@ from fsdplint.verify.rank.recorder import Recorder
 
 @dataclass(frozen=True)
 class UnitSeen:
-    """An FSDP unit: the module `fully_shard` or FSDP1 took, in the order they were taken."""
+    """An FSDP unit: the module `fully_shard` or FSDP1 took, in the order they were asked to."""
 
     number: int
     api: str
-    place: Place | None
 
 
 @dataclass
@@ -49,6 +49,7 @@ class Seen:
         self.optimizers: MutableMapping[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.assigned: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
         self.scaled = False
+        self._numbers = count()
         self._called: list[ref[nn.Module]] = []
         self._built: list[OptimizerSeen] = []
 
@@ -58,10 +59,9 @@ class Seen:
         begun = [seen.steps for seen in self._built if seen.steps]
         return min(begun, default=0)
 
-    def add_unit(self, module: nn.Module, api: str, place: Place | None) -> UnitSeen:
-        """Notes that a module became a unit."""
-        self.units[module] = UnitSeen(len(self.units), api, place)
-        return self.units[module]
+    def number_unit(self) -> int:
+        """Returns the number of a unit that is to be: FSDP1's makes its inner ones on its way."""
+        return next(self._numbers)
 
     def add_optimizer(self, optimizer: Optimizer, place: Place | None) -> OptimizerSeen:
         """Notes that an optimizer was built; its steps count beyond its own life."""

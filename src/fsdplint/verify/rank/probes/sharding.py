@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-from fsdplint.verify.events import Place, Sharded
+from fsdplint.verify.events import Sharded
 from fsdplint.verify.rank import access, labels
 from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
 from fsdplint.verify.rank.probes import bypass
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.seen import Seen, UnitSeen
 
 
 def install(seen: Seen) -> None:
@@ -30,10 +30,10 @@ def _watched(seen: Seen, original: Any) -> Any:
     @functools.wraps(original)
     def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
         modules = [module] if isinstance(module, nn.Module) else list(module)
-        place = seen.recorder.place()
-        before(seen, modules, "fsdp2", place, kwargs.get("ignored_params") or ())
+        number = seen.number_unit()
+        before(seen, number, modules, "fsdp2", kwargs.get("ignored_params") or ())
         result = original(module, *args, **kwargs)
-        after(seen, modules)
+        after(seen, number, modules)
         return result
 
     return fully_shard
@@ -45,76 +45,67 @@ def _constructor(seen: Seen, original: Any) -> Any:
 
     @functools.wraps(original)
     def construct(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        place = seen.recorder.place()
-        before(seen, [module], "fsdp1", place, ())
+        number = seen.number_unit()
+        before(seen, number, [module], "fsdp1", ())
         original(self, module, *args, **kwargs)
         for parameter in access.ignored(self):
             labels.ignore(parameter)
-        seen.add_unit(self, "fsdp1", place)
+        seen.units[self] = UnitSeen(number, "fsdp1")
 
     return construct
 
 
 def _remember(
     seen: Seen,
+    number: int,
     modules: list[nn.Module],
     api: str,
-    place: Place | None,
     ignored: Iterable[nn.Parameter],
 ) -> None:
     """Writes the event and remembers each parameter by name, before they are replaced."""
     for parameter in ignored:
         labels.ignore(parameter)
+    under = {inner for module in modules for inner in module.modules()}
     taken = {
         id(held.parameter)
-        for unit in _related(seen, modules)
+        for unit in _around(seen, modules)
         for held in seen.parameters(unit)
-        if held.unit is not None
+        if held.unit is not None and held.unit not in under
     }
     sizes = {}
     for module in modules:
         for name, parameter in module.named_parameters():
-            labels.take(parameter, len(seen.units), name)
+            labels.take(parameter, number, name)
             sizes[id(parameter)] = parameter.numel()
         for inner in module.modules():
             _assigned(seen, inner)
-    owned = sum(size for key, size in sizes.items() if key not in taken)
     seen.recorder.write(
         Sharded(
-            len(seen.units),
+            number,
             type(modules[0]).__name__,
             api,
-            place,
-            _around(seen, modules[0]),
-            owned,
+            seen.recorder.place(),
+            max((seen.units[unit].number for unit in _around(seen, modules[:1])), default=None),
+            sum(size for key, size in sizes.items() if key in taken),
             sum(sizes.values()),
         )
     )
 
 
-def _note(seen: Seen, modules: list[nn.Module]) -> None:
-    place = seen.recorder.place()
+def _note(seen: Seen, number: int, modules: list[nn.Module]) -> None:
     for module in modules:
-        seen.add_unit(module, "fsdp2", place)
+        seen.units[module] = UnitSeen(number, "fsdp2")
         _inherit(seen, module)
         bypass.watch(seen, type(module))
 
 
-def _related(seen: Seen, modules: list[nn.Module]) -> list[nn.Module]:
-    """Returns the units under some modules, and the outermost ones around them."""
-    under = [unit for module in modules for unit in seen.inner_units(module)]
-    over = [u for u in seen.units if any(inner in modules for inner in u.modules())]
-    return over or under
-
-
-def _around(seen: Seen, module: nn.Module) -> int | None:
-    """Returns the number of a unit that holds `module` and is a unit already, the latest one."""
-    numbers = [
-        unit.number
-        for outer, unit in seen.units.items()
-        if outer is not module and any(inner is module for inner in outer.modules())
+def _around(seen: Seen, modules: list[nn.Module]) -> list[nn.Module]:
+    """Returns the units that hold one of the modules, and are none of them."""
+    return [
+        unit
+        for unit in seen.units
+        if unit not in modules and any(inner in modules for inner in unit.modules())
     ]
-    return max(numbers, default=None)
 
 
 def _assigned(seen: Seen, module: nn.Module) -> None:
