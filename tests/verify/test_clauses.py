@@ -91,7 +91,7 @@ def sharded(number: int = 0, **changes: Any) -> Sharded:
 
 
 def change(name: str, **changes: Any) -> Change:
-    made = Change(name, 0, "finite", True, True, "same", True, True, False, 16)
+    made = Change(name, 0, "finite", True, True, "same", True, True, False)
     return replace(made, **changes)
 
 
@@ -600,3 +600,15 @@ def test_other_nodes_have_devices_of_their_own() -> None:
     made = [GroupMade("nccl", rank, 4, HERE) for rank in range(2)]
     run = run_of([made[0], Device(0)], [made[1], Device(1)], world=4)
     assert said(device_per_rank, run) == ("confirmed", "nccl, 4 ranks on cuda:0, cuda:1")
+
+
+def test_why_no_blocks_are_judged() -> None:
+    flat = plain("_flat_param", flat=12)
+    named = (("blocks.0", "blocks.1"),)
+    for taken, reason in (
+        (snapshot(unit(flat, api="fsdp1"), repeated=named), "FSDP1 has flattened the blocks'"),
+        (snapshot(unit(parameter("big", shape=(999, 9))), repeated=named), "repeated blocks hold"),
+        (snapshot(unit(parameter("a"))), "no sharded model with repeated blocks was seen"),
+    ):
+        status, figures = said(blocks, run_of([sharded(), taken]))
+        assert (status, figures.startswith(reason)) == ("not exercised", True)

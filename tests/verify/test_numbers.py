@@ -201,7 +201,7 @@ def test_what_is_no_read_of_the_scripts(reads: Run, function: str, figures: str)
 
 def norm(used: float, local: float, ranks: tuple[int, ...] = (0, 1), **changes: object) -> Norm:
     made = Norm(
-        *("clip", False, repr(used), "", ranks, "2.0", "0.0", (Share(ranks, repr(local)),), 1, 4),
+        *("clip", False, repr(used), "", ranks, "2.0", "0.0", (Share(ranks, repr(local)),), 4),
         *(False, "fsdp2", 0, Place("train.py", 1)),
     )
     return replace(made, **changes)  # type: ignore[arg-type]

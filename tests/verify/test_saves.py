@@ -278,8 +278,8 @@ def test_a_model_that_cannot_be_pickled_is_violated(verifier: Verifier) -> None:
 
 
 def slices(position: int, ranks: tuple[int, ...], of: int, path: str) -> Save:
-    part = Part(ranks, (position,), (of,), 1, 50, 100)
-    state = State("model", "Net", 1, (), 0, 0, 0, (part,))
+    part = Part(ranks, (position,), (of,), 50, 100)
+    state = State("model", "Net", 1, (), 0, 0, (part,))
     return Save("torch.save", path, False, 1, (state,), 2, None)
 
 

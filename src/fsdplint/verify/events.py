@@ -210,7 +210,6 @@ class Change:
         digest: of this rank's part after the step.
         held: the optimizer that steps holds it; `moving`: with a learning rate that is not zero.
         due: at this rate and gradient, any optimizer moves it by more than its type resolves.
-        elements: of this rank's part; a part may be empty.
     """
 
     name: str
@@ -222,7 +221,6 @@ class Change:
     held: bool
     moving: bool
     due: bool
-    elements: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +282,6 @@ class Norm:
         whole: sum of powers (the maximum for inf) of the gradients that this rank holds whole,
             before the clip, as text.
         shares: the same of its parts of sharded gradients.
-        gradients: how many there are here.
         precision: bytes of one element of the coarsest gradient.
         scaled: a gradient scaler is at work, which skips steps that are not finite.
         api: ``fsdp1``, ``fsdp2`` or empty, of the sharded gradients.
@@ -299,7 +296,6 @@ class Norm:
     norm_type: str
     whole: str
     shares: tuple[Share, ...]
-    gradients: int
     precision: int
     scaled: bool
     api: str
@@ -352,7 +348,6 @@ class Part:
     ranks: tuple[int, ...]
     position: tuple[int, ...]
     of: tuple[int, ...]
-    entries: int
     elements: int
     whole: int
 
@@ -366,7 +361,7 @@ class State:
         cls: the model's class.
         names: how many parameters an unsharded model has; 0 for ``other``.
         missing: those that the write has nothing of.
-        wholes: entries that are whole, with `elements` in them.
+        elements: in entries that are whole.
         odd: entries that have neither the whole's shape nor that of this rank's part.
         parts: the others, slices.
     """
@@ -375,7 +370,6 @@ class State:
     cls: str
     names: int
     missing: tuple[str, ...]
-    wholes: int
     elements: int
     odd: int
     parts: tuple[Part, ...]

@@ -98,11 +98,20 @@ def blocks(run: Run) -> Judgement:
         return not_exercised("see sharding-order")
     seen = [judged for rank in run.ranks for s in first_snapshots(rank) for judged in _blocks(s)]
     if not seen:
-        return not_exercised("no sharded model with repeated blocks was seen")
+        return not_exercised(_why_no_blocks(run))
     bad = [text for text, fine in seen if not fine]
     if not bad:
         return confirmed("; ".join(dict.fromkeys(text for text, _ in seen)))
     return violated("; ".join(dict.fromkeys(bad)), (), _outermost_places(run))
+
+
+def _why_no_blocks(run: Run) -> str:
+    repeated = [s for rank in run.ranks for s in first_snapshots(rank) if s.repeated]
+    if any(p.flat for snapshot in repeated for _, p in parameters(snapshot)):
+        return "FSDP1 has flattened the blocks' parameters into units around them, with others"
+    if repeated:
+        return "repeated blocks hold little of the sharded parameters, or are parts of a unit"
+    return "no sharded model with repeated blocks was seen"
 
 
 def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:

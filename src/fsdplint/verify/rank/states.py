@@ -150,8 +150,8 @@ class _Sum:
             self.wholes += 1
             self.elements += mine
             return
-        total = self.parts.setdefault(slice_of, [0, 0, 0])
-        for index, count in enumerate((1, mine, whole)):
+        total = self.parts.setdefault(slice_of, [0, 0])
+        for index, count in enumerate((mine, whole)):
             total[index] += count
 
     def state(self, what: str, cls: str, names: list[str]) -> State:
@@ -161,7 +161,6 @@ class _Sum:
             cls,
             len(names),
             tuple(name for name in names if name not in self.names),
-            self.wholes,
             self.elements,
             self.odd,
             tuple(Part(c.ranks, c.position, c.of, *counts) for c, counts in self.parts.items()),

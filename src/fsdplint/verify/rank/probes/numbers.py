@@ -207,7 +207,6 @@ class _Norms:
                 repr(norm_type),
                 repr(before.whole),
                 before.shares,
-                before.count,
                 before.precision,
                 self._seen.scaled,
                 before.api,

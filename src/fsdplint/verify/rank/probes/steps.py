@@ -236,7 +236,6 @@ def _change(before: _Before, rates: dict[int, float]) -> Change:
         rate is not None,
         bool(rate),
         bool(rate) and same and _due(before, rate or 0.0),
-        part.numel(),
     )
 
 
