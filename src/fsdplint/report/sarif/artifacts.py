@@ -36,6 +36,10 @@ class Artifact:
             self.file = SourceFile(source.path, source.notebook.document)
 
     @cached_property
+    def location(self) -> om.ArtifactLocation:
+        return location_of(self.source.path, self.root)
+
+    @cached_property
     def scopes(self) -> Scopes:
         return Scopes(self.source.text)
 
@@ -51,7 +55,7 @@ class Artifact:
         """Where ``span`` is, with its text and, if asked for, the lines around it."""
         start, end = self.offsets(span)
         return om.PhysicalLocation(
-            artifact_location=location_of(self.source.path, self.root),
+            artifact_location=self.location,
             region=self.region(start, end, snippet=True),
             context_region=self._context(start, end) if context else None,
         )

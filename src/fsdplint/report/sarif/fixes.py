@@ -9,7 +9,7 @@ import sarif_om as om
 
 from fsdplint.finding import Edit, Fix
 from fsdplint.fixes.edits import apply
-from fsdplint.report.sarif.artifacts import Artifact, Artifacts, location_of
+from fsdplint.report.sarif.artifacts import Artifact, Artifacts
 
 
 def fix_of(fix: Fix, artifacts: Artifacts) -> om.Fix:
@@ -27,7 +27,7 @@ def fix_of(fix: Fix, artifacts: Artifacts) -> om.Fix:
 def _change(artifact: Artifact, edits: list[Edit]) -> om.ArtifactChange:
     replace = _in_document if artifact.source.notebook else _in_text
     return om.ArtifactChange(
-        artifact_location=location_of(artifact.source.path, artifact.root),
+        artifact_location=artifact.location,
         replacements=[
             om.Replacement(
                 deleted_region=artifact.region(start, end),

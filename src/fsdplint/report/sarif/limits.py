@@ -26,10 +26,10 @@ LIMITS = Limits()
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
-def most_severe(findings: Sequence[Finding], count: int) -> list[Finding]:
-    """The ``count`` most severe of ``findings``, in their order."""
+def most_severe(findings: Sequence[Finding], count: int) -> list[int]:
+    """Which of ``findings`` are the ``count`` most severe, in their order."""
     by_severity = sorted(range(len(findings)), key=lambda i: _ORDER.index(findings[i].severity))
-    return [findings[index] for index in sorted(by_severity[:count])]
+    return sorted(by_severity[:count])
 
 
 def with_evidence(finding: Finding, count: int) -> Finding:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import sarif_om as om
 
 from fsdplint import __version__
-from fsdplint.finding import Finding
 from fsdplint.fingerprint import fingerprints
 from fsdplint.outcome import Outcome
 from fsdplint.report.sarif.artifacts import ROOT, Artifacts
@@ -17,7 +15,7 @@ from fsdplint.report.sarif.limits import Limits, most_severe, with_evidence
 from fsdplint.report.sarif.notifications import note, notifications
 from fsdplint.report.sarif.results import result_of
 from fsdplint.report.sarif.root import root_of
-from fsdplint.report.sarif.serializer import plain, serialize
+from fsdplint.report.sarif.serializer import serialize
 from fsdplint.rules import INVALID_SYNTAX, RULES
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -43,7 +41,7 @@ class Log:
         self.root = root_of(outcome)
         self.artifacts = Artifacts(outcome.sources, self.root)
         self.fingerprints = fingerprints(outcome, self.root)
-        self.known: dict[Finding, Any] = {}
+        self.known: dict[int, om.Result] = {}
 
     def text(self, count: int) -> str:
         """The log with the ``count`` most severe findings."""
@@ -55,7 +53,7 @@ class Log:
         run = om.Run(
             tool=om.Tool(driver=self._driver()),
             invocations=[invocation],
-            results=[self._result(finding) for finding in kept],
+            results=[self._result(index) for index in kept],
             column_kind="utf16CodeUnits",
             newline_sequences=_LINE_ENDS,
             original_uri_base_ids={
@@ -73,24 +71,25 @@ class Log:
             rules=[descriptor(rule) for rule in self.rules],
         )
 
-    def _result(self, finding: Finding) -> Any:
-        if finding not in self.known:
+    def _result(self, index: int) -> om.Result:
+        if index not in self.known:
+            finding = self.findings[index]
             shown = with_evidence(finding, self.limits.locations - 1)
-            index, fingerprint = self.indexes[finding.code], self.fingerprints[finding]
-            self.known[finding] = plain(result_of(shown, index, fingerprint, self.artifacts))
-        return self.known[finding]
+            rule, fingerprint = self.indexes[finding.code], self.fingerprints[finding]
+            self.known[index] = result_of(shown, rule, fingerprint, self.artifacts)
+        return self.known[index]
 
     def _notifications(self) -> Iterator[om.Notification]:
         yield from notifications(self.outcome, self.unparsable, self.indexes, self.artifacts)
 
-    def _cuts(self, kept: list[Finding]) -> Iterator[om.Notification]:
+    def _cuts(self, kept: list[int]) -> Iterator[om.Notification]:
         """What is left out for GitHub's limits."""
         if len(kept) < len(self.findings):
             yield note(
                 f"Only the {len(kept):,} most severe of {len(self.findings):,} findings are here, "
                 "since GitHub takes no more."
             )
-        cut = sum(len(finding.evidence) >= self.limits.locations for finding in kept)
+        cut = sum(len(self.findings[i].evidence) >= self.limits.locations for i in kept)
         if cut:
             yield note(
                 f"{cut:,} results show only the first {self.limits.locations - 1:,} places of "

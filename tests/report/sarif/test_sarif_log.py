@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sarif_logs import BROKEN, outcome_of, run_of
+
+from fsdplint import __version__
+from fsdplint.finding import Evidence
+from fsdplint.outcome import Outcome
+from fsdplint.pages import page
+from fsdplint.report.sarif import sarif
+from fsdplint.report.sarif.limits import LIMITS, Limits, gzipped_size
+from fsdplint.report.style import plain
+from fsdplint.rules import RULES
+from fsdplint.source import SourceError
+
+REDUNDANT = "x = 1  # fsdplint: ignore[direct-forward]\n"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_without_findings_describes_the_rules_that_ran() -> None:
+    run = run_of(outcome_of({"clean.py": "x = 1\n"}))
+    assert run["results"] == []
+    assert run["invocations"] == [{"executionSuccessful": True}]
+    assert run["columnKind"] == "utf16CodeUnits"
+    driver = run["tool"]["driver"]
+    assert (driver["name"], driver["semanticVersion"]) == ("fsdplint", __version__)
+    assert [(rule["id"], rule["name"]) for rule in driver["rules"]] == [
+        ("FSD001", "InvalidSyntax"),
+        ("FSD002", "UnusedSuppression"),
+        ("FSD201", "OnlyRootSharded"),
+        ("FSD301", "OptimizerBeforeSharding"),
+        ("FSD302", "DirectForward"),
+        ("FSD303", "NoSyncUnderFsdp2"),
+        ("FSD501", "ShardedStateSaved"),
+    ]
+
+
+def test_only_rules_that_ran_are_described() -> None:
+    outcome = replace(outcome_of({"a.py": "x = 1\n"}), rules=frozenset({"direct-forward"}))
+    assert [rule["id"] for rule in run_of(outcome)["tool"]["driver"]["rules"]] == ["FSD302"]
+
+
+def test_a_rule_is_described_by_its_declaration_and_its_page() -> None:
+    rules = run_of(outcome_of({"clean.py": "x = 1\n"}))["tool"]["driver"]["rules"]
+    described = next(rule for rule in rules if rule["id"] == "FSD201")
+    help_ = described.pop("help")
+    assert help_["markdown"] == page("only-root-sharded")
+    assert "```" not in help_["text"]
+    assert "\n#" not in help_["text"]
+    assert described.pop("fullDescription")["text"].startswith("Finds ")
+    assert described == {
+        "id": "FSD201",
+        "name": "OnlyRootSharded",
+        "shortDescription": {"text": f"{RULES[2].summary[0].upper()}{RULES[2].summary[1:]}."},
+        "helpUri": "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+        "defaultConfiguration": {"level": "warning"},
+        "properties": {
+            "tags": ["fsdp", "only-root-sharded", "performance", "pytorch", "sharding"],
+            "precision": "high",
+            "problem.severity": "warning",
+        },
+    }
+
+
+def test_every_description_is_short_enough_for_github() -> None:
+    for rule in run_of(outcome_of({"clean.py": "x = 1\n"}))["tool"]["driver"]["rules"]:
+        assert len(rule["shortDescription"]["text"]) <= 1024
+        assert len(rule["fullDescription"]["text"]) <= 1024
+        assert len(rule["properties"]["tags"]) <= 10
+        assert rule["helpUri"].startswith("https://")
+
+
+def test_a_file_that_does_not_parse_is_a_notification() -> None:
+    run = run_of(outcome_of({"broken.py": "x = 1\ny = (\n"}))
+    assert run["results"] == []
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is True
+    (notification,) = invocation["toolExecutionNotifications"]
+    assert notification["level"] == "error"
+    assert notification["associatedRule"] == {"id": "FSD001", "index": 0}
+    assert notification["message"]["text"] == "The file is not valid Python: '(' was never closed."
+    location = notification["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"] == {"uri": "broken.py", "uriBaseId": "%SRCROOT%"}
+    assert location["region"]["startLine"] == 2
+
+
+def test_what_was_not_looked_at_is_told(directory: Path) -> None:
+    base = directory.as_posix()
+    outcome = Outcome(
+        (),
+        {},
+        1,
+        (SourceError(f"{base}/a b.py", "is no text"), SourceError("/elsewhere.py", "is not there")),
+        base,
+        partly=((f"{base}/long.py", "main"),),
+        unparsed=3,
+    )
+    (invocation,) = run_of(outcome)["invocations"]
+    told = invocation["toolExecutionNotifications"]
+    assert [(n["level"], n["message"]["text"], _uris(n)) for n in told] == [
+        ("error", "a b.py: is no text", ["a%20b.py"]),
+        ("error", "/elsewhere.py: is not there", []),
+        (
+            "warning",
+            "main is too long to be followed whole, so that findings may be missing.",
+            ["long.py"],
+        ),
+        ("note", "3 files without sharding were not parsed.", []),
+    ]
+    assert invocation["executionSuccessful"] is True
+
+
+def test_a_run_that_looked_at_nothing_has_not_succeeded() -> None:
+    outcome = Outcome((), {}, 0, (SourceError("/missing", "does not exist"),), "/work")
+    assert run_of(outcome)["invocations"][0]["executionSuccessful"] is False
+
+
+def test_the_same_findings_give_the_same_bytes() -> None:
+    outcome = outcome_of({"train.py": BROKEN})
+    text = sarif(outcome, plain)
+    assert text == sarif(outcome_of({"train.py": BROKEN}), plain)
+    assert text.startswith('{"$schema":')
+    assert text.isascii()
+
+
+def test_uris_are_relative_to_the_repository(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / ".git").mkdir()
+    (directory / "sub dir#").mkdir()
+    monkeypatch.chdir(directory / "sub dir#")
+    run = run_of(outcome_of({"träin.py": BROKEN}))
+    assert {uri for result in run["results"] for uri in _uris(result)} == {
+        "sub%20dir%23/tr%C3%A4in.py"
+    }
+
+
+def test_uris_never_leave_the_root(directory: Path) -> None:
+    outcome = outcome_of({"one/train.py": BROKEN})
+    run = run_of(replace(outcome, base=f"{directory}/two", root=f"{directory}/two"))
+    assert {uri for result in run["results"] for uri in _uris(result)} == {"one/train.py"}
+
+
+def test_suppressed_findings_are_left_out() -> None:
+    silenced = BROKEN.replace("ones(8))", "ones(8))  # fsdplint: ignore[direct-forward]")
+    run = run_of(outcome_of({"train.py": silenced}))
+    assert "FSD302" not in {result["ruleId"] for result in run["results"]}
+    assert "suppressions" not in json.dumps(run["results"])
+
+
+def test_the_most_severe_findings_are_kept_and_the_cut_is_told() -> None:
+    outcome = outcome_of({"a.py": REDUNDANT, "train.py": BROKEN})
+    assert _rules(run_of(outcome)) == ["FSD002", "FSD301", "FSD302"]
+    run = run_of(outcome, replace(LIMITS, results=2))
+    assert _rules(run) == ["FSD301", "FSD302"]
+    assert _told(run) == [
+        "Only the 2 most severe of 3 findings are here, since GitHub takes no more."
+    ]
+
+
+def test_a_log_that_is_too_large_is_cut() -> None:
+    lines = [f"x{number} = 1  # fsdplint: ignore[direct-forward]\n" for number in range(200)]
+    outcome = outcome_of({"a.py": "".join(lines)})
+    whole = gzipped_size(sarif(outcome, plain))
+    limits = Limits(size=whole - 2_000)
+    text = sarif(outcome, plain, limits)
+    kept = len(json.loads(text)["runs"][0]["results"])
+    assert gzipped_size(text) <= limits.size
+    assert 0 < kept < 200
+    assert _told(json.loads(text)["runs"][0]) == [
+        f"Only the {kept} most severe of 200 findings are here, since GitHub takes no more."
+    ]
+
+
+def test_evidence_beyond_what_is_shown_is_cut() -> None:
+    outcome = outcome_of({"a.py": REDUNDANT})
+    (finding,) = outcome.findings
+    evidence = tuple(
+        Evidence(replace(finding.span, start=n, end=n + 1), f"step {n}") for n in range(5)
+    )
+    run = run_of(
+        replace(outcome, findings=(replace(finding, evidence=evidence),)),
+        replace(LIMITS, locations=3),
+    )
+    (result,) = run["results"]
+    assert [place["message"]["text"] for place in result["relatedLocations"]] == [
+        "step 0",
+        "step 1",
+    ]
+    assert len(result["codeFlows"][0]["threadFlows"][0]["locations"]) == 3
+    assert _told(run) == [
+        "1 results show only the first 2 places of their evidence, since GitHub shows no more."
+    ]
+
+
+def test_sarif_om_is_imported_only_when_asked_for() -> None:
+    code = "import sys, fsdplint.cli, fsdplint.report; sys.exit('sarif_om' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def _uris(located: dict[str, Any]) -> list[str]:
+    return [
+        location["physicalLocation"]["artifactLocation"]["uri"]
+        for location in located.get("locations", ())
+    ]
+
+
+def _rules(run: dict[str, Any]) -> list[str]:
+    return [result["ruleId"] for result in run["results"]]
+
+
+def _told(run: dict[str, Any]) -> list[str]:
+    return [n["message"]["text"] for n in run["invocations"][0]["toolExecutionNotifications"]]
