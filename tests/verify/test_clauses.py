@@ -27,6 +27,7 @@ from fsdplint.verify.events import (
     Fsdp1Call,
     GroupMade,
     OptimizerBuilt,
+    Original,
     Parameter,
     Place,
     ProbeFailed,
@@ -602,11 +603,17 @@ def test_other_nodes_have_devices_of_their_own() -> None:
     assert said(device_per_rank, run) == ("confirmed", "nccl, 4 ranks on cuda:0, cuda:1")
 
 
+def test_flattened_blocks_are_judged_by_their_own_names() -> None:
+    names = [Original(f"blocks.{n}.weight", 16) for n in range(2)]
+    flat = plain("_flat_param", shape=(36,), flat=2, originals=tuple(names))
+    taken = snapshot(unit(flat, api="fsdp1"), repeated=(("blocks.0", "blocks.1"),))
+    share = "2 blocks of `blocks` (100 % of the sharded parameters) gathered at once by one unit"
+    assert said(blocks, run_of([sharded(), taken])) == ("violated", share)
+
+
 def test_why_no_blocks_are_judged() -> None:
-    flat = plain("_flat_param", flat=12)
     named = (("blocks.0", "blocks.1"),)
     for taken, reason in (
-        (snapshot(unit(flat, api="fsdp1"), repeated=named), "FSDP1 has flattened the blocks'"),
         (snapshot(unit(parameter("big", shape=(999, 9))), repeated=named), "repeated blocks hold"),
         (snapshot(unit(parameter("a"))), "no sharded model with repeated blocks was seen"),
     ):

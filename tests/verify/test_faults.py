@@ -23,6 +23,7 @@ FAULTS = {
     "norm-read-locally": "reductions",
     "one-device-for-all": "device-per-rank",
     "only-root-sharded": "blocks",
+    "only-root-sharded-fsdp1": "blocks",
     "optimizer-before-sharding": "optimizer",
     "replicas-drift": "replicas",
     "root-before-children": "sharding-order",

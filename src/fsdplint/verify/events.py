@@ -72,6 +72,14 @@ class Sharded:
 
 
 @dataclass(frozen=True, slots=True)
+class Original:
+    """A parameter that FSDP1 has flattened into another one."""
+
+    name: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter as it is at the first optimizer step.
 
@@ -85,6 +93,7 @@ class Parameter:
         flat: for FSDP1's flat parameters, how many original parameters it holds.
         held: the optimizers (by number) that hold it.
         ranks: of the mesh, in its order; empty where there is none.
+        originals: for FSDP1's flat parameters, the names and elements of what it holds.
     """
 
     name: str
@@ -101,6 +110,7 @@ class Parameter:
     held: tuple[int, ...]
     flat: int = 0
     ranks: tuple[int, ...] = ()
+    originals: tuple[Original, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

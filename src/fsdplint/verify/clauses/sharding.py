@@ -106,17 +106,14 @@ def blocks(run: Run) -> Judgement:
 
 
 def _why_no_blocks(run: Run) -> str:
-    repeated = [s for rank in run.ranks for s in first_snapshots(rank) if s.repeated]
-    if any(p.flat for snapshot in repeated for _, p in parameters(snapshot)):
-        return "FSDP1 has flattened the blocks' parameters into units around them, with others"
-    if repeated:
+    if any(s.repeated for rank in run.ranks for s in first_snapshots(rank)):
         return "repeated blocks hold little of the sharded parameters, or are parts of a unit"
     return "no sharded model with repeated blocks was seen"
 
 
 def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
     """Judges the container of blocks that holds most: a text, and whether units divide it."""
-    owners = {p.name: (u.number, whole(p)) for u, p in parameters(snapshot) if u is not None}
+    owners = _owners(snapshot)
     total = sum(size for _, size in owners.values())
     held = {children: _owned(children, owners) for children in snapshot.repeated}
     largest = max(held, key=lambda children: sum(size for _, size in held[children]), default=())
@@ -131,6 +128,18 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
     share = f"{100 * size / total:.0f} % of the sharded parameters"
     how = f"in {len(holders)} units" if len(holders) > 1 else "gathered at once by one unit"
     return [(f"{len(largest)} blocks of {name} ({share}) {how}", len(holders) > 1)]
+
+
+def _owners(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
+    """Returns the unit and the elements of each sharded parameter, flattened ones by their own
+    names."""
+    owners = {}
+    for unit, parameter in parameters(snapshot):
+        if unit is not None:
+            sizes = {original.name: original.elements for original in parameter.originals}
+            for name, size in (sizes or {parameter.name: whole(parameter)}).items():
+                owners[name] = (unit.number, size)
+    return owners
 
 
 def _holds_most(snapshot: Snapshot, number: int) -> bool:

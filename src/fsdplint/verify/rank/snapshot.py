@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from weakref import ref
 
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from fsdplint.verify.events import OptimizerBuilt, Parameter, Snapshot, Tie, Unit
+from fsdplint.verify.events import OptimizerBuilt, Original, Parameter, Snapshot, Tie, Unit
 from fsdplint.verify.rank import access, labels
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.seen import Seen
@@ -74,7 +75,7 @@ class Snapshots:
             access.class_name(model),
             tuple(units),
             tuple(self._parameter(h) for h in held if h.unit is None),
-            tuple(_repeated(model)),
+            tuple(_repeated(model, held)),
             tuple(_ties(self._seen, model)),
             tuple(sorted({str(h.parameter.device) for h in held})),
             self._seen.steps,
@@ -105,6 +106,9 @@ class Snapshots:
             ),
             held.flat,
             tuple(mesh.mesh.flatten().tolist()) if mesh else (),
+            tuple(Original(name, prod(shape)) for name, shape in access.originals(held))
+            if held.flat
+            else (),
         )
 
     def _name(self, unit: int, name: str) -> str:
@@ -135,17 +139,24 @@ def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _repeated(model: nn.Module) -> list[tuple[str, ...]]:
+def _repeated(model: nn.Module, held: list[Held]) -> list[tuple[str, ...]]:
     """Returns, per container, the names of its like children: two or more of one class, with
-    parameters."""
+    parameters, which FSDP1 may have flattened into another one's."""
+    owners = {
+        name[:dot]
+        for one in held
+        for name, _ in access.originals(one)
+        for dot, letter in enumerate(name)
+        if letter == "."
+    }
     found = []
     for name, module in model.named_modules():
         if not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
             continue
         by_class: dict[str, list[str]] = {}
         for key, child in module.named_children():
-            if any(True for _ in child.parameters()) and any(True for _ in child.children()):
-                path = access.clean(f"{name}.{key}" if name else key)
+            path = access.clean(f"{name}.{key}" if name else key)
+            if path in owners and any(True for _ in child.children()):
                 by_class.setdefault(access.class_name(child), []).append(path)
         found += [tuple(children) for children in by_class.values() if len(children) > 1]
     return found
