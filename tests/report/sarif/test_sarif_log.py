@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -145,6 +146,15 @@ def test_uris_are_relative_to_the_repository(
     assert {uri for result in run["results"] for uri in _uris(result)} == {
         "sub%20dir%23/tr%C3%A4in.py"
     }
+
+
+def test_a_name_that_is_not_utf8_has_its_bytes_in_the_uri(directory: Path) -> None:
+    path = os.fsdecode(os.fsencode(directory) + b"/\xff.py")
+    outcome = Outcome((), {}, 1, (SourceError(path, "is no text"),), directory.as_posix())
+    text = sarif(outcome, plain)
+    (notification,) = json.loads(text)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+    assert _uris(notification) == ["%FF.py"]
+    assert notification["message"]["text"] == r"\udcff.py: is no text"
 
 
 def test_uris_never_leave_the_root(directory: Path) -> None:

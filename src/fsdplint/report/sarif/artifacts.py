@@ -22,7 +22,9 @@ _MAX_CONTEXT = 4_000  # characters; a notebook's line may hold a whole image
 def location_of(path: str, root: str) -> om.ArtifactLocation:
     """The file at ``path`` relative to ``root``, the directory that it lies in."""
     relative = PurePosixPath(path).relative_to(root).as_posix()
-    return om.ArtifactLocation(uri=quote(relative, safe="/"), uri_base_id=ROOT)
+    # A name that is not UTF-8 has its bytes in the URI.
+    uri = quote(relative, safe="/", errors="surrogateescape")
+    return om.ArtifactLocation(uri=uri, uri_base_id=ROOT)
 
 
 class Artifact:

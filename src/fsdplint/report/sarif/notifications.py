@@ -8,7 +8,7 @@ import sarif_om as om
 
 from fsdplint.finding import Finding
 from fsdplint.outcome import Outcome
-from fsdplint.report.places import relative
+from fsdplint.report.places import shown
 from fsdplint.report.sarif.artifacts import Artifacts, location_of
 
 
@@ -31,7 +31,7 @@ def notifications(
         text = f"The file is not valid Python: {finding.message.rstrip('.')}."
         yield _notification("error", text, place, rule)
     for failure in outcome.failures:
-        text = f"{relative(outcome, failure.path)}: {failure.reason}"
+        text = f"{shown(outcome, failure.path)}: {failure.reason}"
         yield _notification("error", text, _file(failure.path, artifacts.root))
     for path, name in outcome.partly:
         text = f"{name} is too long to be followed whole, so that findings may be missing."
