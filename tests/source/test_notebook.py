@@ -107,3 +107,19 @@ def test_what_is_no_notebook_is_a_source_error(data: bytes) -> None:
 def test_half_a_surrogate_pair_is_a_source_error() -> None:
     with pytest.raises(SourceError, match="surrogate"):
         read(notebook(["s = '@'"]).replace(b"@", b"\\ud800"))
+
+
+def test_code_is_found_where_it_is_written() -> None:
+    document = (
+        '{"cells": [{"cell_type": "code", "source": "a = \\"\\ud83d\\ude80\\"; b\\n"},'
+        ' {"cell_type": "code", "source": []},'
+        ' {"cell_type": "code", "source": ["c\\n", "d"]}]}'
+    )
+    source = read(document.encode())
+    assert source.notebook is not None
+    for code, written in (("\U0001f680", "\\ud83d\\ude80"), ("b", "b"), ("c\nd", 'c\\n", "d')):
+        start = source.text.index(code)
+        first, last = source.notebook.in_document(start, start + len(code))
+        assert document[first:last] == written
+    end = len(source.text)
+    assert source.notebook.in_document(end, end) == (document.index('"]}]}'),) * 2
