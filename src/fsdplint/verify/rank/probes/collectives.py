@@ -52,7 +52,7 @@ _METHODS = {
     "recv": ("recv", 0),
     "recv_anysource": ("recv", 0),
 }
-"""Methods of `ProcessGroup` in torch 2.6-2.13: what ``torch.distributed`` calls the operation, and
+"""Methods of `ProcessGroup` in torch 2.6-2.15: what ``torch.distributed`` calls the operation, and
 which argument holds the tensors; a scatter's input lies on one rank only, so its output counts."""
 
 _OPERATORS = (

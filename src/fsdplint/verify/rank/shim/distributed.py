@@ -30,6 +30,9 @@ ReduceOp = dist.ReduceOp
 
 # The backend that the script asked for, by the name of the group.
 _asked: dict[str, str] = {}
+# Every group, so that none is taken down: torch 2.6 waits for gloo's threads while it holds the
+# interpreter's lock, which one of them may be waiting for. NCCL has no such threads.
+_kept: list[Any] = []
 
 
 class ProcessGroupNCCL:
@@ -109,6 +112,7 @@ def _new_group_with_tag(original: Callable[..., Any], *args: Any, **kwargs: Any)
 
 
 def _remember(group: Any, backend: str | None) -> None:
+    _kept.append(group)
     if backend is None:
         _asked.pop(group.group_name, None)
         return
