@@ -94,6 +94,19 @@ SNIPPETS = {
         dist.all_reduce(x)
         assert x.item() == 4
     """,
+    "a group made anew while a rank is late": """
+        import time
+        x = torch.ones(1)
+        for late in (0, 1):
+            dist.init_process_group("nccl")
+            dist.all_reduce(x)
+            if LOCAL == late:
+                time.sleep(0.3)
+            dist.destroy_process_group()
+        dist.init_process_group("nccl")
+        dist.all_reduce(x)
+        assert x.item() == 8
+    """,
     "reductions": """
         dist.init_process_group("nccl")
         def value(dtype=torch.float32):

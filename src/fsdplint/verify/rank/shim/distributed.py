@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ _asked: dict[str, str] = {}
 # Every group, so that none is taken down: torch 2.6 waits for gloo's threads while it holds the
 # interpreter's lock, which one of them may be waiting for. NCCL has no such threads.
 _kept: list[Any] = []
+_rounds = itertools.count()
 
 
 class ProcessGroupNCCL:
@@ -59,6 +61,7 @@ def install() -> None:
     wrap(c10d, "get_backend", _get_backend)
     wrap(c10d, "init_process_group", _init_process_group)
     wrap(c10d, "_new_group_with_tag", _new_group_with_tag)
+    wrap(c10d, "rendezvous", _rendezvous)
     for module in (c10d, dist):
         if not hasattr(module, "ProcessGroupNCCL"):
             setattr(module, "ProcessGroupNCCL", ProcessGroupNCCL)  # noqa: B010  -- not declared
@@ -101,6 +104,17 @@ def _init_process_group(original: Callable[..., None], *args: Any, **kwargs: Any
         bound.arguments["backend"] = BACKENDS["nccl"]
     original(*bound.args, **bound.kwargs)
     _remember(c10d._get_default_group(), backend)
+
+
+def _rendezvous(original: Callable[..., Iterator[Any]], *args: Any, **kwargs: Any) -> Iterator[Any]:
+    """Gives each default group keys of its own in the store.
+
+    Gloo's ranks find each other through keys that torch names alike after
+    ``destroy_process_group``; a rank that is early would read where its peer was before, and wait
+    there forever.
+    """
+    for store, rank, world_size in original(*args, **kwargs):
+        yield c10d.PrefixStore(f"round {next(_rounds)}", store), rank, world_size
 
 
 def _new_group_with_tag(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
