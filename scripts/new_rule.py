@@ -61,7 +61,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.engine.facts import Program
+from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Report, rule
 

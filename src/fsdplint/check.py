@@ -101,8 +101,8 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     """
     from fsdplint.engine import inspection
     from fsdplint.engine.closure import import_closure
-    from fsdplint.engine.facts import analyze
     from fsdplint.engine.link import Project
+    from fsdplint.engine.program import analyze
 
     source = load(Path(path))
     problem = syntax_problem(source)
@@ -196,7 +196,7 @@ def _raised(
     record: Record,
 ) -> Iterator[Finding]:
     """What every rule finds in a program; files that do not parse are noted."""
-    from fsdplint.engine.facts import analyze
+    from fsdplint.engine.program import analyze
     from fsdplint.rules import RULES
 
     root, focus = program_files.root, list(map(Path, program_files.checked))

@@ -73,6 +73,14 @@ class Settings:
         return self.select.difference(*ignored)
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Paths that are checked together, since the same settings count for them."""
+
+    paths: tuple[str, ...]
+    settings: Settings
+
+
 def find_config(start: Path) -> Path | None:
     """The nearest file with settings in ``start`` or above it.
 
@@ -81,14 +89,24 @@ def find_config(start: Path) -> Path | None:
     Raises:
         ConfigError: a pyproject.toml on the way cannot be read.
     """
-    start = Path(os.path.abspath(start))  # noqa: PTH100 - a linked project keeps its settings
-    for directory in (start, *start.parents):
-        own, shared = directory / "fsdplint.toml", directory / "pyproject.toml"
-        if own.is_file():
-            return own
-        if shared.is_file() and _table(shared) is not None:
-            return shared
-    return None
+    return _nearest(Path(absolute(start)), {})
+
+
+def _nearest(directory: Path, known: dict[Path, Path | None]) -> Path | None:
+    """The file for ``directory``; ``known`` spares reading those above several again."""
+    if directory not in known:
+        above = directory.parent
+        known[directory] = _settings_in(directory) or (
+            None if above == directory else _nearest(above, known)
+        )
+    return known[directory]
+
+
+def _settings_in(directory: Path) -> Path | None:
+    own, shared = directory / "fsdplint.toml", directory / "pyproject.toml"
+    if own.is_file():
+        return own
+    return shared if shared.is_file() and _table(shared) is not None else None
 
 
 def load_settings(file: Path, rules: Sequence[Named]) -> Settings:
@@ -117,9 +135,34 @@ def settings_for(
         return Settings()
     if config is not None:
         return load_settings(Path(config), rules)
-    directories = [path if Path(path).is_dir() else Path(path).parent for path in paths]
-    found = find_config(Path(os.path.commonpath(map(absolute, directories))))
+    found = find_config(Path(os.path.commonpath(map(_directory, paths))))
     return load_settings(found, rules) if found else Settings()
+
+
+def groups_for(
+    paths: Sequence[str], config: str | None, isolated: bool, rules: Sequence[Named]
+) -> tuple[Group, ...]:
+    """``paths`` with the settings to check them with: those of ``config``, or found above each.
+
+    So what is found in a file does not depend on which others are given with it.
+
+    Raises:
+        ConfigError: as `settings_for`.
+    """
+    if isolated or config is not None:
+        return (Group(tuple(paths), settings_for(paths, config, isolated, rules)),)
+    known: dict[Path, Path | None] = {}
+    found: dict[Path | None, list[str]] = {}
+    for path in paths:
+        found.setdefault(_nearest(Path(_directory(path)), known), []).append(path)
+    return tuple(
+        Group(tuple(together), load_settings(file, rules) if file else Settings())
+        for file, together in found.items()
+    )
+
+
+def _directory(path: str) -> str:
+    return absolute(path if Path(path).is_dir() else Path(path).parent)
 
 
 def select_rules(

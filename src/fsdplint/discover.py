@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.selection import suggest
 from fsdplint.source import SourceError
+from fsdplint.source.file import absolute
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -94,6 +95,26 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
     walk.follow_links()
     files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
     return Discovery(tuple(map(Path, files)), tuple(walk.failures))
+
+
+def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ...]:
+    """Those of ``paths`` that a search of the current folder does not leave out.
+
+    What git ignores is not asked for: a file that is given by a hook is one that git tracks.
+    """
+    return tuple(path for path in paths if not _left_out(os.path.relpath(path), exclude))
+
+
+def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
+    path = Path(relative)
+    # The folders too, since a search enters no excluded one, whatever is taken in again below it.
+    folders = [folder for folder in path.parents if folder.name not in ("", "..")]
+    if not _SKIPPED_DIRECTORIES.isdisjoint(folder.name for folder in folders):
+        return True
+    steps = [(path, path.is_dir()), *((folder, True) for folder in folders)]
+    return any(
+        patterns.decide(absolute(step), directory) for step, directory in steps for patterns in exclude
+    )
 
 
 def project_root(path: Path) -> Path:

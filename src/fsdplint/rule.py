@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fsdplint.finding import Evidence, Finding, Fix, Safety, Severity, Span
 
 if TYPE_CHECKING:
-    from fsdplint.engine.facts import Program
+    from fsdplint.engine.program import Program
     from fsdplint.fixes.declined import Declined
 
 

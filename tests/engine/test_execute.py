@@ -10,10 +10,10 @@ from helpers import HEADER, event, events, every_path, guards, path_of, program,
 from fsdplint.engine.events import BuildOptimizer, DirectForward, Shard, Trace
 from fsdplint.engine.execute import calls, state
 from fsdplint.engine.execute.explore import MAX_PATHS
-from fsdplint.engine.facts import Program
+from fsdplint.engine.program import Program
 from fsdplint.engine.values import ClassValue, Object
 
-# Kinds that rules ask about; `Use` is only of interest where a test says so.
+# Kinds that rules ask about; `Call` is only of interest where a test says so.
 _TELLING = ("Shard", "BuildOptimizer", "Repoint", "DirectForward", "NoSync", "PlainWrite")
 
 
@@ -74,12 +74,12 @@ def test_every_use_has_its_place_in_the_order(tmp_path: Path) -> None:
     assert events(found, path_of(found)) == [
         ("BuildOptimizer", "torch.optim.SGD(model.parameters())"),
         ("Shard", "fully_shard(model)"),
-        ("Use", "model(x)"),
-        ("Use", "loss.backward()"),
-        ("Use", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
-        ("Use", "optimizer.step()"),
-        ("Use", "optimizer.zero_grad()"),
-        ("Use", "model.state_dict()"),
+        ("Call", "model(x)"),
+        ("Call", "loss.backward()"),
+        ("Call", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
+        ("Call", "optimizer.step()"),
+        ("Call", "optimizer.zero_grad()"),
+        ("Call", "model.state_dict()"),
         ("PlainWrite", 'torch.save(model.state_dict(), "x")'),
     ]
     times = [each.time for each in path_of(found).events]
@@ -727,7 +727,7 @@ def test_loop_tests_run_both_arms_on_one_path(tmp_path: Path) -> None:
         ("Shard", "fully_shard(model)"): [],
         ("NoSync", "model.no_sync()"): [("step == 3", True, "loop")],
         ("DirectForward", "model.forward(batch)"): [],
-        ("Use", "model.forward(batch)"): [],
+        ("Call", "model.forward(batch)"): [],
     }
     assert [k for k in telling(found, trace) if k[0] == "NoSync"] == [
         ("NoSync", "model.no_sync()"),

@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 from helpers import event, path_of, program, script
 
-from fsdplint.engine.facts import Program, StaleOptimizer
+from fsdplint.engine.facts.gradient_sync import missing_no_syncs
+from fsdplint.engine.facts.hooks import skipped_hooks
+from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
+from fsdplint.engine.facts.roots import root_only_shards
+from fsdplint.engine.facts.writes import sharded_writes
+from fsdplint.engine.program import Program
 
 
 def stale(root: Path, text: str) -> list[tuple[str, str, str, str]]:
     """Stale optimizers as (optimizer, capture, first sharding, last sharding)."""
     found = script(root, text)
-    return sorted({_stale(found, fact) for fact in found.stale_optimizers()})
+    return sorted({_stale(found, fact) for fact in stale_optimizers(found)})
 
 
 def _stale(found: Program, fact: StaleOptimizer) -> tuple[str, str, str, str]:
@@ -186,8 +191,8 @@ def test_a_use_under_another_mode_is_not_reported(tmp_path: Path) -> None:
                 model.forward(x)
     """
     found = script(tmp_path, text)
-    assert list(found.missing_no_syncs()) == []
-    assert {event(found, fact.forward)[1] for fact in found.skipped_hooks()} == {"model.forward(x)"}
+    assert list(missing_no_syncs(found)) == []
+    assert {event(found, fact.forward)[1] for fact in skipped_hooks(found)} == {"model.forward(x)"}
 
 
 def test_conditions_are_evidence(tmp_path: Path) -> None:
@@ -202,7 +207,7 @@ def test_conditions_are_evidence(tmp_path: Path) -> None:
                         model.no_sync()
     """
     found = script(tmp_path, text)
-    (fact,) = found.missing_no_syncs()
+    (fact,) = missing_no_syncs(found)
     source = found.tree(fact.call.site.path).text
     notes = [
         (source[each.span.start : each.span.end], each.note)
@@ -221,7 +226,7 @@ def test_places_are_named_from_where_the_reader_is(tmp_path: Path) -> None:
         "def shard(m):\n    return fully_shard(\n        m,\n    )\n",
     }
     found = program(tmp_path, files)
-    (fact,) = found.missing_no_syncs()
+    (fact,) = missing_no_syncs(found)
     call, shard = fact.call.site, fact.shard.site
     assert found.where(shard, seen_from=call) == "in lib.py:5"
     assert found.where(call, seen_from=call) == "on line 4"
@@ -247,8 +252,8 @@ def test_a_use_is_of_the_part_that_is_sharded(
 ) -> None:
     call = "FSDP(model)" if sharded == "FSDP" else f"fully_shard({sharded})"
     found = script(tmp_path, f"model = Net()\n{call}\n{used}.forward(x)\n{used}.no_sync()\n")
-    assert len(list(found.skipped_hooks())) == expected
-    assert len(list(found.missing_no_syncs())) == expected
+    assert len(list(skipped_hooks(found))) == expected
+    assert len(list(missing_no_syncs(found))) == expected
 
 
 # Writes
@@ -289,7 +294,7 @@ def test_writes_of_sharded_state(tmp_path: Path, write: str, expected: bool) -> 
         {write}
     """
     found = script(tmp_path, text)
-    facts = [event(found, fact.write)[1] for fact in found.sharded_writes()]
+    facts = [event(found, fact.write)[1] for fact in sharded_writes(found)]
     assert facts == [" ".join(write.split())] * expected
 
 
@@ -307,7 +312,7 @@ def test_the_guards_of_a_write_are_its_rank_tests(tmp_path: Path) -> None:
     found = script(tmp_path, text)
     guards = {
         fact.write.site.node.start: [found.text(g.path, g.test) for g in fact.guards]
-        for fact in found.sharded_writes()
+        for fact in sharded_writes(found)
     }
     assert list(guards.values()) == [["dist.get_rank() == 0"], ["is_main(args)"], []]
 
@@ -321,7 +326,7 @@ def test_a_target_handed_in_may_be_one_per_rank(tmp_path: Path) -> None:
                 torch.save(model.state_dict(), path)
     """
     found = script(tmp_path, text)
-    assert [len(fact.guards) for fact in found.sharded_writes()] == [1]
+    assert [len(fact.guards) for fact in sharded_writes(found)] == [1]
 
 
 # Root-only sharding
@@ -342,7 +347,7 @@ class Net(nn.Module):
 def root_only(root: Path, text: str) -> list[tuple[str, tuple[str, ...], str]]:
     found = script(root, text)
     return [
-        (event(found, f.shard)[1], f.containers, f.model_class) for f in found.root_only_shards()
+        (event(found, f.shard)[1], f.containers, f.model_class) for f in root_only_shards(found)
     ]
 
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from fsdplint.engine import ir
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Choice, Mapping, Object, Parameters, Sequence, StateDict, Value
+from fsdplint.engine.values import (
+    Arguments,
+    Choice,
+    Mapping,
+    Object,
+    Parameters,
+    Sequence,
+    StateDict,
+    Value,
+    resolved,
+)
 from fsdplint.knowledge.calls import Generation
 
 
@@ -55,13 +66,25 @@ class Repoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Use:
-    """A call of no further consequence for the state: step, backward, clip, forward, mesh, save."""
+class Call:
+    """A call that `knowledge` says to watch, whatever else it does.
+
+    Attributes:
+        name: a function's canonical name, a method's own name, or "forward" for a module's call.
+        receiver: what a method or a module's call is on, None for a function.
+    """
 
     time: int
     site: Site
     name: str
-    target: Object | None
+    receiver: Value | None
+    arguments: Arguments
+    result: Value
+
+    def argument(self, position: int, keyword: str) -> Value | None:
+        """The resolved argument, None if it is not given or not known to be."""
+        found = self.arguments.get(position, keyword)
+        return None if found is None else resolved(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +116,8 @@ class PlainWrite:
     states: tuple[StateDict, ...]
 
 
-Event = Shard | BuildOptimizer | Repoint | Use | DirectForward | NoSync | PlainWrite
+Event = Shard | BuildOptimizer | Repoint | Call | DirectForward | NoSync | PlainWrite
+E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +146,14 @@ class Trace:
     objects: list[Object] = field(default_factory=list)
     complete: bool = True
     escapes: list[Escape] = field(default_factory=list)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def calls(self, *names: str) -> list[Call]:
+        """The watched calls of these names, in order."""
+        return [event for event in self.of(Call) if event.name in names]
 
 
 def states_in(value: Value, depth: int = 0) -> tuple[StateDict, ...]:

@@ -8,10 +8,11 @@ from typing import get_args
 
 from fsdplint.engine import ir
 from fsdplint.engine.blocks import block_containers
-from fsdplint.engine.events import BuildOptimizer, Event, Shard, Trace, Use
+from fsdplint.engine.events import BuildOptimizer, Call, Event, Shard, Trace
 from fsdplint.engine.execute.calls import is_module
-from fsdplint.engine.facts import Program, replaces
-from fsdplint.engine.outline import Step, outline, written
+from fsdplint.engine.facts.sharding import replaces
+from fsdplint.engine.outline import Step, outline, role, written
+from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.unresolved import Unresolved, unresolved
 from fsdplint.engine.values import (
@@ -273,7 +274,7 @@ def _built(program: Program, root: Object) -> tuple[str, Span | None]:
 
 def _settings(program: Program, trace: Trace) -> Iterator[Setting]:
     for event in trace.events:
-        if isinstance(event, Use) and event.name == "mesh":
+        if isinstance(event, Call) and role(event) == "mesh":
             yield _setting(program, "mesh", event.site)
         if isinstance(event, Shard):
             for name, value in event.keywords.items():
@@ -341,14 +342,15 @@ def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
 
 def _tells(event: Event, roots: set[Object]) -> bool:
     """Whether an event is worth a line: not each layer's forward, not each state of anything."""
-    if not isinstance(event, Use):
+    if not isinstance(event, Call):
         return getattr(event, "certain", True)
-    target = event.target
     if event.name == "forward":
-        return target is not None and (target in roots or bool(target.sharded))
-    if event.name == "state_dict":
-        return target is not None and (bool(target.captures) or _root(target) in roots)
-    return True
+        module = event.receiver
+        return isinstance(module, Object) and (module in roots or bool(module.sharded))
+    if role(event) == "state":
+        owner = event.argument(0, "model") if event.receiver is None else event.receiver
+        return isinstance(owner, Object) and (bool(owner.captures) or _root(owner) in roots)
+    return role(event) != ""
 
 
 def _variants(

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 from fsdplint.engine import ir
 from fsdplint.engine.events import (
     BuildOptimizer,
+    Call,
     DirectForward,
     Event,
     NoSync,
     PlainWrite,
     Repoint,
     Shard,
-    Use,
 )
 from fsdplint.engine.site import Guard, Site
 from fsdplint.finding import Span
+from fsdplint.knowledge.calls import WATCHED_CALLS, WATCHED_METHODS
 from fsdplint.source.lexing import NEWLINE, TOKEN
 
 if TYPE_CHECKING:
-    from fsdplint.engine.facts import Program
+    from fsdplint.engine.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +106,6 @@ def _common(first: list[Step], second: list[Step]) -> list[Step]:
 
 # Events
 
-_USES = {
-    "clip_grad_norm_": "clip",
-    "load_state_dict": "load",
-    "state_dict": "state",
-    "save_pretrained": "save",
-}
-
 
 def _described(program: Program, event: Event) -> Step:
     kind, note = _kind(event)
@@ -134,8 +128,14 @@ def _kind(event: Event) -> tuple[str, str]:
         return "no_sync", "FSDP2 has no such method"
     if isinstance(event, PlainWrite):
         return "write", "each rank's own slice of the state" if event.states else ""
-    assert isinstance(event, Use)
-    return _USES.get(event.name, event.name), ""
+    assert isinstance(event, Call)
+    return role(event), ""
+
+
+def role(event: Call) -> str:
+    """What a watched call is for; empty if it is no line of its own."""
+    roles = WATCHED_CALLS if event.receiver is None else WATCHED_METHODS
+    return roles.get(event.name, event.name)
 
 
 # What stands around an event

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fsdplint.engine.closure import modules_meant
 from fsdplint.engine.events import Escape, Shard, Trace
-from fsdplint.engine.facts import Program
 from fsdplint.engine.outline import written
+from fsdplint.engine.program import Program
 from fsdplint.finding import Span
 from fsdplint.knowledge.packages import is_known_package
 

@@ -347,6 +347,24 @@ Value = (
     | Object
 )
 
+
+@dataclass(slots=True, eq=False)
+class Arguments:
+    """Evaluated arguments; ``open`` when a starred one may add more."""
+
+    args: list[Value]
+    keywords: dict[str, Value]
+    open: bool = False
+
+    def get(self, position: int, keyword: str) -> Value | None:
+        if keyword in self.keywords:
+            return self.keywords[keyword]
+        return self.args[position] if 0 <= position < len(self.args) else None
+
+    def values(self) -> list[Value]:
+        return [*self.args, *self.keywords.values()]
+
+
 NONE = Const(None)
 
 

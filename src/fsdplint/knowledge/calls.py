@@ -83,8 +83,9 @@ RETURNS_ARGUMENT: dict[str, int] = {
     "copy.copy": 0,
 }
 
-# Calls of no consequence for what is sharded, which a reader of the training program looks for.
-NOTED_CALLS: dict[str, str] = {
+# Calls that rules or readers of the training program look for, with the role that `inspect` shows;
+# "" for those that are no line of its own there.
+WATCHED_CALLS: dict[str, str] = {
     "torch.distributed.init_device_mesh": "mesh",
     "torch.distributed.device_mesh.init_device_mesh": "mesh",
     "torch.distributed.DeviceMesh": "mesh",
@@ -92,9 +93,23 @@ NOTED_CALLS: dict[str, str] = {
     "torch.distributed.checkpoint.save": "save",
     "torch.distributed.checkpoint.async_save": "save",
     "torch.distributed.checkpoint.load": "load",
+    "torch.distributed.checkpoint.state_dict.get_model_state_dict": "state",
+    "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": "state",
+    "torch.distributed.checkpoint.state_dict.get_state_dict": "state",
     "torch.distributed.checkpoint.state_dict.set_model_state_dict": "load",
     "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict": "load",
     "torch.distributed.checkpoint.state_dict.set_state_dict": "load",
+    "torch.nn.utils.clip_grad_norm_": "clip",
+}
+# The same for methods, by their name alone.
+WATCHED_METHODS: dict[str, str] = {
+    "step": "step",
+    "backward": "backward",
+    "zero_grad": "zero_grad",
+    "load_state_dict": "load",
+    "state_dict": "state",
+    "clip_grad_norm_": "clip",
+    "save_pretrained": "save",
 }
 
 # `checkpoint(function, *args)` calls its first argument.
@@ -228,8 +243,11 @@ RETURNS_SELF = frozenset(
 )
 INERT_METHODS = frozenset(
     {
+        "step",
+        "backward",
         "zero_grad",
         "load_state_dict",
+        "clip_grad_norm_",
         "register_buffer",
         "register_parameter",
         "register_forward_hook",

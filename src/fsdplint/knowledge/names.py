@@ -32,6 +32,7 @@ _SAME_OBJECT: tuple[tuple[str, str], ...] = (
     ("torch.nn.modules.container", "torch.nn"),
     ("torch.nn.modules.transformer", "torch.nn"),
     ("torch.nn.modules.module", "torch.nn"),
+    ("torch.nn.utils.clip_grad", "torch.nn.utils"),
     ("torch.nn.modules", "torch.nn"),
     ("torch.optim.adamw", "torch.optim"),
     ("torch.optim.adam", "torch.optim"),

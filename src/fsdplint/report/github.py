@@ -1,6 +1,7 @@
 """Findings as GitHub's workflow commands, which annotate the lines of a pull request.
 
-GitHub shows ten errors, ten warnings and ten notices of a step; its log holds all.
+GitHub shows ten errors, ten warnings and ten notices of a step; its log holds all. A place in a
+notebook is that in its JSON, which GitHub annotates; the message names the cell.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 from fsdplint.finding import Finding, Severity
 from fsdplint.outcome import Outcome
-from fsdplint.report.places import located, shown
+from fsdplint.report.places import in_document, located, shown
 from fsdplint.report.style import Style
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -37,12 +38,8 @@ def _finding(outcome: Outcome, finding: Finding) -> str:
 
 
 def _range(outcome: Outcome, finding: Finding) -> dict[str, str]:
-    """Lines, and columns where the runner keeps them: on one line. None in a notebook's JSON."""
-    source = outcome.sources[finding.span.path]
-    if source.notebook:
-        return {}
-    line, column = source.position(finding.span.start)
-    last, end = source.position(finding.span.end)
+    """Lines, and columns where the runner keeps them: on one line."""
+    (line, column), (last, end) = in_document(outcome, finding.span)
     lines = {"line": str(line), "endLine": str(last)}
     return lines if line != last else {**lines, "col": str(column), "endColumn": str(end)}
 

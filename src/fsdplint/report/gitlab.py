@@ -1,7 +1,8 @@
 """Findings as GitLab's Code Quality report, which merge requests show.
 
 Paths are relative to the working directory, which is to be the repository's. GitLab takes entries
-with one fingerprint for one, and those that the target branch has too for old ones.
+with one fingerprint for one, and those that the target branch has too for old ones. The lines of a
+notebook are those of its JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from hashlib import sha256
 from fsdplint.finding import Finding, Severity
 from fsdplint.fingerprint import fingerprints
 from fsdplint.outcome import Outcome
-from fsdplint.report.places import relative
+from fsdplint.report.places import in_document, relative
 from fsdplint.report.style import Style
 
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.NOTE: "info"}
@@ -40,12 +41,7 @@ def _finding(outcome: Outcome, finding: Finding, fingerprint: str) -> dict[str, 
 
 
 def _lines(outcome: Outcome, finding: Finding) -> dict[str, int]:
-    source = outcome.sources[finding.span.path]
-    if source.notebook:
-        # The lines of a cell are not those of the file, and GitLab wants one.
-        return {"begin": 1, "end": 1}
-    first, _ = source.position(finding.span.start)
-    last, _ = source.position(finding.span.end)
+    (first, _), (last, _) = in_document(outcome, finding.span)
     return {"begin": first, "end": last}
 
 

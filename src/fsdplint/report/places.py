@@ -30,6 +30,13 @@ def place(outcome: Outcome, path: str, offset: int) -> Place:
     return Place(*located, column) if located else Place(None, line, column)
 
 
+def in_document(outcome: Outcome, span: Span) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The line and column where ``span`` starts and ends in the file as it is stored."""
+    source = outcome.sources[span.path]
+    start, end = source.in_document(span.start, span.end)
+    return source.document.position(start), source.document.position(end)
+
+
 def relative(outcome: Outcome, path: str) -> str:
     """``path`` from where the run started, if it lies there."""
     return path.removeprefix(outcome.base.rstrip("/") + "/")

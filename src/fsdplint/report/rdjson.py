@@ -2,7 +2,7 @@
 
 Columns count bytes of UTF-8 from 1, and ends are exclusive. Every suggestion is offered by itself,
 so a fix is one suggestion that replaces all from its first edit to its last; a fix in other files
-is none.
+is none. Ranges in a notebook are those of its JSON.
 
 Source: https://github.com/reviewdog/reviewdog/tree/master/proto/rdf
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 
-from fsdplint.finding import Finding, Fix, Severity, Span
-from fsdplint.fixes.edits import apply
+from fsdplint.finding import Finding, Fix, Severity
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import located, relative
+from fsdplint.report.replacements import joined
 from fsdplint.report.style import Style
+from fsdplint.source import SourceFile
 
 _SEVERITIES = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.NOTE: "INFO"}
 
@@ -36,15 +37,17 @@ def rdjson(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
 
 
 def _finding(outcome: Outcome, finding: Finding) -> dict[str, object]:
-    location: dict[str, object] = {"path": relative(outcome, finding.span.path)}
-    if not outcome.sources[finding.span.path].notebook:
-        location["range"] = _range(outcome, finding.span)
+    source = outcome.sources[finding.span.path]
+    where = source.in_document(finding.span.start, finding.span.end)
     return {
         "message": "\n".join([f"{finding.rule}: {finding.message}", *_evidence(outcome, finding)]),
-        "location": location,
+        "location": {
+            "path": relative(outcome, finding.span.path),
+            "range": _range(source.document, *where),
+        },
         "severity": _SEVERITIES[finding.severity],
         "code": {"value": finding.code},
-        "suggestions": _suggestions(outcome, finding.fix, finding.span.path) if finding.fix else [],
+        "suggestions": _suggestions(source, finding.fix) if finding.fix else [],
     }
 
 
@@ -52,26 +55,18 @@ def _evidence(outcome: Outcome, finding: Finding) -> list[str]:
     return [f"{located(outcome, each.span)}: {each.note}" for each in finding.evidence]
 
 
-def _suggestions(outcome: Outcome, fix: Fix, path: str) -> list[dict[str, object]]:
-    source = outcome.sources[path]
-    if source.notebook or any(edit.span.path != path for edit in fix.edits):
+def _suggestions(source: SourceFile, fix: Fix) -> list[dict[str, object]]:
+    if any(edit.span.path != source.path for edit in fix.edits):
         return []
-    first = min(edit.span.start for edit in fix.edits)
-    last = max(edit.span.end for edit in fix.edits)
-    fixed = apply(source.text, fix.edits)
-    text = fixed[first : len(fixed) - (len(source.text) - last)]
-    return [{"range": _range(outcome, Span(path, first, last)), "text": text}]
+    start, end, text = joined(source, fix.edits)
+    return [{"range": _range(source.document, start, end), "text": text}]
 
 
-def _range(outcome: Outcome, span: Span) -> dict[str, object]:
-    return {
-        "start": _position(outcome, span.path, span.start),
-        "end": _position(outcome, span.path, span.end),
-    }
+def _range(document: SourceFile, start: int, end: int) -> dict[str, object]:
+    return {"start": _position(document, start), "end": _position(document, end)}
 
 
-def _position(outcome: Outcome, path: str, offset: int) -> dict[str, int]:
-    source = outcome.sources[path]
-    line, column = source.position(offset)
-    before = source.text[offset - column + 1 : offset]
+def _position(document: SourceFile, offset: int) -> dict[str, int]:
+    line, column = document.position(offset)
+    before = document.text[offset - column + 1 : offset]
     return {"line": line, "column": len(before.encode()) + 1}

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts import Program, SkippedHooks
+from fsdplint.engine.facts.hooks import SkippedHooks, skipped_hooks
+from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code
@@ -22,7 +23,7 @@ from fsdplint.rule import Report, rule
     clause="forward",
 )
 def direct_forward(program: Program) -> Iterator[Report]:
-    for fact in program.skipped_hooks():
+    for fact in skipped_hooks(program):
         source = fact.forward.source
         text = program.text(source.path, source.node)
         module = text.removesuffix(".forward")

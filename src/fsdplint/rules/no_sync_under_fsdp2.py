@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts import Program
+from fsdplint.engine.facts.gradient_sync import missing_no_syncs
+from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.no_sync import sync_last_micro_batch
@@ -20,7 +21,7 @@ from fsdplint.rule import Report, rule
     clause="accumulation",
 )
 def no_sync_under_fsdp2(program: Program) -> Iterator[Report]:
-    for fact in program.missing_no_syncs():
+    for fact in missing_no_syncs(program):
         site, call = fact.call.site, fact.call.site.node
         assert isinstance(call, ir.Call)
         where = program.where(fact.shard.site, site)

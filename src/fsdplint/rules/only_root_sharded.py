@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint.engine.facts import Program, RootOnly
+from fsdplint.engine.facts.roots import RootOnly, root_only_shards
+from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
@@ -20,7 +21,7 @@ from fsdplint.rule import Report, rule
     clause="blocks",
 )
 def only_root_sharded(program: Program) -> Iterator[Report]:
-    for fact in program.root_only_shards():
+    for fact in root_only_shards(program):
         site, call = fact.shard.site, fact.shard.call
         module = module_argument(call)
         model = f"`{program.text(site.path, module.value)}`" if module else "a model"

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts import Program, StaleOptimizer
+from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
 from fsdplint.engine.places import common_frame, nodes_in_frame
+from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
@@ -23,7 +24,7 @@ from fsdplint.rule import Report, rule
     clause="optimizer",
 )
 def optimizer_before_sharding(program: Program) -> Iterator[Report]:
-    for fact in program.stale_optimizers():
+    for fact in stale_optimizers(program):
         site, shard = fact.build.site, fact.shard.site
         call = program.text(shard.path, fact.shard.call.func)
         yield Report(

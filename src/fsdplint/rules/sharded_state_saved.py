@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts import Program, ShardedWrite
+from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
+from fsdplint.engine.program import Program
 from fsdplint.engine.values import StateDict
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code
@@ -22,7 +23,7 @@ from fsdplint.rule import Report, rule
     clause="saves",
 )
 def sharded_state_saved(program: Program) -> Iterator[Report]:
-    for fact in program.sharded_writes():
+    for fact in sharded_writes(program):
         site, state = fact.write.site, fact.states[0]
         what = program.text(state.source.path, state.source.node)
         whose = "this rank's slice" if fact.guards else "each rank's own slice"

@@ -53,6 +53,20 @@ class SourceFile:
         end = self._starts[number] if number < len(self._starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")
 
+    @property
+    def document(self) -> SourceFile:
+        """This file as it is stored, where services show it: of a notebook, its JSON."""
+        return self if self.notebook is None else self._json
+
+    @cached_property
+    def _json(self) -> SourceFile:
+        assert self.notebook is not None
+        return SourceFile(self.path, self.notebook.document, self.encoding, self.bom)
+
+    def in_document(self, start: int, end: int) -> tuple[int, int]:
+        """Where ``start`` to ``end`` of the text is written in `document`, half-open."""
+        return self.notebook.in_document(start, end) if self.notebook else (start, end)
+
     def cell(self, line: int) -> tuple[int, int] | None:
         """The 1-based cell and the line in that cell, or None outside notebooks."""
         return self.notebook.locate(self.offset(line, 1)) if self.notebook else None

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from fsdplint.engine import ir
-from fsdplint.engine.execute.calls import Arguments, is_module, is_unit, keyword_mapping
+from fsdplint.engine.execute.calls import is_module, is_unit, keyword_mapping
 from fsdplint.engine.execute.elements import element_of, hashable, materialized, merge, store_key
 from fsdplint.engine.execute.state import Frame
 from fsdplint.engine.execute.statements import EXIT, Statements
 from fsdplint.engine.values import (
     NONE,
+    Arguments,
     ClassValue,
     Condition,
     Const,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.expressions import Expressions
 from fsdplint.engine.execute.state import MAX_DEPTH, Flow, Frame
 from fsdplint.engine.values import (
     NONE,
+    Arguments,
     Choice,
     ClassValue,
     Const,
@@ -34,23 +34,6 @@ from fsdplint.engine.values import (
 )
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, is_optimizer
-
-
-@dataclass(slots=True)
-class Arguments:
-    """Evaluated arguments; ``open`` when a starred one may add more."""
-
-    args: list[Value]
-    keywords: dict[str, Value]
-    open: bool = False
-
-    def get(self, position: int, keyword: str) -> Value | None:
-        if keyword in self.keywords:
-            return self.keywords[keyword]
-        return self.args[position] if 0 <= position < len(self.args) else None
-
-    def values(self) -> list[Value]:
-        return [*self.args, *self.keywords.values()]
 
 
 class Calls(Expressions):

@@ -8,20 +8,21 @@ from dataclasses import replace
 from fsdplint.engine import ir
 from fsdplint.engine.events import (
     BuildOptimizer,
+    Call,
     DirectForward,
     NoSync,
     PlainWrite,
     Repoint,
     Shard,
-    Use,
     states_in,
 )
 from fsdplint.engine.execute.builtins import BUILTINS, Builtins
-from fsdplint.engine.execute.calls import Arguments, is_module, is_unit
+from fsdplint.engine.execute.calls import is_module, is_unit
 from fsdplint.engine.execute.elements import element_of, named_items
 from fsdplint.engine.execute.state import Frame, is_const
 from fsdplint.engine.values import (
     NONE,
+    Arguments,
     Choice,
     ClassValue,
     Condition,
@@ -57,6 +58,15 @@ class Effects(Builtins):
     # Library functions and classes
 
     def library_call(
+        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        time, name = self.tick(), symbol.name
+        result = self.known_call(symbol, arguments, node, frame)
+        if name in known.WATCHED_CALLS:
+            self.emit(Call(time, self.site(node, frame), name, None, arguments, result))
+        return result
+
+    def known_call(
         self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
         name = symbol.name
@@ -97,8 +107,6 @@ class Effects(Builtins):
     ) -> Value:
         name = symbol.name
         package, _, last = name.rpartition(".")
-        if name in known.NOTED_CALLS:
-            self.emit(Use(self.tick(), self.site(node, frame), known.NOTED_CALLS[name], None))
         if not known.is_harmless(name):
             self.escape(node, frame, *arguments.values())
         if name in known.PRESUMED:
@@ -224,7 +232,6 @@ class Effects(Builtins):
 
     def state_of(self, owner: Object, node: ir.Node, frame: Frame) -> Value:
         """``owner.state_dict()``, sharded if the owner or an optimizer's model is FSDP2's."""
-        self.emit(Use(self.tick(), self.site(node, frame), "state_dict", owner))
         if owner.captures:
             modules = [capture.module for capture in owner.captures]
             if any(holds_fsdp2(module, self) for module in modules):
@@ -236,8 +243,6 @@ class Effects(Builtins):
     def state_helper(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         module = resolved(arguments.get(0, "model") or NONE)
         options = resolved(arguments.get(99, "options") or NONE)
-        if isinstance(module, Object):
-            self.emit(Use(self.tick(), self.site(node, frame), "state_dict", module))
         if arguments.open or not isinstance(module, Object) or not holds_fsdp2(module, self):
             return self.unknown()
         full: Value | None = None
@@ -272,7 +277,8 @@ class Effects(Builtins):
     # Calls of modules
 
     def forward(self, module: Object, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        self.emit(Use(self.tick(), self.site(node, frame), "forward", module))
+        result = self.unknown()
+        self.emit(Call(self.tick(), self.site(node, frame), "forward", module, arguments, result))
         found = module.cls.lookup("forward") if isinstance(module.cls, ClassValue) else None
         again = module in self.entered_forwards or self.importing
         if not again and isinstance(found, FunctionValue) and found.scope.unit.calls_forward:
@@ -280,7 +286,7 @@ class Effects(Builtins):
             self.in_forward.append(module)
             self.invoke(found, [module, *arguments.args], arguments.keywords, frame, node)
             self.in_forward.pop()
-        return self.unknown()
+        return result
 
     def direct_forward(
         self, method: Method, node: ir.Node, frame: Frame, *, replaced: bool = False
@@ -312,6 +318,15 @@ class Effects(Builtins):
     def library_method(
         self, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
+        time = self.tick()
+        result = self.known_method(receiver, name, arguments, node, frame)
+        if name in known.WATCHED_METHODS:
+            self.emit(Call(time, self.site(node, frame), name, receiver, arguments, result))
+        return result
+
+    def known_method(
+        self, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
         if isinstance(receiver, Object):
             return self.object_method(receiver, name, arguments, node, frame)
         if isinstance(receiver, (Sequence, Mapping)):
@@ -340,7 +355,7 @@ class Effects(Builtins):
         ):
             return receiver
         if name == "no_sync":
-            return self.no_sync(receiver, node, frame)
+            return self.no_sync(receiver, arguments, node, frame)
         if name in ("unshard", "reshard"):
             receiver.unsharded = name == "unshard"
             return self.unknown()
@@ -363,9 +378,7 @@ class Effects(Builtins):
     def other_method(
         self, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
-        if name in _USES:
-            self.emit(Use(self.tick(), self.site(node, frame), name, receiver))
-        inert = name in known.INERT_METHODS or name in _USES or receiver.captures
+        inert = name in known.INERT_METHODS or receiver.captures
         cls = next(iter(class_names(receiver.cls)), "")
         if not inert and not (cls and known.is_harmless(cls)):
             self.escape(node, frame, *arguments.values())
@@ -391,14 +404,16 @@ class Effects(Builtins):
                 made.elements["*"] = Sequence([self.unknown(Taint.ELEMENT), inner], kind="tuple")
         return made
 
-    def no_sync(self, receiver: Object, node: ir.Call, frame: Frame) -> Value:
+    def no_sync(self, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        result = self.unknown()
         if is_unit(receiver) and not (
             isinstance(receiver.cls, ClassValue) and receiver.cls.opaque()
         ):
             self.emit(NoSync(self.tick(), self.site(node, frame), receiver))
         else:
-            self.emit(Use(self.tick(), self.site(node, frame), "no_sync", receiver))
-        return self.unknown()
+            site = self.site(node, frame)
+            self.emit(Call(self.tick(), site, "no_sync", receiver, arguments, result))
+        return result
 
     def appended(self, receiver: Object, arguments: Arguments, frame: Frame) -> Value:
         held = receiver.attrs.get("*appended*")
@@ -434,12 +449,6 @@ class Effects(Builtins):
             self.apply(function, Arguments([self.unknown(Taint.RANK), *given], {}), node, frame)
         return NONE
 
-    def clip(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        held = [item for value in arguments.values() for item in contained(value)]
-        target = next((item.module for item in held if isinstance(item, Parameters)), None)
-        self.emit(Use(self.tick(), self.site(node, frame), "clip", target))
-        return self.unknown()
-
 
 def holds_fsdp2(module: Object, machine: Effects) -> bool:
     """Whether some parameter of a module is surely a DTensor shard of FSDP2's."""
@@ -459,16 +468,10 @@ def holds_fsdp2(module: Object, machine: Effects) -> bool:
     )
 
 
-_USES = frozenset(
-    {"step", "backward", "zero_grad", "load_state_dict", "clip_grad_norm_", "save_pretrained"}
-)
-
 _Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
 
 _FUNCTIONS: dict[str, _Handler] = {
     "torch.multiprocessing.spawn": Effects.spawn,
     "torch.multiprocessing.spawn.spawn": Effects.spawn,
-    "torch.nn.utils.clip_grad_norm_": Effects.clip,
-    "torch.nn.utils.clip_grad.clip_grad_norm_": Effects.clip,
     REGISTER_FORWARD: Effects.register_forward,
 }

@@ -18,7 +18,7 @@ from fsdplint.engine.execute.decisions import Decision, Decisions
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
 from fsdplint.engine.link import Definition, Project, Unit
-from fsdplint.engine.values import ClassValue, Const, FunctionValue, Scope
+from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, Scope
 
 MAX_PATHS = 20
 MAX_REPEATS = 6  # paths on which every single outcome was followed before
@@ -78,8 +78,6 @@ class Machine(Effects):
             self.start_method(entry, value, frame)
 
     def start_method(self, entry: Entry, cls: ClassValue, frame: Frame) -> None:
-        from fsdplint.engine.execute.calls import Arguments
-
         init = cls.lookup("__init__")
         given = (
             self.open_parameters(init, self.unknown())[1:]

@@ -33,9 +33,7 @@ class Artifact:
     def __init__(self, source: SourceFile, root: str) -> None:
         self.source = source
         self.root = root
-        self.file = source
-        if source.notebook is not None:
-            self.file = SourceFile(source.path, source.notebook.document)
+        self.file = source.document
 
     @cached_property
     def location(self) -> om.ArtifactLocation:
@@ -82,10 +80,7 @@ class Artifact:
 
     def offsets(self, span: Span) -> tuple[int, int]:
         """Where ``span`` starts and ends in the file."""
-        notebook = self.source.notebook
-        if notebook is None:
-            return span.start, span.end
-        return notebook.in_document(span.start, span.end)
+        return self.source.in_document(span.start, span.end)
 
     def region(self, start: int, end: int, *, snippet: bool = False) -> om.Region:
         """The region from one offset in the file to another."""

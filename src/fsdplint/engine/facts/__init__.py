@@ -1,0 +1,1 @@
+"""What rules may ask: typed facts, each a set of events on one feasible path."""

@@ -1,0 +1,131 @@
+"""Models of which only the root is sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.blocks import block_containers
+from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.link import Project, Unit
+from fsdplint.engine.program import Program
+from fsdplint.engine.values import ClassValue, Object, Origin, reachable
+from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
+from fsdplint.knowledge.modules import WRAP_POLICIES
+from fsdplint.knowledge.names import canonical
+
+
+@dataclass(frozen=True, slots=True)
+class RootOnly:
+    """A root call on a model with repeated blocks none of which anybody shards.
+
+    Attributes:
+        containers: attribute paths of the block containers below the model; empty when the model
+            repeats blocks but not where can be read.
+        model_class: the name of the model's class.
+        several: the same call shards models whose blocks stand in different places.
+        idle_policy: the assignment of a wrap policy that the function goes on to use nowhere.
+    """
+
+    shard: Shard
+    containers: tuple[str, ...]
+    model_class: str
+    several: bool
+    idle_policy: ir.Assign | None = None
+
+
+def root_only_shards(program: Program) -> Iterator[RootOnly]:
+    """Root calls on models with repeated blocks where all paths shard nothing but the root."""
+    spoiled = {
+        shard.call
+        for trace in program.traces
+        for shard in trace.of(Shard)
+        if not _alone(trace, shard)
+    }
+    for trace in program.traces:
+        places: dict[ir.Call, set[tuple[str, ...]]] = {}
+        facts = []
+        for shard in trace.of(Shard):
+            if shard.call in spoiled or shard.wraps_children is not False:
+                continue
+            found = block_containers(shard.module)
+            idle = _idle_policy(program, shard)
+            if found is None and idle is not None:
+                yield RootOnly(shard, (), "", False, idle)
+            elif found is not None and not _other_sharding_near(program, shard):
+                places.setdefault(shard.call, set()).add(found[0])
+                facts.append((shard, *found))
+        for shard, containers, model_class in facts:
+            several = len(places[shard.call]) > 1
+            yield RootOnly(shard, containers, model_class, several)
+
+
+def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
+    """A wrap policy assigned before an FSDP1 call to a name that nothing reads."""
+    tree = program.tree(shard.site.path)
+    function = tree.function(shard.call)
+    if function is None or shard.generation is not Generation.FSDP1:
+        return None
+    for node in ir.walk(function):
+        if isinstance(node, ir.Assign) and node.end < shard.call.start:
+            target = node.targets[0]
+            names = [n.id for n in ir.walk(function) if isinstance(n, ir.Name)]
+            idle = isinstance(target, ir.Name) and names.count(target.id) == 1
+            if idle and _makes_policy(program, shard.site.path, node.value):
+                return node
+    return None
+
+
+def _makes_policy(program: Program, path: str, value: ir.Expr) -> bool:
+    bindings = program.project.bindings(Path(path))
+    found = [bindings.get(n.id) for n in ir.walk(value) if isinstance(n, ir.Name)]
+    return any(b and canonical(f"{b[0]}.{b[2]}") in WRAP_POLICIES for b in found)
+
+
+def _other_sharding_near(program: Program, shard: Shard) -> bool:
+    """Whether the function of a sharding call shards something else on another path."""
+    tree = program.tree(shard.site.path)
+    executed = {event.call for trace in program.traces for event in trace.of(Shard)}
+    unit = program.project.unit(Path(shard.site.path))
+    function = tree.function(shard.call) or tree.module
+    assert unit is not None
+    for node in ir.walk(function):
+        other = isinstance(node, ir.Call) and node not in executed
+        if other and _is_sharding(program.project, unit, node):
+            return True
+    return False
+
+
+def _alone(trace: Trace, root: Shard) -> bool:
+    """Whether it is a fact that nothing inside the root of ``root`` was sharded before it."""
+    module = root.module
+    if any(is_module(above) for above in module.ancestors()):
+        return False
+    inside = [module, *reachable(module)]
+    if any(part.escaped is not None and part.escaped < root.time for part in inside):
+        return False
+    if isinstance(module.cls, ClassValue) and module.cls.opaque():
+        return False
+    others = [shard for shard in trace.of(Shard) if shard is not root]
+    return all(_elsewhere(shard.module, module) for shard in others)
+
+
+def _elsewhere(other: Object, root: Object) -> bool:
+    """Whether a sharded module surely is no part of ``root``."""
+    if root in other.ancestors() or other is root:
+        return False
+    top = other
+    for above in other.ancestors():
+        top = above
+    return top.origin is Origin.ALLOCATED and other not in set(reachable(root))
+
+
+def _is_sharding(project: Project, unit: Unit, node: ir.Node) -> bool:
+    if not isinstance(node, ir.Call):
+        return False
+    if isinstance(node.func, ir.Name):
+        return project.refers_to_sharding(Path(unit.path), node.func.id)
+    return isinstance(node.func, ir.Attribute) and node.func.attr in SHARDING_NAMES

@@ -1,0 +1,132 @@
+"""A program as the engine understood it: its traces, its places, and what can happen together.
+
+Two events that each depend on a condition of their own are only put together where the conditions
+are not different ways to run the program: `if args.ddp` and `if args.fsdp` may exclude each other,
+whatever the code says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Trace
+from fsdplint.engine.execute import explore
+from fsdplint.engine.link import Project, Reader, Unit
+from fsdplint.engine.relevance import related_units
+from fsdplint.engine.site import Guard, Site
+from fsdplint.engine.tree import Tree
+from fsdplint.finding import Evidence, Span
+from fsdplint.knowledge.words import means_parallel_mode, means_rank
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program as the engine understood it."""
+
+    project: Project
+    units: tuple[Unit, ...]
+    traces: tuple[Trace, ...]
+    trees: dict[str, Tree] = field(default_factory=dict)
+
+    # Places
+
+    def tree(self, path: str) -> Tree:
+        """The file at ``path``."""
+        if path not in self.trees:
+            unit = self.project.unit(Path(path))
+            assert unit is not None, path
+            self.trees[path] = Tree(path, unit.text, unit.module)
+        return self.trees[path]
+
+    def span(self, site: Site) -> Span:
+        return Span(site.path, site.node.start, site.node.end)
+
+    def text(self, path: str, node: ir.Node) -> str:
+        """The source of a node, as the user wrote it, on one line."""
+        return " ".join(self.tree(path).text[node.start : node.end].split())
+
+    def evidence(self, site: Site, note: str) -> Evidence:
+        return Evidence(self.span(site), note)
+
+    def line(self, site: Site) -> int:
+        text = self.tree(site.path).text
+        return text.count("\n", 0, site.node.start) + 1
+
+    def where(self, site: Site, seen_from: Site) -> str:
+        """ "on line 47", or with the file where that is another one."""
+        line = self.line(site)
+        return (
+            f"on line {line}"
+            if site.path == seen_from.path
+            else f"in {Path(site.path).name}:{line}"
+        )
+
+    def conditions(self, *sites: Site) -> tuple[Evidence, ...]:
+        """The branches that had to be taken for these places to be reached."""
+        found: dict[tuple[str, int], Evidence] = {}
+        for site in sites:
+            for guard in site.guards:
+                note = self._condition(guard)
+                span = Span(guard.path, guard.test.start, guard.test.end)
+                chosen = guard.divergent or not (guard.progress or guard.early)
+                if chosen and guard.test.end > guard.test.start:
+                    found.setdefault((guard.path, guard.test.start), Evidence(span, note))
+        return tuple(found.values())
+
+    def _condition(self, guard: Guard) -> str:
+        if guard.divergent:
+            return "only some ranks pass this test"
+        if isinstance(guard.test, (ir.Handler, ir.Try)):
+            return "when an exception is caught here" if guard.taken else "when nothing is raised"
+        text = _short(self.text(guard.path, guard.test))
+        return f"when `{text}` is {'true' if guard.taken else 'false'}"
+
+    def is_rank_test(self, guard: Guard) -> bool:
+        """Whether a branch is, or by its words may be, one that only some ranks take."""
+        return guard.divergent or means_rank(self.text(guard.path, guard.test))
+
+    # Feasibility
+
+    def together(self, use: Site, shard: Site) -> bool:
+        """Whether a use and a sharding surely can happen in one run of the program."""
+        ours, theirs = _modes(use), _modes(shard)
+        if not ours.keys() - theirs.keys() or not theirs.keys() - ours.keys():
+            return True
+        apart = [
+            guard for key, guard in (ours | theirs).items() if (key in ours) != (key in theirs)
+        ]
+        return not any(
+            means_parallel_mode(self.text(g.path, g.test)) for g in apart if g in ours.values()
+        )
+
+
+def analyze(
+    root: Path, files: Iterable[Path], read: Reader, focus: Collection[Path] | None = None
+) -> Program:
+    """What the program in ``files`` does, following imports to other files below ``root``.
+
+    Args:
+        focus: the files that findings are wanted for, if not for all.
+        read: the text of a file, or None if it cannot be read.
+    """
+    project = Project(root, read)
+    units = related_units(project, files, focus)
+    return Program(project, tuple(units), tuple(explore(project, units)))
+
+
+def _modes(site: Site) -> dict[object, Guard]:
+    """The branches of a place that choose a way to run: neither ranks, nor steps, nor failures."""
+    return {
+        (guard.key, guard.taken): guard
+        for guard in site.guards
+        if not guard.divergent
+        and not guard.progress
+        and not (isinstance(guard.key, tuple) and guard.key[:1] == ("raises",))
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}…"
