@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.discover import Patterns, discover, project_root
+from fsdplint.discover import Patterns, discover, project_root, searched
 
 
 def tree(root: Path, **files: str) -> None:
@@ -152,3 +152,20 @@ def test_the_nearest_marker_is_the_project_root(tmp_path: Path, marker: str) -> 
     assert project_root(tmp_path / "sub/pkg/a.py") == tmp_path / "sub"
     assert project_root(tmp_path / "sub") == tmp_path / "sub"
     assert project_root(tmp_path / "b.py") == tmp_path
+
+
+def test_what_a_search_of_the_current_folder_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "build/repository"  # what the folders above are called says nothing
+    given = ("a.py", "x/y/b.py", "x/c.py", "x/dist/d.py", "build/e.py", "tracked/f.py", "../g.py")
+    tree(here, **dict.fromkeys(given, ""), **{".gitignore": "tracked/\n", "build.py": ""})
+    monkeypatch.chdir(here)
+    patterns = Patterns.of(str(here), ["/x/y/", "!/x/y/b.py", "h.py"])
+    kept = ("a.py", "x/c.py", "tracked/f.py", "../g.py", "build.py", ".", "..")
+    assert searched((*given, "build.py", ".", "..", "build", "h.py"), [patterns]) == kept
+    absolute = [str(here / path) for path in given[:3]]
+    assert searched(absolute, [patterns]) == (absolute[0], absolute[2])
+    assert searched(given[:2], [Patterns.of(str(tmp_path), ["/build/repository/a.py"])]) == (
+        "x/y/b.py",
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.config import Settings
-from fsdplint.discover import discover, is_project, project_root, repository
+from fsdplint.discover import Patterns, discover, is_project, project_root, repository
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError, SourceFile, from_text, load
@@ -138,7 +138,8 @@ def _findings(
 
     found: dict[str, list[Finding]] = {source.path: [] for source in wanted}
     for root, files in _programs(wanted, given).items():
-        around = [] if alone else _around(root, [file for file in files if file in given])
+        single = [] if alone else [file for file in files if file in given]
+        around = _around(root, single, settings.exclude)
         program = Files(root, (*files, *around), tuple(files))
         for finding in _raised(program, sources, record):
             # What lies in a file that was only followed into is not reported.
@@ -173,15 +174,15 @@ def _programs(wanted: Sequence[SourceFile], given: frozenset[str]) -> dict[Path,
     return programs
 
 
-def _around(root: Path, given: Sequence[str]) -> list[str]:
+def _around(root: Path, given: Sequence[str], exclude: Sequence[Patterns] = ()) -> list[str]:
     """The files that make a program with those ``given`` one by one, as a pre-commit hook does.
 
-    Below a directory that is known for a project's these are all; elsewhere, which may be a home
-    directory, those beside the given ones.
+    Below a directory that is known for a project's these are all that a search of it finds;
+    elsewhere, which may be a home directory, those beside the given ones.
     """
     if not given:
         return []
-    found = discover([root]).files if is_project(root) else _beside(given)
+    found = discover([root], exclude).files if is_project(root) else _beside(given)
     return [path for path in map(absolute, found) if path not in given]
 
 

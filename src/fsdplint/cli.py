@@ -21,10 +21,14 @@ from fsdplint.check import inspect as understand
 from fsdplint.config import (
     OUTPUT_FORMATS,
     ConfigError,
+    Group,
+    Settings,
+    groups_for,
     select_rules,
     settings_for,
 )
-from fsdplint.outcome import Changes, Outcome, Recheck
+from fsdplint.discover import searched
+from fsdplint.outcome import Changes, Outcome, Recheck, merged
 from fsdplint.outputs import Output, OutputError, outputs
 from fsdplint.pages import page
 from fsdplint.progress import progress
@@ -139,6 +143,7 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
 @click.option("--baseline", type=click.Path(), help="Report only what is not in this baseline.")
 @click.option("--no-baseline", is_flag=True, help="Report what is in the settings' baseline too.")
+@click.option("--force-exclude", is_flag=True, help="Leave out excluded paths, though given.")
 @click.option("--stdin-filename", type=click.Path(), help="What standard input is called.")
 @click.option("--config", type=click.Path(), help="Settings to use, found by themselves if not.")
 @click.option("--isolated", is_flag=True, help="Use no settings file.")
@@ -159,6 +164,7 @@ def check(
     exit_zero: bool,
     baseline: str | None,
     no_baseline: bool,
+    force_exclude: bool,
     stdin_filename: str | None,
     config: str | None,
     isolated: bool,
@@ -174,28 +180,38 @@ def check(
     if baseline and no_baseline:
         raise click.UsageError("--baseline and --no-baseline exclude each other")
     paths, piped = _inputs(paths, stdin_filename)
-    settings = settings_for(paths, config, isolated, RULES)
-    settings = select_rules(settings, RULES, *map(_split, (select, ignore, extend_select)))
-    reports = outputs(formats, output_file, settings.output_format)
+    chosen = tuple(map(_split, (select, ignore, extend_select)))
+    groups = [
+        _narrowed(group, chosen, force_exclude)
+        for group in groups_for(paths, config, isolated, RULES)
+    ]
+    shared = settings_for(paths, config, isolated, RULES)
+    reports = outputs(formats, output_file, shared.output_format)
     if statistics and (other := {report.format_ for report in reports} - STATISTICS.keys()):
         raise click.UsageError(f"--statistics has no {min(other)}; {', '.join(STATISTICS)} it has")
+    olds = [_baseline(group.settings, baseline, no_baseline) for group in groups]
 
-    known = None if no_baseline else baseline or settings.baseline
-    old = load(known) if known else None
+    def outcomes(overlay: Mapping[str, SourceFile]) -> list[Outcome]:
+        return [run(group.paths, group.settings, {**piped, **overlay}) for group in groups]
 
-    def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
-        return _new(run(paths, settings, {**piped, **overlay}), old)
+    def new(wholes: Sequence[Outcome]) -> Outcome:
+        return merged([_new(whole, old) for whole, old in zip(wholes, olds, strict=True)])
 
     with progress("fsdplint: checking…"):
-        whole = run(paths, settings, piped)
-        outcome = _new(whole, old)
-        changes = _changes(outcome, recheck, unsafe_fixes) if fix or diff else None
+        wholes = outcomes({})
+        outcome = new(wholes)
+        changes = (
+            _changes(outcome, lambda overlay: new(outcomes(overlay)), unsafe_fixes)
+            if fix or diff
+            else None
+        )
     if changes and changes.files and proving and not _proved(changes, paths[0], nproc, verify_args):
         changes = None
     if changes:
         outcome = _apply(changes, piped, write=not diff)
-    if old:
-        tell_gone(whole, old, Scope(paths, settings))
+    for group, whole, old in zip(groups, wholes, olds, strict=True):
+        if old:
+            tell_gone(whole, old, Scope(group.paths, group.settings))
     _report(outcome, reports, statistics, aside=diff or bool(fix and piped))
     found = outcome.findings or (diff and changes and changes.files)
     return FAILED if outcome.failures else FINDINGS if found and not exit_zero else CLEAN
@@ -217,6 +233,17 @@ def _inputs(
 
 def _split(selectors: tuple[str, ...]) -> list[str]:
     return [word.strip() for selector in selectors for word in selector.split(",")]
+
+
+def _narrowed(group: Group, chosen: Sequence[Sequence[str]], force_exclude: bool) -> Group:
+    """``group`` with the rules that the command line selects and without excluded paths."""
+    paths = searched(group.paths, group.settings.exclude) if force_exclude else group.paths
+    return Group(paths, select_rules(group.settings, RULES, *chosen))
+
+
+def _baseline(settings: Settings, given: str | None, none: bool) -> Baseline | None:
+    known = None if none else given or settings.baseline
+    return load(known) if known else None
 
 
 def _new(outcome: Outcome, old: Baseline | None) -> Outcome:

@@ -100,7 +100,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
 def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ...]:
     """Those of ``paths`` that a search of the current folder does not leave out.
 
-    What git ignores is not asked for: a file that is given by a hook is one that git tracks.
+    What git ignores is taken: a file that a hook passes is one that git tracks all the same.
     """
     return tuple(path for path in paths if not _left_out(os.path.relpath(path), exclude))
 
@@ -108,12 +108,12 @@ def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ..
 def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
     path = Path(relative)
     # The folders too, since a search enters no excluded one, whatever is taken in again below it.
-    folders = [folder for folder in path.parents if folder.name not in ("", "..")]
-    if not _SKIPPED_DIRECTORIES.isdisjoint(folder.name for folder in folders):
-        return True
-    steps = [(path, path.is_dir()), *((folder, True) for folder in folders)]
+    steps = [(path, path.is_dir()), *((folder, True) for folder in path.parents)]
+    inside = [(step, directory) for step, directory in steps if step.name not in ("", "..")]
     return any(
-        patterns.decide(absolute(step), directory) for step, directory in steps for patterns in exclude
+        (directory and step.name in _SKIPPED_DIRECTORIES)
+        or any(patterns.decide(absolute(step), directory) for patterns in exclude)
+        for step, directory in inside
     )
 
 

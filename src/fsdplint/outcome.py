@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fsdplint.finding import Finding
 from fsdplint.source import SourceError, SourceFile
@@ -40,6 +40,26 @@ class Outcome:
     def __post_init__(self) -> None:
         if not self.root:
             object.__setattr__(self, "root", self.base)
+
+
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of runs in the same directory, on files of which each run had its own."""
+    first, *others = outcomes
+    if not others:
+        return first
+    findings = {finding for outcome in outcomes for finding in outcome.findings}
+    failures = {(e.path, e.reason): e for outcome in outcomes for e in outcome.failures}
+    return replace(
+        first,
+        findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
+        sources={path: s for outcome in outcomes for path, s in outcome.sources.items()},
+        checked=sum(outcome.checked for outcome in outcomes),
+        failures=tuple(failures.values()),
+        partly=tuple(sorted({name for outcome in outcomes for name in outcome.partly})),
+        unparsed=sum(outcome.unparsed for outcome in outcomes),
+        known=sum(outcome.known for outcome in outcomes),
+        rules=frozenset().union(*(outcome.rules for outcome in outcomes)),
+    )
 
 
 # The outcome with other files, by path, in the place of those on disk.
