@@ -19,7 +19,8 @@ from fsdplint.source import SourceError, SourceFile, from_bytes, from_text
 TRAIN = from_text("# 世界\nx = '𐐀é'; bad(\n    x,\n)\ngood()\n", "/work/a,b/tr%in:1.py")
 OTHER = from_text("def f():\r\n\tbad()\r\n\tbad()\r\n", "/work/lib.py")
 CELLS = [{"cell_type": "code", "source": ["x\n", f"bad{n}()\n"]} for n in (1, 2)]
-NOTEBOOK = from_bytes(json.dumps({"cells": CELLS, "metadata": {}}).encode(), "/work/n.ipynb")
+CONTENT = {"cells": CELLS, "metadata": {}}
+NOTEBOOK = from_bytes(json.dumps(CONTENT, indent=1).encode(), "/work/n.ipynb")
 UNREAD = SourceError("/work/x.py", "line 1 is not utf-8: 100 %")
 
 
@@ -107,7 +108,12 @@ def test_github() -> None:
             | title,
             "lib.py:3:2: `bad` is wrong",
         ),
-        ("error", {"file": "/work/n.ipynb", **title}, "n.ipynb:cell 2:2:1: `bad` is wrong"),
+        (
+            "error",
+            {"file": "/work/n.ipynb", "line": "14", "endLine": "14", "col": "6", "endColumn": "12"}
+            | title,
+            "n.ipynb:cell 2:2:1: `bad` is wrong",
+        ),
         ("error", {"file": "/work/x.py", "title": "fsdplint"}, f"x.py: {UNREAD.reason}"),
     ]
     assert render(outcome(), "github") == ""
@@ -153,7 +159,7 @@ def test_gitlab() -> None:
             "description": "FSD302 direct-forward: `bad` is wrong",
             "check_name": "direct-forward",
             "severity": "critical",
-            "location": {"path": "n.ipynb", "lines": {"begin": 1, "end": 1}},
+            "location": {"path": "n.ipynb", "lines": {"begin": 14, "end": 14}},
         },
         {
             "description": f"not checked: {UNREAD.reason}",
@@ -292,7 +298,10 @@ def test_rdjson() -> None:
         },
         {
             "message": "direct-forward: `bad` is wrong",
-            "location": {"path": "n.ipynb"},
+            "location": {
+                "path": "n.ipynb",
+                "range": {"start": {"line": 14, "column": 6}, "end": {"line": 14, "column": 12}},
+            },
             "severity": "ERROR",
             "code": {"value": "FSD302"},
             "suggestions": [],
@@ -324,12 +333,77 @@ def test_a_suggestion_is_the_whole_fix() -> None:
     assert suggested(TRAIN.text.encode(), suggestion, suggestion["text"]) == fixed.encode()
 
 
-def test_a_fix_of_other_files_or_cells_is_no_suggestion() -> None:
+def test_a_fix_of_other_files_is_no_suggestion() -> None:
     elsewhere = Fix("cure", Safety.SAFE, (*FIX.edits, Edit(span(OTHER, "bad()"), "")))
-    in_cell = Fix("cure", Safety.SAFE, (Edit(span(NOTEBOOK, "bad1()"), ""),))
-    found = (finding(FIRST.span, fix=elsewhere), finding(IN_CELL.span, fix=in_cell))
-    document = json.loads(render(outcome(*found), "rdjson"))
-    assert [each["suggestions"] for each in document["diagnostics"]] == [[], []]
+    document = json.loads(render(outcome(finding(FIRST.span, fix=elsewhere)), "rdjson"))
+    assert [each["suggestions"] for each in document["diagnostics"]] == [[]]
+
+
+# notebooks
+
+FIRST_CELL, SECOND_CELL = "%time\n'é🚀\"'; bad1()\n", "if x:\n\tbad2(\n\t\t'\\n')\nend"
+
+
+@pytest.fixture(params=["lines", "ascii", "strings", "one line", "crlf"])
+def notebook(request: pytest.FixtureRequest) -> SourceFile:
+    """A notebook as one of the programs that write them does."""
+    sources: list[object] = [FIRST_CELL, SECOND_CELL]
+    if request.param != "strings":
+        sources = [source.splitlines(keepends=True) for source in (FIRST_CELL, SECOND_CELL)]
+    cells = [{"cell_type": "code", "source": source} for source in sources]
+    indent = None if request.param == "one line" else 1
+    ascii_only = request.param == "ascii"
+    text = json.dumps({"cells": cells, "metadata": {}}, indent=indent, ensure_ascii=ascii_only)
+    if request.param == "crlf":
+        text = text.replace("\n", "\r\n")
+    return from_bytes(text.encode(), "/work/n.ipynb")
+
+
+def of_notebook(source: SourceFile) -> tuple[Finding, ...]:
+    """A finding in each cell, with a fix that edits both."""
+    edits = (Edit(span(source, "bad1"), 'wörse"\\'), Edit(span(source, "bad2("), "f(\n\t\t"))
+    fix = Fix("cure", Safety.SAFE, edits)
+    places = (span(source, "bad1()"), span(source, "bad2(\n\t\t'\\n')"))
+    return tuple(finding(place, fix=fix) for place in places)
+
+
+def test_places_in_a_notebook_are_those_of_its_json(notebook: SourceFile) -> None:
+    found = of_notebook(notebook)
+    shown = Outcome(found, {notebook.path: notebook}, 1, (), "/work")
+    data = notebook.encode()
+    lines = data.splitlines(keepends=True)
+    ranges = [
+        diagnostic["location"]["range"]
+        for diagnostic in json.loads(render(shown, "rdjson"))["diagnostics"]
+    ]
+    starts = [sum(map(len, lines[: r["start"]["line"] - 1])) + r["start"]["column"] for r in ranges]
+    ends = [sum(map(len, lines[: r["end"]["line"] - 1])) + r["end"]["column"] for r in ranges]
+    written = [data[start - 1 : end - 1] for start, end in zip(starts, ends, strict=True)]
+    assert written[0] == b"bad1()"
+    assert written[1].startswith(b"bad2(\\n")
+    assert written[1].endswith(rb"'\\n')")
+    numbers = [(r["start"]["line"], r["end"]["line"]) for r in ranges]
+    gitlab = [issue["location"]["lines"] for issue in json.loads(render(shown, "gitlab"))]
+    assert [(each["begin"], each["end"]) for each in gitlab] == numbers
+    github = [properties for _, properties, _ in commands(render(shown, "github"))]
+    assert [(int(p["line"]), int(p["endLine"])) for p in github] == numbers
+    line = data.decode().splitlines()[numbers[0][0] - 1]
+    assert line[int(github[0]["col"]) - 1 : int(github[0]["endColumn"]) - 1] == "bad1()"
+
+
+def test_a_suggestion_in_a_notebook_is_the_whole_fix(notebook: SourceFile) -> None:
+    found = of_notebook(notebook)[:1]
+    shown = Outcome(found, {notebook.path: notebook}, 1, (), "/work")
+    [diagnostic] = json.loads(render(shown, "rdjson"))["diagnostics"]
+    [suggestion] = diagnostic["suggestions"]
+    taken = suggested(notebook.encode(), suggestion, suggestion["text"])
+    assert found[0].fix is not None
+    assert taken == notebook.encode(apply(notebook.text, found[0].fix.edits))
+    sources = ["".join(cell["source"]) for cell in json.loads(taken)["cells"]]
+    assert sources == [
+        FIRST_CELL.replace("bad1", 'wörse"\\'),
+        SECOND_CELL.replace("bad2(", "f(\n\t\t"),
+    ]
 
 
 # json-lines
