@@ -15,8 +15,8 @@ from fsdplint.progress import status_line
 from fsdplint.rules import RULES
 from fsdplint.terminal import printable
 from fsdplint.verify.command import below, ensure_torch
+from fsdplint.verify.figures import plural
 from fsdplint.verify.proving import Proof, prove
-from fsdplint.verify.report.figures import plural
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import VerifyError
 from fsdplint.verify.stage import StageError

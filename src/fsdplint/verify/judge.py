@@ -6,9 +6,10 @@ from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
-from fsdplint.verify.clauses.models import count, first_snapshots, ranks_listed
+from fsdplint.verify.clauses.models import first_snapshots
 from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification
 
@@ -75,7 +76,7 @@ def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
 def _notes(run: Run) -> tuple[str, ...]:
     started = next((rank.started for rank in run.ranks if rank.started), None)
     away = run.world_size - started.local_world_size if started else 0
-    return (f"{away} of {count(run.world_size, 'rank')} ran on other nodes",) if away else ()
+    return (f"{away} of {plural(run.world_size, 'rank')} ran on other nodes",) if away else ()
 
 
 def _failure(run: Run) -> str:
@@ -97,7 +98,7 @@ def _failure(run: Run) -> str:
         quiet = f"no progress for {run.stall.seconds:.0f} s"
         done = [rank.rank for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
         if done:
-            quiet += f"; {ranks_listed(done)} had taken the steps asked for, the others had not"
+            quiet += f"; {ranks_in_words(done)} had taken the steps asked for, the others had not"
         return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
     if not run.all(Sharded):
         return "nothing to verify: no module became an FSDP unit on any rank"

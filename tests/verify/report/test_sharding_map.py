@@ -6,7 +6,7 @@ import pytest
 from samples import CONFIRMED, block, parameter, snapshot
 
 from fsdplint.verify.events import Parameter, Snapshot, Unit
-from fsdplint.verify.report.figures import count, percent, ranks, size
+from fsdplint.verify.figures import count, percent, ranks_in_words, size
 from fsdplint.verify.report.html_map import _starts
 from fsdplint.verify.report.remarks import remarks
 from fsdplint.verify.report.sharding import Model, Piece, models, placed, run_label, walk
@@ -159,9 +159,9 @@ def test_numbers() -> None:
         "100 %",
         "100 %",
     ]
-    assert [ranks(r) for r in ([0], [1, 0], [0, 2], [0, 1, 2, 5])] == [
+    assert [ranks_in_words(r) for r in ([0], [1, 0], [0, 2], [0, 1, 2, 5])] == [
         "rank 0",
-        "ranks 0-1",
+        "ranks 0, 1",
         "ranks 0, 2",
         "ranks 0-2, 5",
     ]

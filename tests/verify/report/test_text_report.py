@@ -106,7 +106,7 @@ def test_a_run_that_breaks_it(folder: Path) -> None:
 
 def test_a_crash_that_a_clause_explains_is_short(folder: Path) -> None:
     assert sections(ALL["explained"], folder)[3] == (
-        "! ranks 0-1 ended with an error at train.py:10\n"
+        "! ranks 0, 1 ended with an error at train.py:10\n"
         "  RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor"
     )
 

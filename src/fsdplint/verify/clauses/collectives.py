@@ -13,9 +13,9 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import count, ranks_listed
 from fsdplint.verify.events import Place
 from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.order import Parting
 from fsdplint.verify.ring import BLOCKING, Collective
 from fsdplint.verify.verdict import CLEAN
@@ -81,7 +81,7 @@ def _apart(run: Run, at: Parting) -> Finding:
     kinds = _kinds(at.issued)
     if at.absent:
         kinds["nothing"] = list(at.absent)
-    figures = ", ".join(f"{what} on {ranks_listed(ranks)}" for what, ranks in kinds.items())
+    figures = ", ".join(f"{what} on {ranks_in_words(ranks)}" for what, ranks in kinds.items())
     lines = [_line(rank, at.issued.get(rank.rank)) for rank in run.ranks]
     places = _odd_first(run, at.issued.values())
     return (
@@ -95,7 +95,9 @@ def _waiting(run: Run, waiting: dict[int, Collective]) -> Finding:
     """Ranks wait for others, which have ended or wait elsewhere."""
     seconds = f"; no progress for {run.stall.seconds:.0f} s" if run.stall else ""
     lines = [_line(rank, waiting.get(rank.rank)) for rank in run.ranks]
-    where = ", ".join(f"{ranks_listed(ranks)} in {what}" for what, ranks in _kinds(waiting).items())
+    where = ", ".join(
+        f"{ranks_in_words(ranks)} in {what}" for what, ranks in _kinds(waiting).items()
+    )
     return (
         f"waiting for good: {where}{seconds}",
         (*lines, *_stacks(run)),
@@ -128,7 +130,7 @@ def _line(rank: RankRun, collective: Collective | None) -> str:
         return f"rank {rank.rank}: {_what(collective)}{_at(collective.place)}"
     if rank.ended is not None:
         steps = (
-            f"after {count(rank.ended.steps, 'step')}"
+            f"after {plural(rank.ended.steps, 'step')}"
             if rank.ended.how == "steps"
             else "its script"
         )
@@ -188,4 +190,4 @@ def _group(run: Run, group: str) -> str:
     members = group.partition("/")[0]
     if not members or len(members.split(",")) == run.world_size:
         return "all ranks"
-    return ranks_listed([int(rank) for rank in members.split(",")])
+    return ranks_in_words([int(rank) for rank in members.split(",")])

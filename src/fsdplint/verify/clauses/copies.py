@@ -14,17 +14,16 @@ from fsdplint.verify.clauses.clause import (
 from fsdplint.verify.clauses.crash import crashes, own_place
 from fsdplint.verify.clauses.models import (
     changes,
-    count,
     first_snapshots,
     is_shard,
     listed,
     parameters,
-    ranks_listed,
     shards_held,
     without_steps,
 )
 from fsdplint.verify.events import Parameter, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.messages import SHARED_ACROSS_GROUPS
 
 
@@ -46,14 +45,14 @@ def replicas(run: Run) -> Judgement:
         first = drifting[0]
         number = len({copy.parameter for copy in drifting})
         return violated(
-            f"{number} of {count(len(parameters), 'replicated parameter')} "
+            f"{number} of {plural(len(parameters), 'replicated parameter')} "
             f"differ{'s' * (number == 1)} between ranks since step {first.step}: "
             f"{listed(copy.parameter[1] for copy in drifting)}",
-            (f"`{first.parameter[1]}` on {ranks_listed(copies[first])}",),
+            (f"`{first.parameter[1]}` on {ranks_in_words(copies[first])}",),
         )
     steps = len({copy.step for copy in copies})
     return confirmed(
-        f"{count(len(parameters), 'replicated parameter')} equal after {count(steps, 'step')}"
+        f"{plural(len(parameters), 'replicated parameter')} equal after {plural(steps, 'step')}"
     )
 
 

@@ -10,9 +10,9 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import count
 from fsdplint.verify.events import Compared, Drifted, NotCompared, ProbeFailed, Snapshot
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
 from fsdplint.verify.verdict import Status, Verdict
 
 NAME = "equivalence"
@@ -103,7 +103,7 @@ def _judged(alone: Run) -> Judgement:
     parameters = max((e.count for e in all_of if e.what == "parameter"), default=0)
     most = f"largest difference {_number(worst.difference)} ({_named(worst)})"
     return confirmed(
-        f"{count(steps, 'step')}, {count(parameters, 'parameter')}: "
+        f"{plural(steps, 'step')}, {plural(parameters, 'parameter')}: "
         f"{most if worst.difference else 'no difference'}, tolerance {_number(worst.tolerance)}",
         details,
     )

@@ -12,9 +12,10 @@ from fsdplint.verify.clauses.clause import (
     violated,
 )
 from fsdplint.verify.clauses.crash import crashes, inside, own_place, unit_frame
-from fsdplint.verify.clauses.models import count, is_shard, parameters
+from fsdplint.verify.clauses.models import is_shard, parameters
 from fsdplint.verify.events import Bypass, Ended, Forward, Parameter, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 
 _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_norm)\b")
@@ -31,7 +32,8 @@ def forward(run: Run) -> Judgement:
         first = bypasses[0]
         who = first.unit or first.cls
         return violated(
-            f"`{who}.{first.method}` ran without its unit's hooks ({count(len(bypasses), 'time')})",
+            f"`{who}.{first.method}` ran without its unit's hooks "
+            f"({plural(len(bypasses), 'time')})",
             _error(run),
             tuple(event.place for event in bypasses),
         )

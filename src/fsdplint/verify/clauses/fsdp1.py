@@ -10,9 +10,9 @@ from fsdplint.verify.clauses.clause import (
     violated,
 )
 from fsdplint.verify.clauses.crash import own_place, refusals
-from fsdplint.verify.clauses.models import count
 from fsdplint.verify.events import FAILED, Ended, Fsdp1Call, Sharded
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
 
 _METHODS = frozenset(
     {
@@ -48,7 +48,7 @@ def fsdp1_calls(run: Run) -> Judgement:
         return violated(figures, details, (own_place(ended),))
     if any(rank.ended is None or rank.ended.how in FAILED for rank in run.ranks):
         return not_exercised("none until the script failed")
-    return confirmed(f"none on {count(_units(run), 'unit')}")
+    return confirmed(f"none on {plural(_units(run), 'unit')}")
 
 
 def _units(run: Run) -> int:

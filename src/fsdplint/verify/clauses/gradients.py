@@ -10,9 +10,10 @@ from fsdplint.verify.clauses.clause import (
     violated,
 )
 from fsdplint.verify.clauses.crash import own_place, refusals
-from fsdplint.verify.clauses.models import changes, count, listed, without_steps
+from fsdplint.verify.clauses.models import changes, listed, without_steps
 from fsdplint.verify.events import Change, Place, Step, SyncSwitched
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
 
 _NO_SYNC = "no_sync"
 
@@ -37,7 +38,7 @@ def gradients(run: Run) -> Judgement:
         steps = sorted({step.number for step, _ in waiting})
         return violated(
             f"at step {steps[0]} the gradients of {_names(waiting)} wait to be reduced",
-            (f"in {count(len(steps), 'step')}: {listed(change.name for _, change in waiting)}",),
+            (f"in {plural(len(steps), 'step')}: {listed(change.name for _, change in waiting)}",),
             (*_switched_off(run), *(step.place for step, _ in waiting)),
         )
     if not known:
@@ -50,7 +51,7 @@ def gradients(run: Run) -> Judgement:
 
 def _names(waiting: list[tuple[Step, Change]]) -> str:
     first = waiting[0][0].number
-    return count(sum(step.number == first for step, _ in waiting), "parameter")
+    return plural(sum(step.number == first for step, _ in waiting), "parameter")
 
 
 def _switched_off(run: Run) -> tuple[Place | None, ...]:

@@ -9,9 +9,9 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import count, ranks_listed
 from fsdplint.verify.events import Device, GroupMade, Sharded
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural, ranks_in_words
 
 
 @clause(
@@ -44,7 +44,7 @@ def device_per_rank(run: Run) -> Judgement:
     if shared:
         index, ranks = next(iter(shared.items()))
         return violated(
-            f"{ranks_listed(ranks)} all work on cuda:{index}",
+            f"{ranks_in_words(ranks)} all work on cuda:{index}",
             ("nothing seen that gives each rank a device of its own (torch.cuda.set_device)",),
             tuple(event.place for _, event in run.all(Sharded)),
         )
@@ -52,4 +52,4 @@ def device_per_rank(run: Run) -> Judgement:
         return not_exercised("not every rank told its device")
     backend = groups[0][1].backend
     devices = ", ".join(f"cuda:{index}" for index in sorted(by_device)) or "the CPU"
-    return confirmed(f"{backend}, {count(run.world_size, 'rank')} on {devices}")
+    return confirmed(f"{backend}, {plural(run.world_size, 'rank')} on {devices}")

@@ -66,22 +66,11 @@ def changes(rank: RankRun) -> Iterator[tuple[Step, Change]]:
         yield from ((step, change) for change in step.changes)
 
 
-def count(number: int, noun: str, nouns: str = "") -> str:
-    """Returns e.g. ``1 unit`` or ``4 units``."""
-    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
-
-
 def listed(names: Iterable[str]) -> str:
     """Returns the first names, and how many more there are."""
     every = list(dict.fromkeys(names))
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(f"`{name}`" for name in every[:SHOWN]) + more
-
-
-def ranks_listed(ranks: Iterable[int]) -> str:
-    """Returns e.g. ``rank 1`` or ``ranks 0, 1``."""
-    every = sorted(set(ranks))
-    return f"rank{'s' * (len(every) > 1)} {', '.join(map(str, every))}"
 
 
 def without_steps(run: Run) -> str:

@@ -15,9 +15,10 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import SHOWN, count, ranks_listed
+from fsdplint.verify.clauses.models import SHOWN
 from fsdplint.verify.events import Backward, Norm, NumberRead, Place, ReadCombined
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural, ranks_in_words
 
 TOLERANCE = 1e-3
 """How far a norm may lie from the true one, relatively: rounding of sums over many fp32 gradients
@@ -41,20 +42,20 @@ def loss(run: Run) -> Judgement:
     bad = [(rank, event) for rank, event in backwards if not event.finite]
     if bad and all(event.scaled for _, event in bad):
         return not_exercised(
-            f"{len(bad)} of {count(len(backwards), 'loss', 'losses')} not finite as scaled by the "
+            f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite as scaled by the "
             "gradient scaler, which lowers its scale then"
         )
     if bad:
         rank, first = bad[0]
         return violated(
             f"{first.loss} on rank {rank} at step {first.step + 1}",
-            (f"{len(bad)} of {count(len(backwards), 'loss', 'losses')} not finite",),
+            (f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite",),
             (first.place,),
         )
     values = [float(event.loss) for _, event in backwards]
     scaled = ", as scaled by the gradient scaler" * any(event.scaled for _, event in backwards)
     return confirmed(
-        f"{count(len(values), 'loss', 'losses')} between {min(values):.4g} and {max(values):.4g}"
+        f"{plural(len(values), 'loss', 'losses')} between {min(values):.4g} and {max(values):.4g}"
         f"{scaled}"
     )
 
@@ -120,7 +121,7 @@ def gradient_norm(run: Run) -> Judgement:
 def _wrong(wrong: list[_Clip]) -> Judgement:
     first = wrong[0]
     each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(first.used.items()))
-    details = [f"`{first.norm.call}` at step {first.step + 1}; {count(len(wrong), 'clip')} in all"]
+    details = [f"`{first.norm.call}` at step {first.step + 1}; {plural(len(wrong), 'clip')} in all"]
     if first.norm.api == "fsdp1":
         details.append(
             "it sees only this rank's part of FSDP1's gradients; "
@@ -147,7 +148,7 @@ def _unproved(clip: _Clip) -> Judgement:
 def _right(clips: list[_Clip]) -> Judgement:
     last, largest = clips[-1], max(clip.off for clip in clips)
     figures = (
-        f"{count(len(clips), 'norm')} global, the last {_first(last.true):.4g} "
+        f"{plural(len(clips), 'norm')} global, the last {_first(last.true):.4g} "
         f"(off by {largest:.1e} at most)"
     )
     partial = next((clip for clip in clips if clip.norm.combine), None)
@@ -256,7 +257,7 @@ def reductions(run: Run) -> Judgement:
     if not reads:
         return not_exercised("no number was read from a DTensor")
     lines = len({event.place for _, event in reads})
-    return confirmed(f"whole DTensors read at {count(lines, 'line')}")
+    return confirmed(f"whole DTensors read at {plural(lines, 'line')}")
 
 
 def _same_everywhere(run: Run, read: NumberRead) -> bool:
@@ -278,7 +279,7 @@ def _same_everywhere(run: Run, read: NumberRead) -> bool:
 
 def _each(values: dict[int, str]) -> str:
     if len(set(values.values())) == 1 and len(values) > 1:
-        return f"{next(iter(values.values()))} on {ranks_listed(values)}"
+        return f"{next(iter(values.values()))} on {ranks_in_words(values)}"
     return ", ".join(f"{_short(value)} on rank {rank}" for rank, value in sorted(values.items()))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from fsdplint.verify.clauses.clause import (
     Judgement,
     clause,
@@ -9,9 +11,10 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import changes, count, first_snapshots, listed, parameters
+from fsdplint.verify.clauses.models import changes, first_snapshots, listed, parameters
 from fsdplint.verify.events import OptimizerBuilt, Sharded, Step
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
 
 
 @clause(
@@ -33,7 +36,7 @@ def optimizer(run: Run) -> Judgement:
     if stale:
         first = stale[0]
         return violated(
-            f"`{first.cls}` holds {count(len(first.stale), 'parameter')} that sharding has "
+            f"`{first.cls}` holds {plural(len(first.stale), 'parameter')} that sharding has "
             f"replaced, and {first.live} of the model's own",
             (f"replaced: {listed(first.stale)}",),
             (first.place, *(event.place for _, event in run.all(Sharded))),
@@ -44,14 +47,14 @@ def optimizer(run: Run) -> Judgement:
         return not_exercised("no optimizer holds a parameter of a sharded model")
     if missing:  # on purpose, as where a head is trained alone, or by an optimizer not of torch's
         return not_exercised(
-            f"{count(len(missing), 'parameter')} with gradients held by no optimizer of torch's, "
+            f"{plural(len(missing), 'parameter')} with gradients held by no optimizer of torch's, "
             f"on purpose or not: {listed(missing)}"
         )
     names = sorted({event.cls for event in built if event.live})
     held = max(sum(event.live for event in rank.of(OptimizerBuilt)) for rank in run.ranks)
     return confirmed(
         f"{', '.join(f'`{name}`' for name in names)} hold{'s' * (len(names) == 1)} "
-        f"{count(held, 'parameter')} of the sharded model"
+        f"{plural(held, 'parameter')} of the sharded model"
     )
 
 
@@ -76,37 +79,48 @@ def _missing(run: Run) -> list[str]:
 def parameters_change(run: Run) -> Judgement:
     """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
     warmup the rate may be so low that nothing shows."""
-    moved: dict[tuple[int, str], bool] = {}
-    due: set[tuple[int, str]] = set()
-    numbers = set()
+    moves = _moves(run)
+    if not moves.changed:
+        return not_exercised("no held parameter had a gradient and a learning rate above zero")
+    every = plural(len(moves.changed), "parameter")
+    steps = plural(len(moves.steps), "step")
+    still = [key for key, changed in moves.changed.items() if not changed]
+    stuck = [key for key in still if key in moves.due]
+    if stuck:
+        return violated(
+            f"{len(stuck)} of {every} with gradients did not change in {steps}: "
+            f"{listed(name for _, name in stuck)}"
+        )
+    if len(still) == len(moves.changed):
+        return not_exercised("the learning rate is too low so far for a step to show")
+    figures = f"{len(moves.changed) - len(still)} of {every} moved in {steps}"
+    low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
+    return confirmed(figures, (low,) if still else ())
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What the steps did to the held parameters with gradients, by model and name.
+
+    Attributes:
+        changed: whether any step changed it on any rank.
+        due: those that some step must have changed.
+        steps: the numbers of the steps.
+    """
+
+    changed: dict[tuple[int, str], bool] = field(default_factory=dict)
+    due: set[tuple[int, str]] = field(default_factory=set)
+    steps: set[int] = field(default_factory=set)
+
+
+def _moves(run: Run) -> _Moves:
+    made = _Moves()
     for rank in run.ranks:
         for step, change in changes(rank):
             if change.held and change.moving and change.gradient == "finite":
                 key = change.model, change.name
-                moved[key] = moved.get(key, False) or change.changed
-                numbers.add(step.number)
+                made.changed[key] = made.changed.get(key, False) or change.changed
+                made.steps.add(step.number)
                 if change.due:
-                    due.add(key)
-    if not moved:
-        return not_exercised("no held parameter had a gradient and a learning rate above zero")
-    still = [key for key, changed in moved.items() if not changed]
-    stuck = [key for key in still if key in due]
-    if stuck:
-        return violated(
-            f"{len(stuck)} of {count(len(moved), 'parameter')} with gradients did not change in "
-            f"{count(len(numbers), 'step')}: {listed(name for _, name in stuck)}"
-        )
-    if len(still) == len(moved):
-        return not_exercised("the learning rate is too low so far for a step to show")
-    figures = f"{len(moved) - len(still)} of {count(len(moved), 'parameter')} moved in " + count(
-        len(numbers), "step"
-    )
-    if still:
-        return confirmed(
-            figures,
-            (
-                "steps below the resolution of their type so far: "
-                f"{listed(name for _, name in still)}",
-            ),
-        )
-    return confirmed(figures)
+                    made.due.add(key)
+    return made

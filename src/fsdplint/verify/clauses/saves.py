@@ -13,10 +13,11 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import SHOWN, count, listed, ranks_listed
+from fsdplint.verify.clauses.models import SHOWN, listed
 from fsdplint.verify.clauses.writes import Pool, Tally, Write, passed, pools
 from fsdplint.verify.events import Place, Save
 from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural, ranks_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def _why_none(run: Run, wrote: bool) -> str:
     cut_short = [rank.ended.steps for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
     if cut_short:
         return (
-            f"no save in the first {count(max(cut_short), 'step')}; "
+            f"no save in the first {plural(max(cut_short), 'step')}; "
             "`--steps all` runs the script to its end"
         )
     if all(rank.ended and rank.ended.how == "script" for rank in run.ranks):
@@ -74,9 +75,9 @@ def _cut(pool: Pool) -> Finding:
     amounts = _amounts(pool, sliced=True)
     if pool.contested:
         path = pool.contested[0]
-        who = ranks_listed(pool.writers[path])
+        who = ranks_in_words(pool.writers[path])
         return Finding(f"{who} write {_named(path)}, and one's slices stay: {amounts}", pool.place)
-    paths, who = _paths(pool), ranks_listed(rank for rank, _ in pool.writes)
+    paths, who = _paths(pool), ranks_in_words(rank for rank, _ in pool.writes)
     verb = "holds" if len(pool.writers) == 1 else "hold"
     return Finding(f"{paths} {verb} the slices of {who} alone: {amounts}", pool.place)
 
@@ -86,7 +87,7 @@ def _kept(pool: Pool) -> str:
     paths = _paths(pool)
     if any(tally.cuts for tally in pool.tallies.values()):
         ranks = len({rank for rank, _ in pool.writes})
-        return f"{paths}: the parts of {count(ranks, 'rank')}, {_amounts(pool)}"
+        return f"{paths}: the parts of {plural(ranks, 'rank')}, {_amounts(pool)}"
     models = [(cls, t) for (what, cls), t in pool.tallies.items() if what == "model"]
     if len(models) == 1 and not models[0][1].missing and not models[0][1].odd:
         verb = "loads" if len(pool.writers) == 1 else "load"
@@ -143,7 +144,7 @@ def _overwritten(run: Run) -> Iterator[Finding]:
     for (_, path), by_rank in found.items():
         sizes = {rank: save.tensors for rank, save in by_rank.items()}
         if len(set(sizes.values())) > 1 and any(save.states for save in by_rank.values()):
-            each = ", ".join(f"{count(n, 'tensor')} on rank {rank}" for rank, n in sizes.items())
+            each = ", ".join(f"{plural(n, 'tensor')} on rank {rank}" for rank, n in sizes.items())
             stored = run.saved.get(path)
             stays = f" ({stored.tensors} here)" if stored and not stored.broken else ""
             place = next(save.place for save in by_rank.values() if save.states)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass
 
 from fsdplint.verify.clauses.clause import (
     Judgement,
@@ -14,7 +14,6 @@ from fsdplint.verify.clauses.clause import (
 from fsdplint.verify.clauses.crash import crashes, inside, own_place
 from fsdplint.verify.clauses.models import (
     changes,
-    count,
     first_snapshots,
     listed,
     parameters,
@@ -23,12 +22,22 @@ from fsdplint.verify.clauses.models import (
     shards_held,
     whole,
 )
-from fsdplint.verify.events import Parameter, Place, Sharded, Snapshot
+from fsdplint.verify.events import Parameter, Place, Sharded, Snapshot, Unit
 from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.figures import plural
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 
 _LEAST = 0.05
 """The share of a model's parameters from which its largest container of blocks is worth units."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A parameter of a unit, as a rank holds it."""
+
+    rank: int
+    unit: Unit
+    parameter: Parameter
 
 
 @clause(
@@ -41,38 +50,42 @@ def units(run: Run) -> Judgement:
     if not run.all(Sharded):
         return not_exercised("no module became an FSDP unit")
     held = [
-        (rank.rank, unit, parameter)
+        _Held(rank.rank, unit, parameter)
         for rank in run.ranks
         for snapshot in first_snapshots(rank)
         for unit, parameter in parameters(snapshot)
-        if unit is not None
+        if unit is not None and whole(parameter)
     ]
-    sums = {rank: sum(whole(p) for r, _, p in held if r == rank) for rank, _, _ in held}
-    total = {rank: elements for rank, elements in sums.items() if elements}
-    if not total:
+    if not held:
         return not_exercised("no model with parameters in units came to a step, or to the end")
-    kept = {rank: sum(part(p) for r, _, p in held if r == rank) for rank in total}
-    shares = [kept[rank] / total[rank] for rank in total]
-    number = max(len({u.number for r, u, _ in held if r == rank}) for rank in total)
-    parameters_of = Counter(rank for rank, _, _ in held)
-    figures = (
-        f"{count(number, 'unit')}, {count(max(parameters_of.values()), 'parameter')}; "
-        f"each rank keeps {_shares(shares)} of {max(total.values()):,} elements"
-    )
+    figures, least = _kept(held)
+    layouts = tuple(_layouts([each.parameter for each in held]))
     if run.world_size == 1:
         return not_exercised(f"{figures}: there is one rank")
-    if min(shares) < 1:
-        return confirmed(figures, tuple(_layouts([p for _, _, p in held])))
-    if all(unit.api == "fsdp1" for _, unit, _ in held):
+    if least < 1:
+        return confirmed(figures, layouts)
+    if all(each.unit.api == "fsdp1" for each in held):
         return not_exercised(f"{figures}: NO_SHARD, or a process group of one rank")
-    if all(shard_degree(parameter) == 1 for _, _, parameter in held):
-        meshes = "; ".join(_layouts([p for _, _, p in held]))
-        return not_exercised(f"{figures}: {meshes} shards over one rank")
-    return violated(
-        f"{figures}: nothing is sharded",
-        tuple(_layouts([p for _, _, p in held])),
-        tuple(event.place for _, event in run.all(Sharded)),
+    if all(shard_degree(each.parameter) == 1 for each in held):
+        return not_exercised(f"{figures}: {'; '.join(layouts)} shards over one rank")
+    places = tuple(event.place for _, event in run.all(Sharded))
+    return violated(f"{figures}: nothing is sharded", layouts, places)
+
+
+def _kept(held: list[_Held]) -> tuple[str, float]:
+    """What the ranks keep of the units, in words, and the least share of any rank."""
+    by_rank: dict[int, list[_Held]] = {}
+    for each in held:
+        by_rank.setdefault(each.rank, []).append(each)
+    total = [sum(whole(e.parameter) for e in mine) for mine in by_rank.values()]
+    kept = [sum(part(e.parameter) for e in mine) for mine in by_rank.values()]
+    shares = [have / of for have, of in zip(kept, total, strict=True)]
+    number = max(len({e.unit.number for e in mine}) for mine in by_rank.values())
+    figures = (
+        f"{plural(number, 'unit')}, {plural(max(map(len, by_rank.values())), 'parameter')}; "
+        f"each rank keeps {_shares(shares)} of {max(total):,} elements"
     )
+    return figures, min(shares)
 
 
 def _shares(shares: list[float]) -> str:
@@ -176,7 +189,7 @@ def sharding_order(run: Run) -> Judgement:
         return not_exercised("fewer than two units")
     late = _late(events)
     if not late:
-        return confirmed(f"{count(len({e.unit for e in events}), 'unit')}, inner ones first")
+        return confirmed(f"{plural(len({e.unit for e in events}), 'unit')}, inner ones first")
     outer = {event.unit: event for event in events}
     first = late[0]
     around = outer.get(first.inside if first.inside is not None else -1)
@@ -206,7 +219,7 @@ def coverage(run: Run) -> Judgement:
     mixed = [e for _, e in crashes(run, MIXED) if inside(e, CLIPPING_OR_STEP)]
     if mixed:
         return violated(
-            f"{count(len(outside), 'parameter')} outside every unit: {listed(outside)}",
+            f"{plural(len(outside), 'parameter')} outside every unit: {listed(outside)}",
             (f"{mixed[0].kind}: {mixed[0].message}",),
             (own_place(mixed[0]), *places),
         )
@@ -214,14 +227,14 @@ def coverage(run: Run) -> Judgement:
     if drifting:
         first = min(drifting.values())
         return violated(
-            f"{count(len(drifting), 'parameter')} outside every unit "
+            f"{plural(len(drifting), 'parameter')} outside every unit "
             f"differ{'s' * (len(drifting) == 1)} between ranks since step {first}: "
             f"{listed(drifting)}",
             (),
             places,
         )
     return not_exercised(
-        f"{count(len(outside), 'parameter')} outside every unit ({listed(outside)}), equal on "
+        f"{plural(len(outside), 'parameter')} outside every unit ({listed(outside)}), equal on "
         "every rank so far, though nothing was seen that keeps them so"
     )
 

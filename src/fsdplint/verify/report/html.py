@@ -7,9 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from fsdplint.verify.events import Place
+from fsdplint.verify.figures import ranks_in_words
 from fsdplint.verify.report.ending import Error, errors
 from fsdplint.verify.report.excerpt import Excerpt, excerpts
-from fsdplint.verify.report.figures import ranks
 from fsdplint.verify.report.html_map import drawn
 from fsdplint.verify.report.html_ranks import communication, memory, table
 from fsdplint.verify.report.markup import Markup, prose, tag
@@ -135,6 +135,6 @@ def _failure(verification: Verification) -> Iterator[Markup]:
 
 def _error(error: Error, open_: bool) -> Markup:
     where = f" at {error.place}" if error.place else ""
-    summary = tag("summary", f"{ranks(error.ranks)}{where}: ", tag("code", error.line))
+    summary = tag("summary", f"{ranks_in_words(error.ranks)}{where}: ", tag("code", error.line))
     opened: dict[str, str] = {"open": ""} if open_ else {}
     return tag("details", summary, tag("pre", error.text), class_="error", **opened)

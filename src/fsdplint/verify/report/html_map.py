@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsdplint.verify.report.figures import TIMES, percent
+from fsdplint.verify.figures import TIMES, percent
 from fsdplint.verify.report.markup import Markup, tag
 from fsdplint.verify.report.remarks import counts, remarks
 from fsdplint.verify.report.sharding import Kept, Model, Node, Piece, figures, placed, shares

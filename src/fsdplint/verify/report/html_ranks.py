@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fsdplint.verify.figures import TIMES, count, size
 from fsdplint.verify.report.ending import how
-from fsdplint.verify.report.figures import TIMES, count, size
 from fsdplint.verify.report.markup import Markup, tag
 from fsdplint.verify.verdict import RankSummary, Traffic
 

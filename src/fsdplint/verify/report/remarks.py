@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.verify.report.figures import percent, plural, ranks
+from fsdplint.verify.figures import percent, plural, ranks_in_words
 from fsdplint.verify.report.sharding import Model, Piece, placed, shares, walk
 
 _MOST_NAMES = 4
@@ -40,8 +40,8 @@ def _shares(model: Model) -> str:
     if len(by_share) > _MOST_GROUPS:
         return f"a rank keeps {percent(min(found))} to {percent(max(found))} of the model"
     (most, group), *rest = by_share.items()
-    first = f"{ranks(group)} keep{'s'[: len(group) == 1]} {most} of the model"
-    return ", ".join([first, *(f"{ranks(group)} {share}" for share, group in rest)])
+    first = f"{ranks_in_words(group)} keep{'s'[: len(group) == 1]} {most} of the model"
+    return ", ".join([first, *(f"{ranks_in_words(group)} {share}" for share, group in rest)])
 
 
 def _placements(model: Model) -> Iterator[str]:

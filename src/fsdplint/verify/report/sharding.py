@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fsdplint.verify.events import Parameter, Snapshot, Unit
-from fsdplint.verify.report.figures import count, percent
+from fsdplint.verify.figures import count, percent
 from fsdplint.verify.verdict import Verification
 
 Kept = tuple[tuple[int, int], ...]

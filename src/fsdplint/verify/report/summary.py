@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.report.ending import errors
-from fsdplint.verify.report.figures import plural, ranks
 from fsdplint.verify.verdict import CLEAN, Status, Verdict, Verification
 
 
@@ -49,5 +49,5 @@ def reason(verification: Verification) -> str:
     """Why a run did not come to its end, in one line."""
     found = errors(verification.ranks)
     if found:
-        return f"{ranks(found[0].ranks)}: {found[0].line}"
+        return f"{ranks_in_words(found[0].ranks)}: {found[0].line}"
     return (verification.failure.strip().splitlines() or [""])[0]

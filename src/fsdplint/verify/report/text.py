@@ -9,10 +9,10 @@ from pathlib import Path
 from fsdplint.report.style import Style
 from fsdplint.terminal import printable
 from fsdplint.verify.events import Place
+from fsdplint.verify.figures import ranks_in_words
 from fsdplint.verify.report import sharding
 from fsdplint.verify.report.ending import Error, errors
 from fsdplint.verify.report.excerpt import framed
-from fsdplint.verify.report.figures import ranks
 from fsdplint.verify.report.layout import wrapped
 from fsdplint.verify.report.summary import headline, summary
 from fsdplint.verify.report.text_map import drawn
@@ -114,7 +114,7 @@ def _errors(verification: Verification, style: Style, width: int) -> Iterator[li
 
 def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:
     where = f" at {error.place}" if error.place else ""
-    head = style(f"! {ranks(error.ranks)} ended with an error", "error")
+    head = style(f"! {ranks_in_words(error.ranks)} ended with an error", "error")
     lines = [head + style(printable(where), "path")]
     if not whole:
         return lines + wrapped(error.line, width, "  ")

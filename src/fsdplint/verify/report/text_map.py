@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.report.style import Style
-from fsdplint.verify.report.figures import TIMES
+from fsdplint.verify.figures import TIMES
 from fsdplint.verify.report.layout import columns, wrapped
 from fsdplint.verify.report.remarks import counts, remarks
 from fsdplint.verify.report.sharding import Model, Node, figures, walk

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fsdplint.report.style import Style
+from fsdplint.verify.figures import TIMES, count, ranks_in_words, size
 from fsdplint.verify.report.ending import how
-from fsdplint.verify.report.figures import TIMES, count, ranks, size
 from fsdplint.verify.report.layout import columns, wrapped
 from fsdplint.verify.verdict import RankSummary, Traffic
 
@@ -40,7 +40,7 @@ def communication(summaries: Sequence[RankSummary], width: int) -> Iterator[str]
         by_traffic.setdefault(rank.traffic, []).append(rank.rank)
     for traffic, group in by_traffic.items():
         if traffic:
-            who = "each rank" if len(by_traffic) == 1 else ranks(group)
+            who = "each rank" if len(by_traffic) == 1 else ranks_in_words(group)
             yield from wrapped(_sent(traffic), width, f"  sent by {who}: ", "    ")
 
 

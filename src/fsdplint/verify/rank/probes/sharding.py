@@ -65,13 +65,7 @@ def _remember(
     """Writes the event and remembers each parameter by name, before they are replaced."""
     for parameter in ignored:
         labels.ignore(parameter)
-    under = {inner for module in modules for inner in module.modules()}
-    taken = {
-        id(held.parameter)
-        for unit in _around(seen, modules)
-        for held in seen.parameters(unit)
-        if held.unit is not None and held.unit not in under
-    }
+    taken = _taken(seen, modules)
     sizes = {}
     for module in modules:
         for name, parameter in module.named_parameters():
@@ -90,6 +84,17 @@ def _remember(
             sum(sizes.values()),
         )
     )
+
+
+def _taken(seen: Seen, modules: list[nn.Module]) -> set[int]:
+    """The identities of the parameters that units around the modules hold already."""
+    under = {inner for module in modules for inner in module.modules()}
+    return {
+        id(held.parameter)
+        for unit in _around(seen, modules)
+        for held in seen.parameters(unit)
+        if held.unit is not None and held.unit not in under
+    }
 
 
 def _note(seen: Seen, number: int, modules: list[nn.Module]) -> None:

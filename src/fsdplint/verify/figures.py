@@ -39,18 +39,19 @@ def percent(share: float) -> str:
     return f"{text.removesuffix('.0') if text == '100.0' else text} %"
 
 
-def plural(number: int, noun: str) -> str:
-    """A number and its noun, which takes an s."""
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """A number and its noun, which takes an s unless its plural is given."""
+    return f"{count(number)} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
-def ranks(numbers: Iterable[int]) -> str:
-    """Some ranks in words, e.g. ``rank 0`` or ``ranks 0-2, 5``."""
+def ranks_in_words(numbers: Iterable[int]) -> str:
+    """Some ranks, e.g. ``rank 0``, ``ranks 0, 1`` or ``ranks 0-2, 5``."""
     runs: list[list[int]] = []
-    for number in sorted(numbers):
+    for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return f"rank{'' if parts == [parts[0]] and '-' not in parts[0] else 's'} {', '.join(parts)}"
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    several = sum(map(len, runs)) > 1
+    return f"rank{'s' * several} {', '.join(parts)}"
