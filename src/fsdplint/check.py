@@ -13,7 +13,8 @@ from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError, SourceFile, from_text, load
 from fsdplint.source.file import absolute
-from fsdplint.source.invalid import InvalidSyntax, syntax_problem
+from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.problem import syntax_problem
 from fsdplint.sources import Sources
 from fsdplint.stack import deep
 from fsdplint.suppression import suppress

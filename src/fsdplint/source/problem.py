@@ -1,0 +1,38 @@
+"""Why a file is not Python; apart from the parser, which is slow to import."""
+
+from __future__ import annotations
+
+from fsdplint.source.file import SourceFile
+from fsdplint.source.invalid import InvalidSyntax
+
+_TOO_DEEP = (RecursionError, MemoryError)
+
+
+def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
+    """Why ``source`` is not Python of any version, in CPython's words if it has some."""
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source.text)
+    except SyntaxError as error:
+        place = source.offset(error.lineno or 1, error.offset or 1)
+        return _parser_problem(source, InvalidSyntax(error.msg, place))
+    except (ValueError, *_TOO_DEEP):
+        return _parser_problem(source, None)
+    return None
+
+
+def _parser_problem(source: SourceFile, known: InvalidSyntax | None) -> InvalidSyntax | None:
+    """The problem of ``source`` for LibCST, which knows newer syntax than an old CPython does."""
+    from fsdplint.source.syntax import parse  # slow to import
+
+    try:
+        parse(source.text)
+    except InvalidSyntax as error:
+        return known or error
+    except _TOO_DEEP:
+        return known or InvalidSyntax("the code is nested too deeply to be parsed", 0)
+    return None
