@@ -405,6 +405,31 @@ def test_a_rule_that_crashes_fails_the_run_and_the_rest_goes_on(
     assert ran.out.splitlines()[0] == f"a.py:1:8: {LINE}"
 
 
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ([], False),
+        (["--preview"], True),
+        (["--select=direct-forward,unused-suppression"], True),
+        (["--select=FSD3,FSD002"], True),
+        (["--select=FSD3,FSD0"], False),
+        (["--select=FSD3,FSD0", "--preview"], True),
+    ],
+)
+def test_preview_rules(
+    here: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], found: bool
+) -> None:
+    preview = dataclasses.replace(RULES[1], preview="too new")
+    listed = (RULES[0], preview, *RULES[2:])
+    for module in rules, cli:
+        monkeypatch.setattr(module, "RULES", listed)
+    (here / "a.py").write_text(IDLE)
+    assert concise(*options).code == int(found)
+    assert run("rules").out.splitlines()[1].endswith(" (preview)")
+    data = json.loads(run("rules", "--output-format=json").out)
+    assert [rule["preview"] for rule in data[:3]] == [None, "too new", None]
+
+
 @pytest.mark.parametrize("word", ["direct-forward", "FSD302", "fsd302"])
 def test_explain_prints_the_page(word: str) -> None:
     ran = run("explain", word)

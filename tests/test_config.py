@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from test_selection import RULES
+from test_selection import PREVIEW, RULES, STABLE, Rule
 
 from fsdplint.config import (
     OUTPUT_FORMATS,
@@ -17,6 +17,7 @@ from fsdplint.config import (
 from fsdplint.torch_range import TorchRange
 
 ALL = frozenset(rule.name for rule in RULES)
+ALL_PREVIEW = frozenset(rule.name for rule in PREVIEW)
 
 
 def load(directory: Path, text: str, name: str = "fsdplint.toml") -> Settings:
@@ -71,6 +72,7 @@ def test_every_key(tmp_path: Path) -> None:
             "ignore: unknown rule 'direct-foward', did you mean 'direct-forward'?",
         ),
         ('select = "ALL"', "select: expected a list of strings"),
+        ("preview = 1", "preview: expected true or false"),
         ("exclude = [1]", "exclude: expected a list of strings"),
         ("target-torch = 2.6", 'target-torch: expected a string such as ">=2.6,<2.14"'),
         ('target-torch = "2.6"', "target-torch: '2.6' is no version specifier such as \">=2.6\""),
@@ -125,6 +127,31 @@ def test_the_command_line_selects_last() -> None:
     assert chosen.select == {"direct-forward", "invalid-syntax"}
     extended = select_rules(settings, RULES, extend_select=["direct-forward"])
     assert extended.select == {"direct-forward", "unused-suppression"}
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "names"),
+    [
+        ("", False, STABLE),
+        ("", True, ALL_PREVIEW),
+        ("preview = true", False, ALL_PREVIEW),
+        ('preview = true\nignore = ["FSD4"]', False, ALL_PREVIEW - {"all-in-preview"}),
+        ('ignore = ["FSD4"]', False, STABLE),
+        ('extend-select = ["all-in-preview"]', False, STABLE | {"all-in-preview"}),
+        ('select = ["FSD303"]', False, {"some-in-preview", "invalid-syntax"}),
+    ],
+)
+def test_preview_rules_are_chosen(tmp_path: Path, text: str, option: bool, names: set[str]) -> None:
+    file = tmp_path / "fsdplint.toml"
+    file.write_text(text)
+    assert load_settings(file, PREVIEW, option).select == names
+
+
+@pytest.mark.parametrize(("on", "names"), [(False, {"FSD001"}), (True, {"FSD001", "FSD401"})])
+def test_the_command_line_selects_by_whether_preview_is_on(on: bool, names: set[str]) -> None:
+    rules = (Rule("invalid-syntax", "FSD001"), Rule("all-in-preview", "FSD401", "too new"))
+    chosen = select_rules(Settings(preview=on), rules, select=["ALL"])
+    assert {rule.code for rule in rules if rule.name in chosen.select} == names
 
 
 def test_only_ignoring_hides_that_a_file_does_not_parse(tmp_path: Path) -> None:

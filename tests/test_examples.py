@@ -11,7 +11,7 @@ from ranks import Outcome, Ranks, report
 
 from fsdplint.check import check
 from fsdplint.cli import main
-from fsdplint.config import Settings
+from fsdplint.config import defaults
 from fsdplint.rules import RULES
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -65,7 +65,7 @@ def test_each_rule_has_an_example() -> None:
 
 
 def test_broken_examples_have_exactly_these_findings() -> None:
-    outcome = check([BROKEN], Settings())
+    outcome = check([BROKEN], defaults(preview=True))
     assert not outcome.failures
     found = [(Path(f.span.path), f.rule, f.span) for f in outcome.findings]
     assert [
@@ -79,7 +79,7 @@ def test_broken_examples_have_exactly_these_findings() -> None:
 
 
 def test_correct_examples_are_clean() -> None:
-    outcome = check([CORRECT], Settings())
+    outcome = check([CORRECT], defaults(preview=True))
     assert not outcome.failures
     assert not outcome.findings
 
@@ -89,7 +89,7 @@ def test_fixes_make_the_broken_examples_correct(
 ) -> None:
     copy = shutil.copytree(BROKEN, tmp_path / "examples")
     with pytest.raises(SystemExit) as end:
-        main(["check", "--fix", "--unsafe-fixes", str(copy)])
+        main(["check", "--fix", "--unsafe-fixes", "--preview", str(copy)])
     assert end.value.code == 0, capsys.readouterr()
     names = sorted(path.relative_to(CORRECT) for path in CORRECT.rglob("*.py"))
     assert [path.relative_to(copy) for path in sorted(copy.rglob("*.py"))] == names

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.check import check, check_text
-from fsdplint.config import Settings
+from fsdplint.config import defaults
 from fsdplint.rules import RULES
 from fsdplint.source import from_text
 
@@ -63,7 +63,7 @@ def test_single_file(path: Path) -> None:
 
 @pytest.mark.parametrize("root", PROJECTS, ids=name)
 def test_project(root: Path) -> None:
-    outcome = check([root], Settings())
+    outcome = check([root], defaults(preview=True))
     assert not outcome.failures
     found: Found = []
     for finding in outcome.findings:

@@ -45,7 +45,9 @@ def test_the_finding_that_is_drawn(
 
 def test_the_table_of_rules() -> None:
     rows = re.findall(
-        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| (\w+) \|", README, re.MULTILINE
+        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| (\w+) \| .*?(\(preview\)|) \|$",
+        README,
+        re.MULTILINE,
     )
     assert rows == [
         (
@@ -54,6 +56,7 @@ def test_the_table_of_rules() -> None:
             f"rules/{rule.name}.md",
             rule.severity.value,
             rule.fix.value if rule.fix else "none",
+            "(preview)" if rule.preview else "",
         )
         for rule in RULES
     ]

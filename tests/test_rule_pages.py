@@ -91,5 +91,12 @@ def test_a_page_says_which_torch_its_proofs_ran_on(page: Page) -> None:
     assert re.search(r"torch \d+\.\d+\.\d+", page.sections["Proof"])
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_page_says_whether_its_rule_is_in_preview(rule: Rule) -> None:
+    (page,) = (page for page in PAGES if page.name == rule.name)
+    notes = re.findall(r"^> Preview: .*$", page.path.read_text("utf-8"), re.MULTILINE)
+    assert notes == [f"> Preview: {rule.preview}"] * bool(rule.preview)
+
+
 def _fixes(page: Page) -> set[str]:
     return {example.fixed for example in page.examples if example.fixed is not None}

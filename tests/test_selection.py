@@ -10,6 +10,7 @@ from fsdplint.selection import UnknownRuleError, find, resolve
 class Rule(NamedTuple):
     name: str
     code: str
+    preview: str = ""
 
 
 RULES = (
@@ -50,6 +51,42 @@ def test_unknown_selectors_suggest_the_nearest(selector: str, message: str) -> N
     with pytest.raises(UnknownRuleError) as caught:
         resolve([selector], RULES)
     assert str(caught.value) == message
+
+
+PREVIEW = (
+    *RULES,
+    Rule("all-in-preview", "FSD401", "too new"),
+    Rule("some-in-preview", "FSD303", "too new"),
+)
+STABLE = {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize(
+    ("selector", "off", "on"),
+    [
+        ("ALL", STABLE, STABLE | {"all-in-preview", "some-in-preview"}),
+        ("FSD", STABLE, STABLE | {"all-in-preview", "some-in-preview"}),
+        (
+            "FSD3",
+            {"optimizer-before-sharding", "direct-forward"},
+            {"optimizer-before-sharding", "direct-forward", "some-in-preview"},
+        ),
+        ("fsd401", {"all-in-preview"}, {"all-in-preview"}),
+        ("all-in-preview", {"all-in-preview"}, {"all-in-preview"}),
+    ],
+)
+def test_preview_rules_are_meant_by_name_or_if_on(
+    selector: str, off: set[str], on: set[str]
+) -> None:
+    assert resolve([selector], PREVIEW, preview=False) == off
+    assert resolve([selector], PREVIEW, preview=True) == on
+
+
+def test_a_prefix_of_preview_rules_alone_is_refused() -> None:
+    with pytest.raises(UnknownRuleError) as caught:
+        resolve(["FSD4"], PREVIEW, preview=False)
+    assert str(caught.value) == "'FSD4' means only preview rules, and preview is off"
+    assert resolve(["FSD4"], PREVIEW, preview=True) == {"all-in-preview"}
 
 
 def test_find_means_one_rule() -> None:

@@ -77,14 +77,16 @@ def repaired(run: Run) -> Run | None:
     """``run`` with its mistake fixed, which must be correct then; None if it is left as it is."""
     # Not needed by those who only ask torch.
     from fsdplint.check import check
-    from fsdplint.config import Settings
+    from fsdplint.config import defaults
     from fsdplint.fixing import fixed
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         write(run.files, folder)
-        outcome = check([folder], Settings())
-        changes = fixed(outcome, lambda overlay: check([folder], Settings(), overlay), unsafe=True)
+        outcome = check([folder], defaults(preview=True))
+        changes = fixed(
+            outcome, lambda overlay: check([folder], defaults(preview=True), overlay), unsafe=True
+        )
     texts = {Path(new.path).relative_to(folder).as_posix(): new.text for _, new in changes.files}
     if not texts:
         return None

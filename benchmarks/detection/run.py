@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.detection.mutators import mutate
 from benchmarks.detection.program import Mutant, load_all, mutant
 from fsdplint.check import check
-from fsdplint.config import Settings
+from fsdplint.config import defaults
 from fsdplint.finding import Finding
 from fsdplint.fixing import fixed
 from fsdplint.outcome import Outcome
@@ -72,7 +72,7 @@ def examine(case: Mutant, folder: Path) -> Result:
 
 
 def _check(folder: Path, overlay: Mapping[str, SourceFile] | None = None) -> Outcome:
-    return check([folder], Settings(), overlay)
+    return check([folder], defaults(preview=True), overlay)
 
 
 def _at(finding: Finding, case: Mutant, outcome: Outcome, folder: Path) -> bool:

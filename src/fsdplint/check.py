@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.config import Settings
+from fsdplint.config import Settings, defaults
 from fsdplint.discover import Patterns, discover, is_project, project_root, repository
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
@@ -88,7 +88,8 @@ def check(
 def check_text(text: str, path: str = "snippet.py") -> list[Finding]:
     """Findings of every rule in ``text`` alone, as if it stood in a file at ``path``."""
     source = from_text(text, path)
-    return list(check([source.path], Settings(), {source.path: source}, alone=True).findings)
+    overlay = {source.path: source}
+    return list(check([source.path], defaults(preview=True), overlay, alone=True).findings)
 
 
 def inspect(path: str | Path) -> tuple[Inspection, Outcome]:

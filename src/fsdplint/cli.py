@@ -131,6 +131,7 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--nproc", type=click.IntRange(1), default=2, help="Ranks of --verify. [2]")
 @click.option("--verify-args", default="", metavar="ARGS", help="The script's own, as one string.")
 @_selection
+@click.option("--preview", is_flag=True, help="Let ALL and prefixes mean preview rules too.")
 @click.option(
     "--output-format",
     "formats",
@@ -158,6 +159,7 @@ def check(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
+    preview: bool,
     formats: tuple[str, ...],
     output_file: str | None,
     statistics: bool,
@@ -183,9 +185,9 @@ def check(
     chosen = tuple(map(_split, (select, ignore, extend_select)))
     groups = [
         _narrowed(group, chosen, force_exclude)
-        for group in groups_for(paths, config, isolated, RULES)
+        for group in groups_for(paths, config, isolated, RULES, preview)
     ]
-    shared = settings_for(paths, config, isolated, RULES)
+    shared = settings_for(paths, config, isolated, RULES, preview)
     reports = outputs(formats, output_file, shared.output_format)
     if statistics and (other := {report.format_ for report in reports} - STATISTICS.keys()):
         raise click.UsageError(f"--statistics has no {min(other)}; {', '.join(STATISTICS)} it has")
@@ -332,7 +334,7 @@ def rules(output_format: str) -> None:
         fix = rule.fix.value if rule.fix else "no"
         click.echo(
             f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {fix:<6} fix"
-            f"  {rule.summary}"
+            f"  {rule.summary}{' (preview)' if rule.preview else ''}"
         )
 
 
@@ -345,6 +347,7 @@ def _rule(rule: Rule) -> dict[str, str | None]:
         "fix": rule.fix.value if rule.fix else None,
         "since": rule.since,
         "clause": rule.clause,
+        "preview": rule.preview or None,
     }
 
 

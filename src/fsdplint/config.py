@@ -33,13 +33,14 @@ _KEYS = (
     "target-torch",
     "output-format",
     "baseline",
+    "preview",
 )
 
 
-def _every_rule() -> frozenset[str]:
+def _by_default(preview: bool = False) -> frozenset[str]:
     from fsdplint.rules import RULES
 
-    return frozenset(rule.name for rule in RULES)
+    return resolve(["ALL"], RULES, preview)
 
 
 class ConfigError(Exception):
@@ -51,19 +52,21 @@ class Settings:
     """How to run.
 
     Attributes:
-        select: names of the rules to run; every one by default.
+        select: names of the rules to run; all but the preview rules by default.
         per_file_ignores: patterns of files, each with the names of rules not to run on them.
         exclude: patterns of files not to look at unless they are given themselves.
         target_torch: the PyTorch releases the code is meant for; every one by default.
         baseline: the absolute path of the baseline to report against, or None.
+        preview: whether ALL and prefixes mean preview rules too.
     """
 
-    select: frozenset[str] = field(default_factory=_every_rule)
+    select: frozenset[str] = field(default_factory=_by_default)
     per_file_ignores: tuple[tuple[Patterns, frozenset[str]], ...] = ()
     exclude: tuple[Patterns, ...] = ()
     target_torch: TorchRange = field(default=TorchRange())
     output_format: str = "full"
     baseline: str | None = None
+    preview: bool = False
 
     def enabled(self, path: str) -> frozenset[str]:
         """The names of the rules to run on the file at ``path``."""
@@ -109,22 +112,35 @@ def _settings_in(directory: Path) -> Path | None:
     return shared if shared.is_file() and _table(shared) is not None else None
 
 
-def load_settings(file: Path, rules: Sequence[Named]) -> Settings:
+def defaults(preview: bool = False) -> Settings:
+    """The settings without a file, with or without the preview rules."""
+    return Settings(select=_by_default(preview), preview=preview)
+
+
+def load_settings(file: Path, rules: Sequence[Named], preview: bool = False) -> Settings:
     """The settings in ``file``.
+
+    Args:
+        preview: whether preview rules are on, even if the file does not say so.
 
     Raises:
         ConfigError: it cannot be read, or a key or a value is not understood.
     """
-    return _Reader(file, _table(file) or {}, rules).settings()
+    return _Reader(file, _table(file) or {}, rules, preview).settings()
 
 
 def settings_for(
-    paths: Sequence[str], config: str | None, isolated: bool, rules: Sequence[Named]
+    paths: Sequence[str],
+    config: str | None,
+    isolated: bool,
+    rules: Sequence[Named],
+    preview: bool = False,
 ) -> Settings:
     """The settings to check ``paths`` with: those of ``config``, or found above all of them.
 
     Args:
         isolated: whether no file is read.
+        preview: whether preview rules are on, even if no file says so.
 
     Raises:
         ConfigError: a file cannot be used, or is given although none is to be read.
@@ -132,15 +148,19 @@ def settings_for(
     if isolated and config is not None:
         raise ConfigError("--isolated and --config exclude each other")
     if isolated:
-        return Settings()
+        return defaults(preview)
     if config is not None:
-        return load_settings(Path(config), rules)
+        return load_settings(Path(config), rules, preview)
     found = find_config(Path(os.path.commonpath(map(_directory, paths))))
-    return load_settings(found, rules) if found else Settings()
+    return load_settings(found, rules, preview) if found else defaults(preview)
 
 
 def groups_for(
-    paths: Sequence[str], config: str | None, isolated: bool, rules: Sequence[Named]
+    paths: Sequence[str],
+    config: str | None,
+    isolated: bool,
+    rules: Sequence[Named],
+    preview: bool = False,
 ) -> tuple[Group, ...]:
     """``paths`` with the settings to check them with: those of ``config``, or found above each.
 
@@ -150,13 +170,16 @@ def groups_for(
         ConfigError: as `settings_for`.
     """
     if isolated or config is not None:
-        return (Group(tuple(paths), settings_for(paths, config, isolated, rules)),)
+        return (Group(tuple(paths), settings_for(paths, config, isolated, rules, preview)),)
     known: dict[Path, Path | None] = {}
     found: dict[Path | None, list[str]] = {}
     for path in paths:
         found.setdefault(_nearest(Path(_directory(path)), known), []).append(path)
     return tuple(
-        Group(tuple(together), load_settings(file, rules) if file else Settings())
+        Group(
+            tuple(together),
+            load_settings(file, rules, preview) if file else defaults(preview),
+        )
         for file, together in found.items()
     )
 
@@ -177,8 +200,9 @@ def select_rules(
     Raises:
         UnknownRuleError: a selector means no rule.
     """
-    chosen = resolve(select, rules) | ALWAYS_SELECTED if select else settings.select
-    chosen = (chosen | resolve(extend_select, rules)) - resolve(ignore, rules)
+    preview = settings.preview
+    chosen = resolve(select, rules, preview) | ALWAYS_SELECTED if select else settings.select
+    chosen = (chosen | resolve(extend_select, rules, preview)) - resolve(ignore, rules)
     return replace(settings, select=chosen)
 
 
@@ -210,18 +234,22 @@ def _one_line(error: Exception) -> str:
 class _Reader:
     """Turns a table into settings; errors name the file and the key."""
 
-    def __init__(self, file: Path, table: Mapping[str, object], rules: Sequence[Named]) -> None:
+    def __init__(
+        self, file: Path, table: Mapping[str, object], rules: Sequence[Named], preview: bool
+    ) -> None:
         self.file = file
         self.table = table
         self.rules = rules
+        self.preview = preview
         self.base = os.fspath(Path(os.path.abspath(file)).parent)  # noqa: PTH100 - as above
 
     def settings(self) -> Settings:
         for key in self.table:
             if key not in _KEYS:
                 raise self.error(key, f"unknown key{suggest(key, _KEYS)}")
-        selected = self.names("select", ["ALL"]) | self.names("extend-select", [])
-        selected |= ALWAYS_SELECTED
+        preview = self.boolean("preview") or self.preview
+        selected = self.names("select", ["ALL"], preview)
+        selected |= self.names("extend-select", [], preview) | ALWAYS_SELECTED
         return Settings(
             select=selected - self.names("ignore", []),
             per_file_ignores=self.per_file_ignores("per-file-ignores"),
@@ -229,16 +257,23 @@ class _Reader:
             target_torch=self.torch_range("target-torch"),
             output_format=self.output_format("output-format"),
             baseline=self.baseline("baseline"),
+            preview=preview,
         )
 
-    def names(self, key: str, default: list[str]) -> frozenset[str]:
-        return self.resolve(key, self.table.get(key, default))
+    def names(self, key: str, default: list[str], preview: bool = True) -> frozenset[str]:
+        return self.resolve(key, self.table.get(key, default), preview)
 
-    def resolve(self, key: str, value: object) -> frozenset[str]:
+    def resolve(self, key: str, value: object, preview: bool = True) -> frozenset[str]:
         try:
-            return resolve(self.strings(key, value), self.rules)
+            return resolve(self.strings(key, value), self.rules, preview)
         except UnknownRuleError as error:
             raise self.error(key, str(error)) from error
+
+    def boolean(self, key: str) -> bool:
+        value = self.table.get(key, False)
+        if not isinstance(value, bool):
+            raise self.error(key, "expected true or false")
+        return value
 
     def strings(self, key: str, value: object) -> list[str]:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

@@ -40,6 +40,7 @@ class Rule:
         since: the version of fsdplint it appeared in.
         clause: the clause of `fsdplint verify` that a run of the program breaks, None where the
             contract does not show at run time.
+        preview: why the rule is off by default, "" where it is not.
         reports: None for the rules of the tool itself, which no program fact raises.
     """
 
@@ -50,6 +51,7 @@ class Rule:
     fix: Safety | None
     since: str
     clause: str | None = None
+    preview: str = ""
     reports: Callable[[Program], Iterator[Report]] | None = field(default=None, repr=False)
 
     def findings(self, program: Program) -> list[Finding]:
@@ -80,13 +82,20 @@ class Rule:
 
 
 def rule(
-    code: str, *, summary: str, severity: Severity, fix: Safety, since: str, clause: str | None
+    code: str,
+    *,
+    summary: str,
+    severity: Severity,
+    fix: Safety,
+    since: str,
+    clause: str | None,
+    preview: str = "",
 ) -> Callable[[Callable[[Program], Iterator[Report]]], Rule]:
     """Declares a rule; its name is that of the module it stands in."""
 
     def declare(reports: Callable[[Program], Iterator[Report]]) -> Rule:
         name = reports.__module__.rpartition(".")[2].replace("_", "-")
-        return Rule(name, code, summary, severity, fix, since, clause, reports)
+        return Rule(name, code, summary, severity, fix, since, clause, preview, reports)
 
     return declare
 

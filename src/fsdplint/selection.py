@@ -13,6 +13,8 @@ class Named(Protocol):
     def name(self) -> str: ...
     @property
     def code(self) -> str: ...
+    @property
+    def preview(self) -> str: ...
 
 
 class UnknownRuleError(ValueError):
@@ -24,13 +26,18 @@ class UnknownRuleError(ValueError):
 ALWAYS_SELECTED = frozenset({"invalid-syntax"})
 
 
-def resolve(selectors: Iterable[str], rules: Sequence[Named]) -> frozenset[str]:
+def resolve(
+    selectors: Iterable[str], rules: Sequence[Named], preview: bool = True
+) -> frozenset[str]:
     """The names of the ``rules`` that any selector means.
+
+    Args:
+        preview: whether ALL and prefixes mean preview rules too; their names and codes always do.
 
     Raises:
         UnknownRuleError: a selector means none.
     """
-    return frozenset(name for selector in selectors for name in _names(selector, rules))
+    return frozenset(name for selector in selectors for name in _names(selector, rules, preview))
 
 
 def find(selector: str, rules: Sequence[Named]) -> str:
@@ -54,11 +61,15 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f", did you mean {spellings[close[0]]!r}?" if close else ""
 
 
-def _names(selector: str, rules: Sequence[Named]) -> list[str]:
-    if selector.upper() == "ALL":
-        return [rule.name for rule in rules]
-    by_prefix = [rule.name for rule in rules if _is_prefix(selector.upper(), rule.code)]
-    return by_prefix or [find(selector, rules)]
+def _names(selector: str, rules: Sequence[Named], preview: bool) -> list[str]:
+    code = selector.upper()
+    meant = [rule for rule in rules if code == "ALL" or _is_prefix(code, rule.code)]
+    if not meant:
+        return [find(selector, rules)]
+    names = [rule.name for rule in meant if preview or not rule.preview or code == rule.code]
+    if not names:
+        raise UnknownRuleError(f"{selector!r} means only preview rules, and preview is off")
+    return names
 
 
 def _is_prefix(selector: str, code: str) -> bool:

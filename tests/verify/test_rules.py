@@ -31,7 +31,7 @@ def fixed(script: Path, folder: Path) -> Path:
     """A copy of the script's folder with every fix applied."""
     copy = shutil.copytree(script.parent, folder / "fixed")
     with pytest.raises(SystemExit) as end:
-        main(["check", "--fix", "--unsafe-fixes", "--select", "ALL", str(copy)])
+        main(["check", "--fix", "--unsafe-fixes", "--preview", str(copy)])
     assert end.value.code == 0
     return copy / script.name
 

@@ -10,8 +10,8 @@ from fsdplint.finding import Severity
 from fsdplint.pages import page
 from fsdplint.rule import Rule
 
-# Silence where something is not known is the rules' first contract.
-PRECISION = "high"
+# Silence where something is not known is the rules' first contract; preview rules are to show it.
+PRECISION, PRECISION_IN_PREVIEW = "high", "medium"
 _SUBJECTS = {"0": "maintainability", "2": "sharding", "3": "training-step", "5": "checkpointing"}
 _QUALITIES = {Severity.ERROR: "correctness", Severity.WARNING: "performance"}
 _GITHUB_SEVERITIES = {
@@ -38,7 +38,7 @@ def descriptor(rule: Rule) -> om.ReportingDescriptor:
         default_configuration=om.ReportingConfiguration(level=rule.severity.value),
         properties={
             "tags": _tags(rule),
-            "precision": PRECISION,
+            "precision": PRECISION_IN_PREVIEW if rule.preview else PRECISION,
             "problem.severity": _GITHUB_SEVERITIES[rule.severity],
         },
     )
