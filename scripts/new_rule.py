@@ -22,6 +22,10 @@ Finds …
 
 …
 
+## What PyTorch says
+
+Nothing: there is no error and no warning.
+
 ## Example
 
 ```python

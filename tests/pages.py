@@ -17,12 +17,15 @@ RULES = Path(__file__).parent.parent / "rules"
 HEADINGS = (
     "What it does",
     "Why it is bad",
+    "What PyTorch says",
     "Example",
     "Fix safety",
     "Proof",
     "Known limitations",
+    "Torch versions",
     "References",
 )
+OPTIONAL = {"Torch versions"}
 FIXED = "Use instead:"
 READ_BY_PEOPLE = ("text", "console")
 
@@ -139,10 +142,11 @@ def _fences(path: Path, text: str) -> Iterator[_Fence]:
 def _sections(path: Path, text: str) -> dict[str, str]:
     prose = re.sub(r"^```.*?^```$", "```", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)[1:]
-    if tuple(headings) != HEADINGS:
-        raise PageError(f"{path}: the headings are {headings}, not {list(HEADINGS)}")
+    expected = [h for h in HEADINGS if h in headings or h not in OPTIONAL]
+    if headings != expected:
+        raise PageError(f"{path}: the headings are {headings}, not {expected}")
     bodies = re.split(r"^## .*$", prose, flags=re.MULTILINE)[1:]
-    sections = dict(zip(HEADINGS, map(str.strip, bodies), strict=True))
+    sections = dict(zip(headings, map(str.strip, bodies), strict=True))
     if empty := [heading for heading, body in sections.items() if not body]:
         raise PageError(f"{path}: nothing is said under {empty}")
     if loose := re.search(rf"^(?!{FIXED}$).*use instead.*$", prose, re.MULTILINE | re.IGNORECASE):
