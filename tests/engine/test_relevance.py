@@ -123,6 +123,19 @@ def test_a_large_project_is_narrowed_to_files_that_name_what_they_import(tmp_pat
     assert hot(tmp_path, files) == {"wrap:shard_model", "build:build_model"}
 
 
+def test_of_many_programs_those_that_are_asked_about_come_first(tmp_path: Path) -> None:
+    users = [f"user{number:03}.py" for number in range(relevance._MAX_NAMING + 5)]
+    files = {
+        "wrap.py": SHARD + "def shard_model(m): fully_shard(m)\n",
+        **dict.fromkeys(users, "import wrap\nwrap.shard_model(1)\n"),
+    }
+    every = [tmp_path / name for name in files]
+    linked = project(tmp_path, files)
+    units = related_units(linked, every, [tmp_path / "wrap.py", tmp_path / users[-1]])
+    names = [Path(each.path).name for each in units]
+    assert names == ["wrap.py", *users[: relevance._MAX_NAMING - 1], users[-1]]
+
+
 def test_a_small_project_is_taken_whole(tmp_path: Path) -> None:
     files = {
         "wrap.py": SHARD + "def cold(m): pass\n",

@@ -51,6 +51,9 @@ def related_units(
     importers = [path for path in _reach(strict, _reversed(graph)) if path in texts]
     importers = importers[len(strict) :]
     if len(importers) > _MAX_IMPORTERS:
+        if focus is not None:
+            wanted = frozenset(focus)  # first, so that a budget is not spent on others
+            importers.sort(key=lambda path: path not in wanted)
         importers = _naming(project, texts, strict, importers)
     chosen = {*strict, *importers}
     units = [unit for path in texts if path in chosen and (unit := project.unit(path)) is not None]
