@@ -16,61 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from cases import CASES, REDUNDANT, Files, write
 
 CONFIGURATION = Path(__file__).with_name("multitool.xml")
 # The Multitool leaves out larger files unless it is told, and calls that success.
 MAX_KILOBYTES = "1000000"
-EXAMPLES = Path(__file__).parents[2] / "examples" / "broken"
-
-SHARD = "from torch.distributed.fsdp import fully_shard\n\n\ndef shard(m):\n    fully_shard(m)\n"
-TRAIN = """\
-import torch
-from lib.shard import shard
-
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.AdamW(model.parameters())
-shard(model)
-if model:
-\tname = "🚀é"; model.forward(torch.ones(8)); print("🚀", name)
-"""
-NOTEBOOK = {
-    "cells": [
-        {
-            "cell_type": "code",
-            "execution_count": None,
-            "metadata": {},
-            "outputs": [],
-            "source": TRAIN.splitlines(keepends=True),
-        }
-    ],
-    "metadata": {},
-    "nbformat": 4,
-    "nbformat_minor": 5,
-}
-REDUNDANT = "x = 1  # fsdplint: ignore[direct-forward]\n"
-
-Files = dict[str, bytes]
-CASES: dict[str, tuple[Files, list[str]]] = {
-    "clean": ({"clean.py": b"x = 1\n"}, []),
-    "across files": (
-        {"pyproject.toml": b"", "lib/shard.py": SHARD.encode(), "train.py": TRAIN.encode()},
-        ["FSD301", "FSD302"],
-    ),
-    "unusual text": (
-        {
-            "pyproject.toml": b"",
-            "lib/shard.py": SHARD.encode(),
-            "é 🚀#.py": b"\xef\xbb\xbf" + TRAIN.replace("\n", "\r\n").encode(),
-            "train.ipynb": json.dumps(NOTEBOOK).encode(),
-        },
-        ["FSD301", "FSD302"] * 2,
-    ),
-    "unparsable": ({"broken.py": b"x = (\n", "other.py": REDUNDANT.encode()}, ["FSD002"]),
-    "examples": (
-        {str(f.relative_to(EXAMPLES)): f.read_bytes() for f in sorted(EXAMPLES.rglob("*.py"))},
-        ["FSD302", "FSD302", "FSD303", "FSD201", "FSD301", "FSD501"],
-    ),
-}
 MANY = {"many.py": REDUNDANT.encode() * 25_001}
 
 
@@ -89,9 +39,7 @@ class Readers:
     def log(self, name: str, files: Files) -> Path:
         """The log of ``files``."""
         directory = self.work / "cases" / name
-        for file, content in files.items():
-            (directory / file).parent.mkdir(parents=True, exist_ok=True)
-            (directory / file).write_bytes(content)
+        write(directory, files)
         log = self.work / f"{name}.sarif"
         command = [self.fsdplint, "check", ".", "--isolated", "--output-format", "sarif"]
         subprocess.run([*command, "--output-file", log, "--exit-zero"], cwd=directory, check=True)
