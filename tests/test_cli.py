@@ -442,6 +442,83 @@ def test_explain_suggests() -> None:
     assert run("explain", "direct-foward") == Ran(2, "", message)
 
 
+DIRECT = """\
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(nn.Linear(8, 4))
+model.forward([[1.0] * 8])
+"""
+MIXED = (
+    "RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor, need to convert all "
+    "torch.Tensor to DTensor before calling distributed operators!\n"
+)
+ERROR = f'[rank0]:   File "/elsewhere/train.py", line 5, in <module>\n[rank0]: {MIXED}'
+
+
+def test_explain_prints_a_page_as_json() -> None:
+    explained = json.loads(run("explain", "FSD302", "--output-format=json").out)
+    assert explained["name"] == "direct-forward"
+    assert explained["page"].startswith("# direct-forward (FSD302)\n")
+
+
+def test_explain_an_error() -> None:
+    ran = run("explain", "--error", "-", stdin=ERROR)
+    assert ran.code == 0
+    first, error, *_, last = ran.out.splitlines()
+    assert first == "FSD302 direct-forward: `.forward` of a sharded module is called past its hooks"
+    assert error.startswith("  error: RuntimeError: … got mixed torch.Tensor and DTensor, need")
+    assert last == "  page: fsdplint explain direct-forward"
+
+
+def test_explain_an_error_with_its_script(here: Path) -> None:
+    (here / "train.py").write_text(DIRECT)
+    (here / "log.txt").write_text(ERROR)
+    ran = run("explain", "--error", "log.txt", "train.py")
+    assert ran.code == 0
+    assert [line for line in ran.out.splitlines() if "train.py" in line] == [
+        "train.py:5:1: FSD302 [*] direct-forward: `model.forward` skips the hooks that all-gather "
+        "the parameters of `model`, which `fully_shard` shards on line 4"
+    ]
+    told = json.loads(run("explain", "--error=log.txt", "train.py", "--output-format=json").out)
+    assert [rule["rule"] for rule in told["rules"]] == ["direct-forward"]
+    assert [finding["start"]["line"] for finding in told["findings"]] == [5]
+    assert told["lines"] == [{"path": "train.py", "line": 5}]
+
+
+def test_an_error_without_a_finding_names_its_lines(here: Path) -> None:
+    (here / "train.py").write_text("import torch\n\n\n\ncompute(torch)\n")
+    ran = run("explain", "--error", "-", "train.py", stdin=ERROR)
+    assert ran.code == 0
+    assert ran.out.endswith(
+        "None of this is found there.\nThe error names these lines:\n  train.py:5: compute(torch)\n"
+    )
+
+
+def test_an_error_that_no_rule_knows(here: Path) -> None:
+    (here / "train.py").write_text("1 / 0\n")
+    error = '  File "train.py", line 1, in <module>\nZeroDivisionError: division by zero\n'
+    named = "The error names these lines:\n  train.py:1: 1 / 0\n"
+    assert run("explain", "--error", "-", stdin=error) == Ran(1, "No rule knows this error.\n", "")
+    with_script = run("explain", "--error", "-", "train.py", stdin=error)
+    assert with_script == Ran(1, f"No rule knows this error.\n{named}", "")
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--error=log.txt"], "log.txt: No such file or directory"),
+        ([], "explain takes one rule, or --error"),
+        (["direct-forward", "FSD301"], "explain takes one rule, or --error"),
+        (["--error=-", "none.py"], "none.py: does not exist"),
+    ],
+)
+def test_what_cannot_be_explained(arguments: list[str], message: str) -> None:
+    ran = run("explain", *arguments, stdin=ERROR)
+    assert (ran.code, ran.err) == (2, f"fsdplint: {message}\n")
+
+
 def test_rules_are_listed() -> None:
     ran = run("rules")
     assert [line.split()[:2] for line in ran.out.splitlines()] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,13 +12,19 @@ from pages import Example, Page, Proof, read_pages
 from ranks import Ranks, report
 
 from fsdplint.check import check_text
+from fsdplint.diagnosis import LEAST, diagnose, literals
 from fsdplint.fixes.edits import apply, select
+from fsdplint.pages import messages
+from fsdplint.pages import page as text_of
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 
 PAGES = read_pages()
 EXAMPLES = [(page, example) for page in PAGES for example in page.examples]
 FIXES = [(page, example) for page, example in EXAMPLES if example.fixed is not None]
+MESSAGES = [(page, message) for page in PAGES for message in messages(text_of(page.name))]
+UNPROVED: dict[str, str] = {}
+"""Messages that no two ranks on CPUs can be made to say, each with its source."""
 PROOFS = [(page, proof) for page in PAGES for proof in page.proofs]
 
 
@@ -96,6 +103,38 @@ def test_a_page_says_whether_its_rule_is_in_preview(rule: Rule) -> None:
     (page,) = (page for page in PAGES if page.name == rule.name)
     notes = re.findall(r"^> Preview: .*$", page.path.read_text("utf-8"), re.MULTILINE)
     assert notes == [f"> Preview: {rule.preview}"] * bool(rule.preview)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_shows_what_pytorch_says_or_that_it_says_nothing(page: Page) -> None:
+    said = page.sections["What PyTorch says"]
+    assert bool(messages(text_of(page.name))) == ("```" in said)
+    assert said.startswith(("Nothing", "```"))
+
+
+@pytest.mark.parametrize(("page", "message"), MESSAGES, ids=[message for _, message in MESSAGES])
+def test_an_error_is_known_for_its_rule(page: Page, message: str) -> None:
+    assert sum(map(len, literals(message))) >= LEAST, "too short to know an error by"
+    error = message.replace("…", " anything ")
+    assert page.name in [match.rule.name for match in diagnose(error, RULES)]
+
+
+@pytest.mark.parametrize(("page", "message"), MESSAGES, ids=[message for _, message in MESSAGES])
+def test_a_message_is_asserted_by_a_proof(page: Page, message: str) -> None:
+    strings = {text for proof in page.proofs for text in _strings(proof)}
+    assert message in UNPROVED or any(
+        part in string or (len(string) >= LEAST and string in part)
+        for part in literals(message)
+        if len(part) >= LEAST
+        for string in strings
+    )
+
+
+def _strings(proof: Proof) -> list[str]:
+    """The texts in a proof, as errors are compared; those of `match=` are patterns."""
+    nodes = (node for node in ast.walk(ast.parse(proof.text)) if isinstance(node, ast.Constant))
+    texts = (node.value for node in nodes if isinstance(node.value, str))
+    return ["".join(literals(re.sub(r"\\(.)", r"\1", text))) for text in texts]
 
 
 def _fixes(page: Page) -> set[str]:

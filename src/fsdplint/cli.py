@@ -40,7 +40,8 @@ from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.selection import UnknownRuleError, find
 from fsdplint.source import SourceError, SourceFile, from_bytes
-from fsdplint.terminal import deliver, printable, show, wants_colour
+from fsdplint.source.file import absolute
+from fsdplint.terminal import columns, deliver, printable, show, wants_colour
 from fsdplint.verify.command import verify
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
@@ -316,10 +317,59 @@ def _report(outcome: Outcome, reports: Sequence[Output], counts: bool, aside: bo
 
 
 @cli.command()
-@click.argument("rule")
-def explain(rule: str) -> None:
-    """Print the page of RULE, a name or a code."""
-    click.echo(page(find(rule, RULES)))
+@click.argument("words", nargs=-1, metavar="RULE | [PATHS]...")
+@click.option("--error", metavar="FILE", help="An error, - for standard input: whose rule is it?")
+@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+def explain(words: tuple[str, ...], error: str | None, output_format: str) -> int:
+    """Print the page of RULE, a name or a code.
+
+    With --error, name the rules that a traceback, a log or a report of a hang belongs to, and what
+    they find in PATHS, or else the lines of these that the error names. Exits with 1 if no rule
+    knows the error.
+    """
+    if error is not None:
+        return _diagnosed(error, words, output_format)
+    if len(words) != 1:
+        raise click.UsageError("explain takes one rule, or --error")
+    rule = next(rule for rule in RULES if rule.name == find(words[0], RULES))
+    text = page(rule.name)
+    if output_format == "json":
+        text = json.dumps({**_rule(rule), "page": text}, indent=2)
+    click.echo(text)
+    return CLEAN
+
+
+def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
+    from fsdplint.diagnosis import diagnose, frames
+    from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
+
+    stored = sys.stdin.buffer.read() if error == _STDIN else Path(error).read_bytes()
+    text = stored.decode("utf-8", "replace")
+    matches = diagnose(text, RULES)
+    outcome = _suspects([match.rule for match in matches], paths)
+    found = {finding.rule for finding in outcome.findings}
+    matches.sort(key=lambda match: match.rule.name not in found)
+    lines = frames(text, [Path(absolute(path)) for path in paths])
+    for failure in outcome.failures:
+        click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
+    if output_format == "json":
+        show(diagnosis_as_json(matches, outcome, lines))
+    else:
+        color = wants_colour(sys.stdout)
+        style = coloured if color else plain
+        width = columns(sys.stdout)
+        show(diagnosis_as_text(matches, outcome, lines, style, width), color)
+    return FAILED if outcome.failures else CLEAN if matches else FINDINGS
+
+
+def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
+    """What the suspected rules, and no others, find in ``paths``; without paths, nothing."""
+    if not paths:
+        return Outcome((), {}, 0, base=Path.cwd().as_posix())
+    settings = settings_for(paths, None, False, RULES, preview=True)
+    names = frozenset(rule.name for rule in suspected)
+    with progress("fsdplint: checking…"):
+        return run(paths, replace(settings, select=names, per_file_ignores=()))
 
 
 @cli.command()

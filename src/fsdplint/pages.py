@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
+_SAYS = "What PyTorch says"
+_BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[([^\]]*)\]\((https?://[^)\s]*)\)")
+_MARKUP = re.compile(r"^(?:#+ |```.*\n)", re.MULTILINE)
 
 
 def page(name: str) -> str:
@@ -19,3 +24,31 @@ def page(name: str) -> str:
         if file.is_file():
             return file.read_text("utf-8")
     raise FileNotFoundError(f"no page for rule {name!r}")
+
+
+def section(text: str, heading: str) -> str:
+    """What the page's ``text`` says under ``heading``."""
+    return text.partition(f"## {heading}\n")[2].partition("\n## ")[0].strip()
+
+
+def in_short(text: str) -> tuple[str, str]:
+    """What the rule finds, and the first paragraph on why that is bad."""
+    harm, _, _ = section(text, "Why it is bad").partition("\n\n")
+    return section(text, "What it does"), harm
+
+
+def messages(text: str) -> tuple[str, ...]:
+    """What PyTorch says at run time, one message a line; ``…`` stands for what varies."""
+    blocks = _BLOCK.findall(section(text, _SAYS))
+    return tuple(line.strip() for block in blocks for line in block.splitlines() if line.strip())
+
+
+def unmarked(text: str) -> str:
+    """``text`` without what only Markdown gives a meaning to."""
+    return _LINK.sub(r"\1 (\2)", _MARKUP.sub("", text))
+
+
+def first_reference(text: str) -> str | None:
+    """The address that the page's ``text`` refers to first."""
+    link = _LINK.search(section(text, "References"))
+    return link[2] if link else None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import sarif_om as om
 
 from fsdplint.finding import Severity
-from fsdplint.pages import page
+from fsdplint.pages import first_reference, in_short, page, unmarked
 from fsdplint.rule import Rule
 
 # Silence where something is not known is the rules' first contract; preview rules are to show it.
@@ -19,22 +17,19 @@ _GITHUB_SEVERITIES = {
     Severity.WARNING: "warning",
     Severity.NOTE: "recommendation",
 }
-_LINK = re.compile(r"\[([^\]]*)\]\((https?://[^)\s]*)\)")
-_MARKUP = re.compile(r"^(?:#+ |```.*\n)", re.MULTILINE)
 
 
 def descriptor(rule: Rule) -> om.ReportingDescriptor:
     """What ``rule`` is, from its declaration and its page."""
     text = page(rule.name)
-    finds = _section(text, "What it does")
-    harm, _, _ = _section(text, "Why it is bad").partition("\n\n")
+    finds, harm = in_short(text)
     return om.ReportingDescriptor(
         id=rule.code,
         name="".join(map(str.capitalize, rule.name.split("-"))),
         short_description=_message(f"{rule.summary[0].upper()}{rule.summary[1:]}."),
         full_description=_message(f"{finds} {harm}"),
-        help=om.MultiformatMessageString(text=_unmarked(text), markdown=text),
-        help_uri=_first_reference(text),
+        help=om.MultiformatMessageString(text=unmarked(text), markdown=text),
+        help_uri=first_reference(text),
         default_configuration=om.ReportingConfiguration(level=rule.severity.value),
         properties={
             "tags": _tags(rule),
@@ -51,18 +46,4 @@ def _tags(rule: Rule) -> list[str]:
 
 
 def _message(text: str) -> om.MultiformatMessageString:
-    return om.MultiformatMessageString(text=_unmarked(text))
-
-
-def _section(text: str, heading: str) -> str:
-    return text.partition(f"## {heading}\n")[2].partition("\n## ")[0].strip()
-
-
-def _unmarked(text: str) -> str:
-    """``text`` without what only Markdown gives a meaning to."""
-    return _LINK.sub(r"\1 (\2)", _MARKUP.sub("", text))
-
-
-def _first_reference(text: str) -> str | None:
-    link = _LINK.search(_section(text, "References"))
-    return link[2] if link else None
+    return om.MultiformatMessageString(text=unmarked(text))

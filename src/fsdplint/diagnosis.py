@@ -1,0 +1,153 @@
+"""Which rules an error belongs to: a traceback, a log or a report of a hang, as it was pasted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.pages import messages, page
+from fsdplint.rule import Rule
+
+LEAST = 12
+"""Characters of a message below which it could be anybody's."""
+_FURTHEST = 400
+"""Characters that a message may have where its page writes an ellipsis."""
+
+_CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+# What launchers and loggers put before each line of a rank.
+_PREFIX = re.compile(
+    r"""
+    ^(?:[ \t]*(?:
+        \[?(?:rank|default|RANK)[ ]?\d+\]?:            # torch, torchrun
+      | \[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:          # torchrun --tee, mpirun
+      | \d+:[ ]                                         # srun --label
+      | \([\w.]+(?:[ ]pid=\d+)(?:,[ ]ip=[\w.:]+)?\)     # Ray
+      | \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?[ ]?(?:-[ ])?
+      | \[?[EWIF]\d{4}[ ]\d\d:\d\d:\d\d(?:\.\d+)?[^\]\n]*\]
+      | \[?(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\]?:?[ ](?:-[ ])?
+      | [|+][ -]                                        # an exception group
+    ))+""",
+    re.MULTILINE | re.VERBOSE,
+)
+_ESCAPED_END = re.compile(r"\\[nrt]")
+_IGNORED = re.compile(r"[\s'\"`\u2018\u2019\u201c\u201d\\]+")
+_TYPE = re.compile(r"^[A-Za-z_.]*(?:Error|Exception|Warning): ")
+_CLAUSE = re.compile(
+    r'^✗ ([a-z0-9-]+)\b|"clause": "([a-z0-9-]+)",(?:(?!"clause").){0,2000}?"status": "violated"',
+    re.MULTILINE | re.DOTALL,
+)
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)|([^\s"\'(),:]+\.py):(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A rule that an error belongs to.
+
+    Attributes:
+        message: the message as the rule's page has it, or the violated clause of `verify`.
+        length: how many characters of it the error has, without spaces and quotes.
+    """
+
+    rule: Rule
+    message: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A line that an error names.
+
+    Attributes:
+        path: the given file that it lies in.
+        line: from 1.
+    """
+
+    path: Path
+    line: int
+
+
+def diagnose(error: str, rules: Sequence[Rule]) -> list[Match]:
+    """The ``rules`` that ``error`` belongs to, the one that more of it speaks for first."""
+    lines = _lines(error)
+    clauses = {name for pair in _CLAUSE.findall(lines) for name in pair if name}
+    text = _squeezed(lines)
+    found = [match for rule in rules if (match := _match(text, clauses, rule))]
+    return sorted(found, key=lambda match: -match.length)
+
+
+def frames(error: str, given: Sequence[Path]) -> list[Frame]:
+    """The lines of the ``given`` files, or of those below a given folder, that ``error`` names."""
+    found = []
+    for path, line, short, number in _FRAME.findall(_lines(error)):
+        held = next((held for one in given if (held := _held(path or short, one))), None)
+        if held:
+            found.append(Frame(held, int(line or number)))
+    return list(dict.fromkeys(found))
+
+
+def literals(message: str) -> list[str]:
+    """What every error with ``message`` has, in this order; its type is only kept if short of it.
+
+    Users' names and numbers stand between them.
+    """
+    parts = _parts(_TYPE.sub("", message))
+    return parts if sum(map(len, parts)) >= LEAST else _parts(message)
+
+
+def _match(text: str, clauses: set[str], rule: Rule) -> Match | None:
+    """The longest message of ``rule`` in ``text``; its clause speaks for more rules than it."""
+    found = [
+        Match(rule, message, sum(map(len, parts)))
+        for message in messages(page(rule.name))
+        if _holds(text, parts := literals(message))
+    ]
+    if rule.clause in clauses:
+        found.append(Match(rule, f"verify: {rule.clause} violated", 0))
+    return max(found, key=lambda match: match.length, default=None)
+
+
+def _holds(text: str, parts: Sequence[str]) -> bool:
+    """Whether ``text`` has the ``parts`` one behind the other, each near the one before."""
+    first, *rest = parts
+    for start in _places(text, first):
+        end = start + len(first)
+        for part in rest:
+            at = text.find(part, end, end + _FURTHEST + len(part))
+            if at < 0:
+                break
+            end = at + len(part)
+        else:
+            return True
+    return False
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def _parts(message: str) -> list[str]:
+    return [part for piece in message.split("…") if (part := _squeezed(piece))]
+
+
+def _lines(error: str) -> str:
+    """``error`` without what a terminal, a launcher or a logger adds to its lines."""
+    return _PREFIX.sub("", _ESCAPED_END.sub("\n", _CONTROL.sub("", error)))
+
+
+def _squeezed(text: str) -> str:
+    """``text`` without what wrapping and quoting change."""
+    return _IGNORED.sub("", text).lower()
+
+
+def _held(named: str, given: Path) -> Path | None:
+    """The file that an error calls ``named``, which may come from another machine."""
+    parts = Path(named.replace("\\", "/")).parts
+    if not given.is_dir():
+        return given if parts[-1:] == (given.name,) else None
+    ends = (given.joinpath(*parts[at:]) for at in range(parts[0] == "/", len(parts)))
+    return next((end for end in ends if end.is_file()), None)

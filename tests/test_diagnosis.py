@@ -1,0 +1,166 @@
+"""Pasted errors are told apart by what the rules' pages say that PyTorch says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fsdplint import diagnosis
+from fsdplint.diagnosis import Frame, diagnose, frames
+from fsdplint.finding import Severity
+from fsdplint.rule import Rule
+from fsdplint.rules import RULES
+
+MIXED = (
+    "RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor, need to convert all "
+    "torch.Tensor to DTensor before calling distributed operators!"
+)
+TRACEBACK = f"""\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 7, in main
+    loss = model.forward(x)
+           ^^^^^^^^^^^^^^^^
+  File "/venv/lib/torch/nn/modules/linear.py", line 134, in forward
+    return F.linear(input, self.weight, self.bias)
+{MIXED}
+"""
+NO_SYNC = "AttributeError: 'FSDPGPT' object has no attribute 'no_sync'"
+
+
+def each_line(text: str, before: str) -> str:
+    return "".join(f"{before}{line}\n" for line in text.splitlines())
+
+
+def names(error: str) -> list[str]:
+    return [match.rule.name for match in diagnose(error, RULES)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TRACEBACK,
+        MIXED,
+        MIXED.removeprefix("RuntimeError: "),
+        each_line(TRACEBACK, "[rank1]: "),
+        each_line(TRACEBACK, "[default0]:[rank0]: "),
+        each_line(TRACEBACK, "2026-11-21 22:33:11,123 ERROR "),
+        each_line(TRACEBACK, "[2026-11-21T22:33:11.123Z] [rank0]: "),
+        each_line(TRACEBACK, "[rank0]:[E1121 22:33:11.027000 12235 api.py:1002] "),
+        each_line(TRACEBACK, "(TrainWorker pid=123, ip=10.0.0.1) "),
+        each_line(TRACEBACK, "3: "),
+        each_line(TRACEBACK, "  | "),
+        "\n".join(MIXED[at : at + 40] for at in range(0, len(MIXED), 40)),
+        each_line("\n".join(MIXED.replace(" ", "\n").split("\n")), "[rank0]: "),
+        MIXED.replace("mixed", "\x1b[1;31mmixed\x1b[0m"),
+        TRACEBACK.replace("\n", "\r\n"),
+        json.dumps({"message": {"message": MIXED, "extraInfo": {"py_callstack": TRACEBACK}}}),
+    ],
+)
+def test_an_error_is_known_as_it_is_pasted(error: str) -> None:
+    assert names(error) == ["direct-forward"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NO_SYNC,
+        NO_SYNC.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}"),
+        NO_SYNC.replace("'", "`"),
+        repr(repr(NO_SYNC)),
+    ],
+)
+def test_quotes_do_not_matter(error: str) -> None:
+    assert names(error) == ["no-sync-under-fsdp2"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+        "AttributeError: 'GPT' object has no attribute 'sync'",
+        "got mixed" + "x" * 500 + "torch.Tensor and DTensor",
+        "AttributeError: 'FSDPGPT' object has no attribute 'head'\n" + "x" * 500 + "'no_sync'",
+    ],
+)
+def test_an_error_that_no_rule_knows(error: str) -> None:
+    assert names(error) == []
+
+
+PAGES = {
+    "shared": "RuntimeError: … got mixed torch.Tensor and DTensor, …",
+    "special": (
+        "RuntimeError: … copying … got mixed torch.Tensor and DTensor, …\n"
+        "RuntimeError: … got mixed torch.Tensor and DTensor, …"
+    ),
+    "other": "KeyError: 0\nRuntimeError: another error entirely",
+}
+NAMED = [Rule(name, "FSD301", name, Severity.ERROR, None, "0.1.0", "collectives") for name in PAGES]
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def page(name: str) -> str:
+        return f"# {name}\n\n## What PyTorch says\n\n```text\n{PAGES[name]}\n```\n\n## Example\n"
+
+    monkeypatch.setattr(diagnosis, "page", page)
+
+
+def known(error: str) -> list[tuple[str, str]]:
+    return [(match.rule.name, match.message) for match in diagnose(error, NAMED)]
+
+
+@pytest.mark.usefixtures("pages")
+def test_the_rule_that_says_more_of_the_error_comes_first() -> None:
+    special, general = PAGES["special"].splitlines()
+    assert known(MIXED) == [("shared", general), ("special", general)]
+    copying = f"While copying the parameter: {MIXED}"
+    assert known(copying) == [("special", special), ("shared", general)]
+
+
+@pytest.mark.usefixtures("pages")
+@pytest.mark.parametrize(
+    "error",
+    [
+        "\x1b[31m✗\x1b[0m collectives  rank 1 waits for good in all_gather\n",
+        '{"clause": "optimizer", "contract": "…", "status": "confirmed"},\n'
+        '{"clause": "collectives", "contract": "…", "status": "violated"}',
+    ],
+)
+def test_a_violated_clause_names_the_rules_behind_it(error: str) -> None:
+    said = "verify: collectives violated"
+    assert known(error) == [(name, said) for name in PAGES]
+    assert known(f"{error}\nRuntimeError: another error entirely")[0][0] == "other"
+
+
+@pytest.mark.usefixtures("pages")
+@pytest.mark.parametrize(
+    "error",
+    [
+        "✓ collectives  all ranks issued the same\n",
+        "- collectives  no rank issued a collective\n",
+        '{"clause": "collectives", "status": "confirmed"}, {"clause": "x", "status": "violated"}',
+        "",
+    ],
+)
+def test_a_clause_that_is_not_violated_speaks_for_no_rule(error: str) -> None:
+    assert known(error) == []
+
+
+def test_frames_of_the_given_files(tmp_path: Path) -> None:
+    train, deep = tmp_path / "train.py", tmp_path / "src/pkg/parallel.py"
+    deep.parent.mkdir(parents=True)
+    for file in train, deep:
+        file.write_text("")
+    error = each_line(TRACEBACK, "[rank0]: ") + (
+        '[rank1]:   File "/other/src/pkg/parallel.py", line 3, in shard\n'
+        "✗ optimizer at pkg/parallel.py:9\n"
+        '  File "/home/me/train.py", line 7, in main\n'
+    )
+    assert frames(error, [train]) == [Frame(train, 7)]
+    assert frames(error, [deep]) == [Frame(deep, 3), Frame(deep, 9)]
+    assert frames(error, [tmp_path]) == [Frame(train, 7), Frame(deep, 3)]
+    assert frames(error, [tmp_path / "src"]) == [Frame(deep, 3), Frame(deep, 9)]
+    assert frames(error, [tmp_path / "another.py"]) == []
