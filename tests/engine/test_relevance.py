@@ -134,6 +134,8 @@ def test_of_many_programs_those_that_are_asked_about_come_first(tmp_path: Path) 
     units = related_units(linked, every, [tmp_path / "wrap.py", tmp_path / users[-1]])
     names = [Path(each.path).name for each in units]
     assert names == ["wrap.py", *users[: relevance._MAX_NAMING - 1], users[-1]]
+    left_out = {Path(path).name for path, _ in linked.overlong}
+    assert left_out == set(users[relevance._MAX_NAMING - 1 : -1])
 
 
 def test_a_small_project_is_taken_whole(tmp_path: Path) -> None:

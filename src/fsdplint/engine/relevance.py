@@ -18,7 +18,7 @@ from fsdplint.knowledge.calls import SHARDING_NAMES
 
 # Up to so many importers every one is read; of more, those that name what they import.
 _MAX_IMPORTERS = 60
-_MAX_NAMING = 120
+_MAX_NAMING = 200
 # An attribute name that more definitions share than this says nothing about which is meant.
 _MAX_NAMESAKES = 3
 
@@ -102,12 +102,17 @@ def _naming(
     for _ in range(6):
         heat(project, units)
         carriers = _carriers(units)
-        fresh = [
+        every = [
             path
             for path in importers
             if path not in chosen
             and any(name in texts[path] and stem in texts[path] for name, stem in carriers)
-        ][: _MAX_NAMING - len(chosen)]
+        ]
+        fresh = every[: _MAX_NAMING - len(chosen)]
+        for path in every[len(fresh) :]:
+            place = (str(path), "<module>")
+            project.exhausted[place] = f"more than {_MAX_NAMING} files use code that shards"
+            project.overlong.add(place)
         added = [unit for path in fresh if (unit := project.unit(path)) is not None]
         if not added:
             break
