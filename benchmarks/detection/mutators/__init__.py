@@ -1,4 +1,4 @@
-"""Mutators: what puts each of the five mistakes into a correct program, at many places."""
+"""Mutators: what puts each kind of mistake into a correct program, at many places."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from benchmarks.detection.mutators import (
     no_sync,
     only_root,
     optimizer_order,
+    root_not_sharded,
     saved_state,
 )
 from benchmarks.detection.program import Mutant, Program
@@ -18,6 +19,7 @@ from benchmarks.detection.program import Mutant, Program
 Mutator = Callable[[Program, Random], Iterator[Mutant]]
 MUTATORS: tuple[Mutator, ...] = (
     only_root.mutate,
+    root_not_sharded.mutate,
     optimizer_order.mutate,
     direct_forward.mutate,
     no_sync.mutate,

@@ -16,7 +16,7 @@ WRAPPERS = {"FSDP", "FullyShardedDataParallel"}
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     for module in modules(program):
         yield from _without_policy(program, module)
-        roots, children = _sharding(program, module)
+        roots, children = sharding(program, module)
         if not (roots and children):
             continue
         for kind, edits in _variants(module, roots, children, random):
@@ -56,7 +56,7 @@ def _shards(module: Module, call: ast.Call) -> bool:
     return name_of(call) == "fully_shard" or partial in module.text
 
 
-def _sharding(program: Program, module: Module) -> tuple[list[ast.Call], list[ast.stmt]]:
+def sharding(program: Program, module: Module) -> tuple[list[ast.Call], list[ast.stmt]]:
     """The calls that shard roots, and the statements that shard children."""
     roots, children = [], []
     for call in module.calls():

@@ -116,7 +116,22 @@ class PlainWrite:
     states: tuple[StateDict, ...]
 
 
-Event = Shard | BuildOptimizer | Repoint | Call | DirectForward | NoSync | PlainWrite
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """An attribute assigned to a module or a parameter, ``setattr`` and registration included.
+
+    Attributes:
+        owner: the module, or the parameters that a loop runs through.
+    """
+
+    time: int
+    site: Site
+    owner: Value
+    name: str
+    value: Value
+
+
+Event = Store | Shard | BuildOptimizer | Repoint | Call | DirectForward | NoSync | PlainWrite
 E = TypeVar("E", bound=Event)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
 
 
 class Generation(Enum):
@@ -100,6 +101,7 @@ WATCHED_CALLS: dict[str, str] = {
     "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict": "load",
     "torch.distributed.checkpoint.state_dict.set_state_dict": "load",
     "torch.nn.utils.clip_grad_norm_": "clip",
+    **dict.fromkeys((*KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES), ""),
 }
 # The same for methods, by their name alone.
 WATCHED_METHODS: dict[str, str] = {
@@ -110,6 +112,7 @@ WATCHED_METHODS: dict[str, str] = {
     "state_dict": "state",
     "clip_grad_norm_": "clip",
     "save_pretrained": "save",
+    **dict.fromkeys((*GRADIENT_HOOKS, "requires_grad_"), ""),
 }
 
 # `checkpoint(function, *args)` calls its first argument.

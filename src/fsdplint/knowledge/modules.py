@@ -4,6 +4,44 @@ from __future__ import annotations
 
 CONTAINERS = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict"})
 
+PARAMETER = "torch.nn.Parameter"
+
+# Layers that hold parameters, whatever they are made with but for the switches below.
+PARAMETER_LAYERS = frozenset(
+    f"torch.nn.{name}"
+    for name in (
+        "Linear",
+        "Bilinear",
+        "Embedding",
+        "EmbeddingBag",
+        "LayerNorm",
+        "RMSNorm",
+        "GroupNorm",
+        "BatchNorm1d",
+        "BatchNorm2d",
+        "BatchNorm3d",
+        "SyncBatchNorm",
+        "Conv1d",
+        "Conv2d",
+        "Conv3d",
+        "ConvTranspose1d",
+        "ConvTranspose2d",
+        "ConvTranspose3d",
+        "MultiheadAttention",
+        "TransformerEncoderLayer",
+        "TransformerDecoderLayer",
+        "TransformerEncoder",
+        "TransformerDecoder",
+        "Transformer",
+        "RNN",
+        "LSTM",
+        "GRU",
+        "PReLU",
+    )
+)
+# Keyword arguments that, when False, leave a layer without trainable parameters.
+TURNS_PARAMETERS_OFF = frozenset({"requires_grad", "elementwise_affine", "affine"})
+
 # Constructors that repeat a layer, with the attribute paths of their block containers.
 REPEATED_BLOCKS: dict[str, tuple[str, ...]] = {
     "torch.nn.TransformerEncoder": ("layers",),
@@ -57,6 +95,10 @@ HUGGING_FACE_BLOCKS: dict[str, tuple[str, ...]] = {
     "T5ForConditionalGeneration": ("encoder.block", "decoder.block"),
     "ViTForImageClassification": ("vit.encoder.layer",),
 }
+# What the containers are called, whichever model an Auto class makes.
+BLOCK_CONTAINERS = frozenset(
+    path.rpartition(".")[2] for paths in HUGGING_FACE_BLOCKS.values() for path in paths
+)
 HUGGING_FACE_AUTO = frozenset(
     {
         "AutoModelForCausalLM",

@@ -30,6 +30,7 @@ _SAME_OBJECT: tuple[tuple[str, str], ...] = (
     ("torch.distributed.checkpoint.state_dict_saver", "torch.distributed.checkpoint"),
     ("torch.distributed.checkpoint.state_dict_loader", "torch.distributed.checkpoint"),
     ("torch.nn.modules.container", "torch.nn"),
+    ("torch.nn.parameter", "torch.nn"),
     ("torch.nn.modules.transformer", "torch.nn"),
     ("torch.nn.modules.module", "torch.nn"),
     ("torch.nn.utils.clip_grad", "torch.nn.utils"),

@@ -8,6 +8,7 @@ from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
+from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.sharded_state_saved import sharded_state_saved
 
 INVALID_SYNTAX = Rule(
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     INVALID_SYNTAX,
     UNUSED_SUPPRESSION,
     only_root_sharded,
+    root_not_sharded,
     optimizer_before_sharding,
     direct_forward,
     no_sync_under_fsdp2,

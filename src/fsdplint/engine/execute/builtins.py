@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fsdplint.engine import ir
+from fsdplint.engine.events import Store
 from fsdplint.engine.execute.calls import is_module, is_unit, keyword_mapping
 from fsdplint.engine.execute.elements import element_of, hashable, materialized, merge, store_key
 from fsdplint.engine.execute.state import Frame
@@ -19,6 +20,7 @@ from fsdplint.engine.values import (
     Mapping,
     Object,
     Origin,
+    Parameters,
     Partial,
     Sequence,
     StateDict,
@@ -185,9 +187,13 @@ class Builtins(Statements):
         if len(arguments.args) == 3:
             owner, name, value = resolved(arguments.args[0]), arguments.args[1], arguments.args[2]
             if isinstance(owner, Object):
+                known_name = str(name.value) if isinstance(name, Const) else "?"
                 if isinstance(name, Const):
-                    owner.attrs[str(name.value)] = value
-                self.compose(owner, value, f".{name.value}" if isinstance(name, Const) else ".?")
+                    owner.attrs[known_name] = value
+                self.stored(owner, known_name, value, node, frame)
+            elif isinstance(owner, Parameters) and isinstance(name, Const):
+                site = self.site(node, frame)
+                self.emit(Store(self.tick(), site, owner, str(name.value), value))
         return NONE
 
     def same_iterable(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:

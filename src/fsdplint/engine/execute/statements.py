@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Repoint
+from fsdplint.engine.events import Repoint, Store
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
@@ -32,6 +32,7 @@ from fsdplint.engine.values import (
     Method,
     Object,
     Origin,
+    Parameters,
     Sequence,
     Taint,
     UnitValue,
@@ -137,13 +138,21 @@ class Statements(Definitions):
             if isinstance(value, Const) and target.attr in frame.unit.counters:
                 value = self.unknown(Taint.ELEMENT)  # a step count is no constant
             owner.attrs[target.attr] = value
-            self.compose(owner, value, f".{target.attr}")
+            self.stored(owner, target.attr, value, target, frame)
             if target.attr == "param_groups":
                 self.emit(Repoint(self.tick(), self.site(target, frame), owner))
+        elif isinstance(owner, Parameters):
+            self.emit(Store(self.tick(), self.site(target, frame), owner, target.attr, value))
         elif isinstance(owner, ClassValue):
             owner.attrs[target.attr] = value
         elif isinstance(owner, UnitValue):
             self.imported_scope(owner.unit).names[target.attr] = value
+
+    def stored(self, owner: Object, name: str, value: Value, node: ir.Node, frame: Frame) -> None:
+        """An attribute was assigned; a module in it is a part of the owner now."""
+        self.compose(owner, value, f".{name}")
+        if is_module(owner) or name == "requires_grad":
+            self.emit(Store(self.tick(), self.site(node, frame), owner, name, value))
 
     def compose(self, owner: Object, value: Value, step: str) -> None:
         """A module stored in another is a part of it."""

@@ -10,10 +10,10 @@ from fsdplint.engine import ir
 from fsdplint.engine.blocks import block_containers
 from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.execute.calls import is_module
-from fsdplint.engine.link import Project, Unit
+from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import ClassValue, Object, Origin, reachable
-from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import WRAP_POLICIES
 from fsdplint.knowledge.names import canonical
 
@@ -55,7 +55,7 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
             idle = _idle_policy(program, shard)
             if found is None and idle is not None:
                 yield RootOnly(shard, (), "", False, idle)
-            elif found is not None and not _other_sharding_near(program, shard):
+            elif found is not None and not unfollowed_sharding(program, shard.site):
                 places.setdefault(shard.call, set()).add(found[0])
                 facts.append((shard, *found))
         for shard, containers, model_class in facts:
@@ -85,20 +85,6 @@ def _makes_policy(program: Program, path: str, value: ir.Expr) -> bool:
     return any(b and canonical(f"{b[0]}.{b[2]}") in WRAP_POLICIES for b in found)
 
 
-def _other_sharding_near(program: Program, shard: Shard) -> bool:
-    """Whether the function of a sharding call shards something else on another path."""
-    tree = program.tree(shard.site.path)
-    executed = {event.call for trace in program.traces for event in trace.of(Shard)}
-    unit = program.project.unit(Path(shard.site.path))
-    function = tree.function(shard.call) or tree.module
-    assert unit is not None
-    for node in ir.walk(function):
-        other = isinstance(node, ir.Call) and node not in executed
-        if other and _is_sharding(program.project, unit, node):
-            return True
-    return False
-
-
 def _alone(trace: Trace, root: Shard) -> bool:
     """Whether it is a fact that nothing inside the root of ``root`` was sharded before it."""
     module = root.module
@@ -121,11 +107,3 @@ def _elsewhere(other: Object, root: Object) -> bool:
     for above in other.ancestors():
         top = above
     return top.origin is Origin.ALLOCATED and other not in set(reachable(root))
-
-
-def _is_sharding(project: Project, unit: Unit, node: ir.Node) -> bool:
-    if not isinstance(node, ir.Call):
-        return False
-    if isinstance(node.func, ir.Name):
-        return project.refers_to_sharding(Path(unit.path), node.func.id)
-    return isinstance(node.func, ir.Attribute) and node.func.attr in SHARDING_NAMES

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.link import Project, Unit
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
 from fsdplint.engine.values import Object, Parameters
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 
 
 def replaces(shard: Shard, capture: Parameters) -> bool:
@@ -24,3 +30,23 @@ def sharding_of(trace: Trace, module: Object) -> Shard | None:
     inside = [s for s in shards if module in s.module.ancestors()]
     found = own or around or inside
     return found[-1] if found else None
+
+
+def unfollowed_sharding(program: Program, site: Site) -> bool:
+    """Whether the function of a sharding call holds another one that no followed path reaches."""
+    tree = program.tree(site.path)
+    executed = {event.call for trace in program.traces for event in trace.of(Shard)}
+    unit = program.project.unit(Path(site.path))
+    function = tree.function(site.node) or tree.module
+    assert unit is not None
+    return any(
+        node not in executed and _is_sharding(program.project, unit, node)
+        for node in ir.walk(function)
+        if isinstance(node, ir.Call)
+    )
+
+
+def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
+    if isinstance(node.func, ir.Name):
+        return project.refers_to_sharding(Path(unit.path), node.func.id)
+    return isinstance(node.func, ir.Attribute) and node.func.attr in SHARDING_NAMES

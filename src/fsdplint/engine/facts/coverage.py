@@ -1,0 +1,245 @@
+"""Parameters that are trained and that no FSDP2 unit holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import BuildOptimizer, Call, Shard, Store, Trace
+from fsdplint.engine.execute.elements import container_items
+from fsdplint.engine.facts.sharding import unfollowed_sharding
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import (
+    ClassValue,
+    Const,
+    Object,
+    Origin,
+    Parameters,
+    Symbol,
+    Value,
+    contained,
+    resolved,
+)
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import (
+    BLOCK_CONTAINERS,
+    CONTAINERS,
+    PARAMETER,
+    PARAMETER_LAYERS,
+    TURNS_PARAMETERS_OFF,
+    hugging_face_blocks,
+)
+from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
+
+_MAX_DEPTH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class UnshardedRoot:
+    """A model whose parts are units, with parameters outside them that an optimizer trains.
+
+    Attributes:
+        last: the last call that shards a part.
+        training: where an optimizer gets all parameters of the model, or where its loss goes
+            backward if it is not known which optimizer it has.
+        outside: layers and parameters that are in no unit; empty for a library's model whose
+            blocks are units, which has others besides.
+    """
+
+    model: Object
+    last: Shard
+    training: Site
+    outside: tuple[Object, ...]
+
+
+def unsharded_roots(program: Program) -> Iterator[UnshardedRoot]:
+    """Models that train parameters outside all units, of which no path shards the root."""
+    rooted = {
+        shard.module.site.frames()
+        for trace in program.traces
+        for shard in trace.of(Shard)
+        if shard.module.site is not None
+    }
+    for trace in program.traces:
+        for model in dict.fromkeys(_top(shard.module) for shard in trace.of(Shard)):
+            if model.site is not None and model.site.frames() not in rooted:
+                fact = _unsharded(program, trace, model)
+                if fact is not None:
+                    yield fact
+
+
+def _unsharded(program: Program, trace: Trace, model: Object) -> UnshardedRoot | None:
+    shards = [s for s in trace.of(Shard) if model in s.module.ancestors()]
+    if not shards or not _is_read(model) or any(_unfit(program, shard) for shard in shards):
+        return None
+    last = shards[-1]
+    training = _training(trace, model)
+    if training is None or not program.together(training, last.site):
+        return None
+    if _handed_over(trace, model, last) or _synchronized(program, trace):
+        return None
+    outside = _outside(model, {_certain(shard.module) for shard in shards})
+    if outside is None:
+        return None
+    trained = [part for part in outside or (model,) if not _frozen(trace, part)]
+    if not trained or any(_replicated(trace, part) for part in trained):
+        return None
+    return UnshardedRoot(model, last, training, tuple(trained) if outside else ())
+
+
+def _unfit(program: Program, shard: Shard) -> bool:
+    return shard.generation is not Generation.FSDP2 or unfollowed_sharding(program, shard.site)
+
+
+def _top(module: Object) -> Object:
+    *_, top = module, *module.ancestors()
+    return top
+
+
+def _is_read(model: Object) -> bool:
+    """Whether it is known what a model is made of, and that only this program holds it."""
+    if model.origin is not Origin.ALLOCATED:
+        return False
+    if isinstance(model.cls, ClassValue):
+        return not model.cls.opaque()
+    return isinstance(model.cls, Symbol) and (
+        model.cls.name in CONTAINERS or hugging_face_blocks(model.cls.name) is not None
+    )
+
+
+# What trains
+
+
+def _training(trace: Trace, model: Object) -> Site | None:
+    """What trains all parameters of ``model``, in one group or in several."""
+    optimizers = trace.of(BuildOptimizer)
+    for build in optimizers:
+        groups = [c for c in build.optimizer.captures if c.module is model]
+        if len(groups) > 1 or any(not group.filtered for group in groups):
+            return build.site
+    called = [call.time for call in trace.calls("forward") if call.receiver is model]
+    backward = [call for call in trace.calls("backward") if called and call.time > called[0]]
+    return backward[0].site if backward and not optimizers else None
+
+
+def _frozen(trace: Trace, part: Object) -> bool:
+    """Whether the parameters of ``part`` may not be trained, by the last word on it."""
+    if any(isinstance(v, Const) and v.value is False for v in _switches(part)):
+        return True
+    frozen = False
+    whole = (part, *part.ancestors())
+    for event in trace.events:
+        if isinstance(event, Store) and event.name == "requires_grad":
+            owner, value = _owner(event.owner), event.value
+        elif isinstance(event, Call) and event.name == "requires_grad_":
+            owner = _owner(event.receiver)
+            value = event.argument(0, "requires_grad") or Const(True)
+        else:
+            continue
+        if owner in whole:
+            frozen = not (isinstance(value, Const) and value.value is True)
+    return frozen
+
+
+def _switches(part: Object) -> list[Value]:
+    return [resolved(v) for k, v in part.keywords.items() if k in TURNS_PARAMETERS_OFF]
+
+
+def _owner(value: Value | None) -> Object | None:
+    """The module that a value is, or whose parameters it is."""
+    found = None if value is None else resolved(value)
+    if isinstance(found, Parameters):
+        found = found.module
+    return _certain(found) if isinstance(found, Object) else None
+
+
+# Who else may shard or synchronize
+
+
+def _handed_over(trace: Trace, model: Object, last: Shard) -> bool:
+    """Whether unknown code had the model before its first forward or step, or it has neither."""
+    uses = [call.time for call in trace.calls("forward") if call.receiver is model]
+    for call in trace.calls("step"):
+        optimizer = call.receiver
+        if isinstance(optimizer, Object) and any(c.module is model for c in optimizer.captures):
+            uses.append(call.time)
+    first = min((time for time in uses if time > last.time), default=None)
+    if first is None:
+        return True
+    return model.escaped is not None and model.escaped < first
+
+
+def _replicated(trace: Trace, part: Object) -> bool:
+    """Whether something else than FSDP2 may reduce the gradients of ``part``."""
+    whole = (part, *part.ancestors())
+    return any(
+        item in whole
+        for call in trace.calls(*KEEPS_REPLICAS_EQUAL)
+        for value in call.arguments.values()
+        for item in contained(value)
+    )
+
+
+def _synchronized(program: Program, trace: Trace) -> bool:
+    """Whether the program may reduce gradients by its own hand."""
+    if trace.calls(*GRADIENT_HOOKS):
+        return True
+    return any(_of_gradients(program, call.site) for call in trace.calls(*TENSOR_COLLECTIVES))
+
+
+def _of_gradients(program: Program, site: Site) -> bool:
+    """Whether a collective may be on gradients or parameters, by the code around it."""
+    tree = program.tree(site.path)
+    for node in tree.ancestors(site.node):
+        if isinstance(node, ir.For) and "param" in program.text(site.path, node.iterable):
+            return True
+        if isinstance(node, (ir.Function, ir.Module)):
+            inner = ir.walk(node)
+            return any(isinstance(each, ir.Attribute) and each.attr == "grad" for each in inner)
+    return False
+
+
+# What is outside
+
+
+def _certain(module: Object) -> Object:
+    """The nearest module around a view or an unknown element that it surely is a part of."""
+    while module.origin is Origin.PART and module.parent is not None and _is_open(module.step):
+        module = module.parent
+    return module
+
+
+def _is_open(step: str) -> bool:
+    return step in ("[]", ".?") or step.endswith("()")
+
+
+def _outside(model: Object, units: set[Object]) -> tuple[Object, ...] | None:
+    """The layers and parameters of ``model`` in none of ``units``; None if none is known."""
+    if isinstance(model.cls, Symbol) and model.cls.name not in CONTAINERS:
+        return () if all(_in_blocks(model.cls.name, unit) for unit in units) else None
+    found = tuple(dict.fromkeys(_uncovered(model, units, 0)))
+    return found or None
+
+
+def _in_blocks(name: str, unit: Object) -> bool:
+    """Whether a unit of a library's model is surely one of its repeated blocks, or all of them."""
+    path = unit.path()
+    known = hugging_face_blocks(name) or ()
+    if known:
+        return any(path.startswith(f".{container}") for container in known)
+    return path.partition("[")[0].rpartition(".")[2] in BLOCK_CONTAINERS
+
+
+def _uncovered(module: Object, units: set[Object], depth: int) -> Iterator[Object]:
+    if module in units or depth > _MAX_DEPTH:
+        return
+    library = module.cls.name if isinstance(module.cls, Symbol) else ""
+    if library == PARAMETER or library in PARAMETER_LAYERS:
+        yield module
+    elif isinstance(module.cls, ClassValue) or library in CONTAINERS:
+        held = [*module.attrs.values(), *container_items(module)]
+        for part in held:
+            if isinstance(part, Object) and part.parent is module:
+                yield from _uncovered(part, units, depth + 1)

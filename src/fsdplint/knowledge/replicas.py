@@ -1,0 +1,26 @@
+"""What else than FSDP2 may keep the ranks' copies of a parameter equal."""
+
+from __future__ import annotations
+
+# Calls on a model, or on a part of one, that reduce its gradients or divide its parameters.
+KEEPS_REPLICAS_EQUAL: tuple[str, ...] = (
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.distributed._composable.replicate",
+    "torch.distributed._composable.replicate.replicate",
+    "torch.distributed._composable.replicate_with_fsdp.replicate",
+    "torch.distributed.tensor.distribute_module",
+    "torch.distributed.tensor.parallel.parallelize_module",
+)
+
+# Hooks of a parameter, in which its gradient may be reduced.
+GRADIENT_HOOKS: tuple[str, ...] = ("register_hook", "register_post_accumulate_grad_hook")
+
+# Collectives that reduce gradients where they are called on them.
+TENSOR_COLLECTIVES: tuple[str, ...] = (
+    "torch.distributed.all_reduce",
+    "torch.distributed.all_reduce_coalesced",
+    "torch.distributed.broadcast",
+    "torch.distributed.reduce",
+    "torch.distributed.nn.functional.all_reduce",
+    "torch.distributed._functional_collectives.all_reduce",
+)
