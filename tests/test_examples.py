@@ -21,6 +21,7 @@ SCRIPTS = {
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
+    "root-not-sharded": "root_not_sharded.py",
     "sharded-state-saved": "sharded_state_saved.py",
 }
 FINDINGS = [
@@ -33,6 +34,7 @@ FINDINGS = [
         "optimizer-before-sharding",
         "torch.optim.AdamW(self.model.parameters(), lr=1e-3)",
     ),
+    ("root_not_sharded.py", "root-not-sharded", "fully_shard(block, mesh=mesh)"),
     ("sharded_state_saved.py", "sharded-state-saved", "torch.save(model.state_dict(), path)"),
 ]
 UNITS = """

@@ -20,6 +20,7 @@ SCRIPTS = {
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
+    "root-not-sharded": "root_not_sharded.py",
     "sharded-state-saved": "sharded_state_saved.py",
 }
 RANKS = [(name, 2) for name in SCRIPTS] + [("optimizer-before-sharding", 4)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 
 from fsdplint.engine import ir
 from fsdplint.engine.tree import COMPOUND
@@ -15,6 +16,7 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import SUBMODULE_VIEWS
 
 _STEP = re.compile(r"\.?\w+(?:\(\))?|\[[^]]*\]")
+_MAX_VARIABLES = 6
 # Functions and methods that run through what they are given, or what they are called on.
 _SAME = frozenset({"list", "tuple", "reversed", "enumerate", "iter", "tqdm"})
 _HELD = frozenset({"values", "items"})
@@ -47,8 +49,9 @@ def _model(code: Code, part: ir.Call, path: str) -> str:
     argument = module_argument(part)
     value = None if argument is None else argument.value
     ending = [_plain(step) for step in _STEP.findall(path) if not step.endswith("()")]
-    for node in value.elements if isinstance(value, ir.Collection) else [value]:
-        found = None if node is None else _reached(code, node, 0)
+    given = value.elements if isinstance(value, ir.Collection) else [value]
+    for node, variables in product(given, range(_MAX_VARIABLES)):
+        found = None if node is None else _reached(code, node, variables)
         steps = [] if found is None else _STEP.findall(found)
         views = [index for index, step in enumerate(steps) if step.endswith("()")]
         end = views[0] if views else len(steps) - len(ending)
@@ -62,42 +65,45 @@ def _plain(step: str) -> str:
     return "[]" if step.startswith("[") else step
 
 
-def _reached(code: Code, node: ir.Expr, depth: int) -> str | None:
-    """How ``node`` is reached from a variable: ``model.blocks[]`` for a loop's ``block``."""
-    if depth > 8:
-        return None
+def _reached(code: Code, node: ir.Expr, variables: int) -> str | None:
+    """How ``node`` is reached, from the variable behind ``variables`` others.
+
+    It is ``model.blocks[]`` for a loop's ``block``, and ``block`` behind none.
+    """
     if isinstance(node, ir.Name):
-        return _of_variable(code, node, depth)
+        return _of_variable(code, node, variables)
     if isinstance(node, ir.Attribute):
-        base = _reached(code, node.value, depth + 1)
+        base = _reached(code, node.value, variables)
         return None if base is None else f"{base}.{node.attr}"
     if isinstance(node, ir.Subscript):
-        base = _reached(code, node.value, depth + 1)
+        base = _reached(code, node.value, variables)
         index = code.slice(node.index) if isinstance(node.index, ir.Constant) else ""
         return None if base is None else f"{base}[{index}]"
-    return _of_call(code, node, depth) if isinstance(node, ir.Call) else None
+    return _of_call(code, node, variables) if isinstance(node, ir.Call) else None
 
 
-def _of_variable(code: Code, name: ir.Name, depth: int) -> str | None:
+def _of_variable(code: Code, name: ir.Name, variables: int) -> str | None:
+    if not variables:
+        return name.id
     for loop in _loops(code, name):
         if name.id in _bound(loop):
-            base = _reached(code, loop.iterable, depth + 1)
+            base = _reached(code, loop.iterable, variables - 1)
             return None if base is None else f"{base}[]"
     scope = code.nodes_of(code.scope(name))
     assigned = [n for n in scope if isinstance(n, ir.Assign) and name.id in map(dotted, n.targets)]
     if len(assigned) == 1 and isinstance(assigned[0].value, ir.Attribute):
-        return _reached(code, assigned[0].value, depth + 1)
+        return _reached(code, assigned[0].value, variables - 1)
     return name.id
 
 
-def _of_call(code: Code, call: ir.Call, depth: int) -> str | None:
+def _of_call(code: Code, call: ir.Call, variables: int) -> str | None:
     last = code.slice(call.func).rpartition(".")[2]
     if isinstance(call.func, ir.Attribute) and last in SUBMODULE_VIEWS | _HELD:
-        base = _reached(code, call.func.value, depth + 1)
+        base = _reached(code, call.func.value, variables)
         view = "" if last in _HELD else f".{last}()"
         return None if base is None else f"{base}{view}"
     if last in _SAME and call.args:
-        return _reached(code, call.args[0].value, depth + 1)
+        return _reached(code, call.args[0].value, variables)
     return None
 
 

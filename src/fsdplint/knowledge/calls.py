@@ -84,6 +84,19 @@ RETURNS_ARGUMENT: dict[str, int] = {
     "copy.copy": 0,
 }
 
+# Joint preparation re-points an optimizer at the parameters it shards (accelerate, Fabric).
+REPOINTING_METHODS = frozenset({"prepare", "prepare_optimizer", "setup", "setup_optimizers"})
+REPOINTING_CALLS = frozenset(
+    {
+        "accelerate.Accelerator.prepare",
+        "lightning.Fabric.setup",
+        "lightning.fabric.Fabric.setup",
+        "deepspeed.initialize",
+        "megatron_fsdp.fully_shard",
+        "megatron_fsdp.fully_shard_optimizer",
+    }
+)
+
 # Calls that rules or readers of the training program look for, with the role that `inspect` shows;
 # "" for those that are no line of its own there.
 WATCHED_CALLS: dict[str, str] = {
@@ -101,7 +114,7 @@ WATCHED_CALLS: dict[str, str] = {
     "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict": "load",
     "torch.distributed.checkpoint.state_dict.set_state_dict": "load",
     "torch.nn.utils.clip_grad_norm_": "clip",
-    **dict.fromkeys((*KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES), ""),
+    **dict.fromkeys((*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES), ""),
 }
 # The same for methods, by their name alone.
 WATCHED_METHODS: dict[str, str] = {
@@ -112,7 +125,7 @@ WATCHED_METHODS: dict[str, str] = {
     "state_dict": "state",
     "clip_grad_norm_": "clip",
     "save_pretrained": "save",
-    **dict.fromkeys((*GRADIENT_HOOKS, "requires_grad_"), ""),
+    **dict.fromkeys((*REPOINTING_METHODS, *GRADIENT_HOOKS, "requires_grad_"), ""),
 }
 
 # `checkpoint(function, *args)` calls its first argument.
@@ -121,19 +134,6 @@ CALLS_FIRST_ARGUMENT = frozenset(
         "torch.utils.checkpoint.checkpoint",
         "torch.utils.checkpoint.CheckpointFunction.apply",
         "deepspeed.checkpointing.checkpoint",
-    }
-)
-
-# Joint preparation re-points an optimizer at the parameters it shards (accelerate, Fabric).
-REPOINTING_METHODS = frozenset({"prepare", "prepare_optimizer", "setup", "setup_optimizers"})
-REPOINTING_CALLS = frozenset(
-    {
-        "accelerate.Accelerator.prepare",
-        "lightning.Fabric.setup",
-        "lightning.fabric.Fabric.setup",
-        "deepspeed.initialize",
-        "megatron_fsdp.fully_shard",
-        "megatron_fsdp.fully_shard_optimizer",
     }
 )
 

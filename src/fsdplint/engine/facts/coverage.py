@@ -22,7 +22,7 @@ from fsdplint.engine.values import (
     contained,
     resolved,
 )
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Generation
 from fsdplint.knowledge.modules import (
     BLOCK_CONTAINERS,
     CONTAINERS,
@@ -172,11 +172,12 @@ def _handed_over(trace: Trace, model: Object, last: Shard) -> bool:
 
 
 def _replicated(trace: Trace, part: Object) -> bool:
-    """Whether something else than FSDP2 may reduce the gradients of ``part``."""
+    """Whether something else than these units may reduce the gradients of ``part``."""
     whole = (part, *part.ancestors())
+    names = (*KEEPS_REPLICAS_EQUAL, *REPOINTING_CALLS, *REPOINTING_METHODS)
     return any(
         item in whole
-        for call in trace.calls(*KEEPS_REPLICAS_EQUAL)
+        for call in trace.calls(*names)
         for value in call.arguments.values()
         for item in contained(value)
     )
