@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"
 SCRIPTS = {
     "direct-forward": "direct_forward.py",
+    "gradient-sync-left-off": "gradient_sync_left_off.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
@@ -27,6 +28,11 @@ SCRIPTS = {
 FINDINGS = [
     ("direct_forward.py", "direct-forward", "block.forward"),
     ("direct_forward.py", "direct-forward", "model.forward"),
+    (
+        "gradient_sync_left_off.py",
+        "gradient-sync-left-off",
+        "self.model.set_requires_gradient_sync(False)",
+    ),
     ("no_sync_under_fsdp2.py", "no-sync-under-fsdp2", "self.model.no_sync()"),
     ("only_root_sharded.py", "only-root-sharded", "fully_shard(model, mesh=mesh)"),
     (
@@ -118,8 +124,9 @@ def test_no_sync_stops(ranks: Ranks) -> None:
     assert all("has no attribute 'no_sync'" in outcome.error for outcome in outcomes)
 
 
-def test_an_early_optimizer_learns_nothing(ranks: Ranks) -> None:
-    outcomes = run(ranks, BROKEN / SCRIPTS["optimizer-before-sharding"])
+@pytest.mark.parametrize("rule", ["optimizer-before-sharding", "gradient-sync-left-off"])
+def test_it_learns_nothing(rule: str, ranks: Ranks) -> None:
+    outcomes = run(ranks, BROKEN / SCRIPTS[rule])
     assert report(outcomes) == ""
     first, *_, last = losses(outcomes)
     assert abs(last - first) < 0.2

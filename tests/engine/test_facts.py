@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
 from helpers import event, path_of, program, script
 
-from fsdplint.engine.facts.gradient_sync import missing_no_syncs
+from fsdplint.engine.facts.gradient_sync import missing_no_syncs, unreduced_steps
 from fsdplint.engine.facts.hooks import skipped_hooks
 from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
 from fsdplint.engine.facts.roots import root_only_shards
@@ -481,3 +482,86 @@ def test_a_program_says_what_it_could_not_read(tmp_path: Path) -> None:
     )
     assert [Path(path).name for path in found.project.failures] == ["broken.py"]
     assert [event(found, each)[1] for each in path_of(found).events] == ["fully_shard(m)"]
+
+
+# Unreduced steps
+
+ACCUMULATE = """\
+model = fully_shard(Net())
+optimizer = torch.optim.SGD(model.parameters())
+for i, x in enumerate(data):
+"""
+
+
+def unreduced(root: Path, body: str, before: str = "") -> list[tuple[str, bool, bool]]:
+    """The calls that turn reduction off, whether for good, and whether it is on too late."""
+    text = f"{before}{ACCUMULATE}{textwrap.indent(textwrap.dedent(body), '    ')}"
+    found = script(root, text)
+    return sorted(
+        {
+            (event(found, fact.off)[1], fact.sticky, fact.late is not None)
+            for fact in unreduced_steps(found)
+        }
+    )
+
+
+OFF, ON = "model.set_requires_gradient_sync(False)", "model.set_requires_gradient_sync(True)"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"{OFF}\nmodel(x).backward()\noptimizer.step()", [(OFF, False, False)]),
+        (f"{OFF}\ntorch.autograd.backward(model(x))\noptimizer.step()", [(OFF, False, False)]),
+        (f"{OFF}\nmodel(x).backward()\n{ON}\noptimizer.step()", [(OFF, False, True)]),
+        (f"{OFF}\nmodel(x).backward()\n{ON}\nmore(x)\noptimizer.step()", []),
+        (f"if i % 4:\n    {OFF}\nmodel(x).backward()\noptimizer.step()", [(OFF, True, False)]),
+        (f"if i % 4:\n    {OFF}\nelse:\n    {ON}\nmodel(x).backward()\noptimizer.step()", []),
+        (f"model(x).backward()\n{OFF}\noptimizer.step()", []),
+        (f"{OFF}\noptimizer.step()", []),
+        (f"{OFF}\nmodel(x).backward()\nother.step()", []),
+        (f"{OFF}\nmodel(x).backward()\noptimizer.step(lambda: model(x).backward())", []),
+        (f"{OFF}\nprepare(model)\nmodel(x).backward()\noptimizer.step()", []),
+        (f"{OFF}\nmodel(x).backward()\noptimizer.step()\n{ON}", [(OFF, False, False)]),
+        (f"model(x).backward()\noptimizer.step()\n{OFF}", []),
+        (f"if dist.get_rank():\n    {OFF}\nmodel(x).backward()\noptimizer.step()", []),
+        ("model.set_requires_gradient_sync(i % 4 == 0)\nmodel(x).backward()\noptimizer.step()", []),
+        (
+            "model.set_requires_gradient_sync(args.sync)\nmodel(x).backward()\noptimizer.step()",
+            [],
+        ),
+        (
+            "model.set_requires_gradient_sync(False, recurse=False)\n"
+            "model(x).backward()\noptimizer.step()",
+            [],
+        ),
+        (f"{OFF}\nother.{ON[6:]}\nmodel(x).backward()\noptimizer.step()", []),
+    ],
+)
+def test_steps_without_reduced_gradients(
+    tmp_path: Path, body: str, expected: list[tuple[str, bool, bool]]
+) -> None:
+    assert unreduced(tmp_path, body) == expected
+
+
+@pytest.mark.parametrize(
+    ("mesh", "expected"),
+    [
+        ('dist.init_device_mesh("cuda", (2, 4))', True),
+        ('dist.init_device_mesh("cuda", (8,))', False),
+        ("make_mesh()", False),
+    ],
+)
+def test_all_reduce_means_something_to_two_dimensions(
+    tmp_path: Path, mesh: str, expected: bool
+) -> None:
+    text = f"""\
+        mesh = {mesh}
+        model = fully_shard(Net(), mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters())
+        for x in data:
+            model.set_requires_all_reduce(False)
+            model(x).backward()
+            optimizer.step()
+    """
+    assert bool(list(unreduced_steps(script(tmp_path, text)))) == expected

@@ -17,6 +17,7 @@ from fsdplint.verify.verdict import Status, Verification
 BROKEN = Path(__file__).parents[2] / "examples" / "broken"
 SCRIPTS = {
     "direct-forward": "direct_forward.py",
+    "gradient-sync-left-off": "gradient_sync_left_off.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",

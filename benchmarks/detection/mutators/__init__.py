@@ -13,6 +13,7 @@ from benchmarks.detection.mutators import (
     optimizer_order,
     root_not_sharded,
     saved_state,
+    sync_left_off,
 )
 from benchmarks.detection.program import Mutant, Program
 
@@ -24,6 +25,7 @@ MUTATORS: tuple[Mutator, ...] = (
     direct_forward.mutate,
     no_sync.mutate,
     saved_state.mutate,
+    sync_left_off.mutate,
     authored.mutate,
 )
 

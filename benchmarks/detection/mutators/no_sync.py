@@ -46,15 +46,15 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         return
     everything = modules(program)
     backward = reaching(everything, {"backward"})
-    flagged = [site for m in everything for site in _flagged(m, backward)]
-    for site in flagged or [site for m in everything for site in _plain(program, m)]:
+    flagged = [site for m in everything for site in flagged_sites(m, backward)]
+    for site in flagged or [site for m in everything for site in plain_sites(program, m)]:
         chosen = random.sample(VARIANTS, 6 if flagged else 4)
         for variant in chosen:
             kind = variant.__name__.strip("_")
             yield mutant(program, RULE, kind, {site.module.path: variant(site)})
 
 
-def _flagged(module: Module, backward: set[str]) -> Iterator[Site]:
+def flagged_sites(module: Module, backward: set[str]) -> Iterator[Site]:
     for block in module.blocks():
         for index, statement in enumerate(block):
             setting = _setting(module, statement)
@@ -86,7 +86,7 @@ def _until_backward(statements: list[ast.stmt], backward: set[str]) -> list[ast.
     return []
 
 
-def _plain(program: Program, module: Module) -> Iterator[Site]:
+def plain_sites(program: Program, module: Module) -> Iterator[Site]:
     """Passes of a program that does not accumulate: they are made two, summed."""
     for block in module.blocks():
         ends = [i for i, s in enumerate(block) if isinstance(s, ast.Expr) and _is_backward(s)]
@@ -134,7 +134,7 @@ def _under(site: Site, *header: str) -> str:
     return "\n".join(header) + "\n" + indented(_body(site), "    ")
 
 
-def _negated(site: Site) -> str:
+def negated(site: Site) -> str:
     left, equal, right = site.sync.partition(" == ")
     if equal and " and " not in site.sync and " or " not in site.sync:
         return f"{left} != {right}"
@@ -146,7 +146,7 @@ def _no_sync(site: Site) -> str:
 
 
 def _conditional(site: Site) -> str:
-    header = f"with {_no_sync(site)} if {_negated(site)} else contextlib.nullcontext():"
+    header = f"with {_no_sync(site)} if {negated(site)} else contextlib.nullcontext():"
     return _rewritten(site, _under(site, header))
 
 
@@ -165,7 +165,7 @@ def _variable_replaced(site: Site) -> str:
     name = fresh("context", site.module.text)
     lines = (
         f"{name} = contextlib.nullcontext()",
-        f"if {_negated(site)}:",
+        f"if {negated(site)}:",
         f"    {name} = {_no_sync(site)}",
         f"with {name}:",
     )
@@ -175,7 +175,7 @@ def _variable_replaced(site: Site) -> str:
 def _function_chosen(site: Site) -> str:
     """The method itself is chosen, and called in the with statement."""
     name = fresh("maybe_sync", site.module.text)
-    choice = f"{name} = {MARK}{site.model}.no_sync if {_negated(site)} else contextlib.nullcontext"
+    choice = f"{name} = {MARK}{site.model}.no_sync if {negated(site)} else contextlib.nullcontext"
     return _rewritten(site, _under(site, choice, f"with {MARK}{name}():"))
 
 
@@ -191,7 +191,7 @@ def _always(site: Site) -> str:
 
 def _exit_stack(site: Site) -> str:
     name = fresh("stack", site.module.text)
-    enter = f"    if {_negated(site)}:\n        {name}.enter_context({_no_sync(site)})"
+    enter = f"    if {negated(site)}:\n        {name}.enter_context({_no_sync(site)})"
     return _rewritten(site, _under(site, f"with contextlib.ExitStack() as {name}:", enter))
 
 
@@ -214,7 +214,7 @@ def _generator_helper(site: Site) -> str:
         else:
             yield
     """
-    header = f"with without_sync({site.model}, {_negated(site)}):"
+    header = f"with without_sync({site.model}, {negated(site)}):"
     return _rewritten(site, _under(site, header), helper=helper)
 
 

@@ -115,6 +115,7 @@ WATCHED_CALLS: dict[str, str] = {
     "torch.distributed.checkpoint.state_dict.set_state_dict": "load",
     "torch.nn.utils.clip_grad_norm_": "clip",
     **dict.fromkeys((*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES), ""),
+    "torch.autograd.backward": "backward",
 }
 # The same for methods, by their name alone.
 WATCHED_METHODS: dict[str, str] = {
@@ -126,6 +127,8 @@ WATCHED_METHODS: dict[str, str] = {
     "clip_grad_norm_": "clip",
     "save_pretrained": "save",
     **dict.fromkeys((*REPOINTING_METHODS, *GRADIENT_HOOKS, "requires_grad_"), ""),
+    "set_requires_gradient_sync": "",
+    "set_requires_all_reduce": "",
 }
 
 # `checkpoint(function, *args)` calls its first argument.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
 from fsdplint.rules.direct_forward import direct_forward
+from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
@@ -36,5 +37,6 @@ RULES: tuple[Rule, ...] = (
     optimizer_before_sharding,
     direct_forward,
     no_sync_under_fsdp2,
+    gradient_sync_left_off,
     sharded_state_saved,
 )

@@ -41,6 +41,8 @@ _EVENT_NAMES = frozenset(
         "prepare",
         "unshard",
         "register_fsdp_forward_method",
+        "set_requires_gradient_sync",
+        "set_requires_all_reduce",
     }
 )
 

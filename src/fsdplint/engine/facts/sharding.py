@@ -9,8 +9,13 @@ from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.link import Project, Unit
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object, Parameters
+from fsdplint.engine.values import Object, Parameters, Sequence, resolved
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
+
+MESHES = (
+    "torch.distributed.init_device_mesh",
+    "torch.distributed.device_mesh.init_device_mesh",
+)
 
 
 def replaces(shard: Shard, capture: Parameters) -> bool:
@@ -50,3 +55,15 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
     if isinstance(node.func, ir.Name):
         return project.refers_to_sharding(Path(unit.path), node.func.id)
     return isinstance(node.func, ir.Attribute) and node.func.attr in SHARDING_NAMES
+
+
+def is_two_dimensional(trace: Trace, shard: Shard) -> bool:
+    """Whether a sharding call is given a mesh that is seen to be made with two dimensions."""
+    given = shard.keywords.get("mesh")
+    mesh = None if given is None else resolved(given)
+    shapes = [
+        made.argument(1, "mesh_shape")
+        for made in trace.calls(*MESHES)
+        if mesh is not None and resolved(made.result) is mesh
+    ]
+    return any(isinstance(s, Sequence) and len(s.items) == 2 and not s.rest for s in shapes)
