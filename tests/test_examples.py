@@ -23,6 +23,7 @@ SCRIPTS = {
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
     "root-not-sharded": "root_not_sharded.py",
+    "root-unsharded-after-eval": "root_unsharded_after_eval.py",
     "sharded-state-saved": "sharded_state_saved.py",
 }
 FINDINGS = [
@@ -41,6 +42,11 @@ FINDINGS = [
         "torch.optim.AdamW(self.model.parameters(), lr=1e-3)",
     ),
     ("root_not_sharded.py", "root-not-sharded", "fully_shard(block, mesh=mesh)"),
+    (
+        "root_unsharded_after_eval.py",
+        "root-unsharded-after-eval",
+        "torch.optim.AdamW(model.parameters(), lr=1e-3)",
+    ),
     ("sharded_state_saved.py", "sharded-state-saved", "torch.save(model.state_dict(), path)"),
 ]
 UNITS = """
@@ -52,6 +58,12 @@ saved = torch.load("gpt.pt")
 local = [getattr(tensor, "_local_tensor", tensor) for tensor in saved.values()]
 whole = GPT().state_dict()
 print("share", sum(map(torch.numel, local)) / sum(map(torch.numel, whole.values())))
+"""
+UNTRAINED = """
+torch.manual_seed(0)
+parts = {name: p.chunk(2)[int(os.environ["RANK"])] for name, p in GPT().named_parameters()}
+same = [name for name, p in model.named_parameters() if torch.equal(p.to_local(), parts[name])]
+print("untrained", *same)
 """
 
 
@@ -130,6 +142,18 @@ def test_it_learns_nothing(rule: str, ranks: Ranks) -> None:
     assert report(outcomes) == ""
     first, *_, last = losses(outcomes)
     assert abs(last - first) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("folder", "untrained"),
+    [(BROKEN, ["embed.weight", "head.weight", "head.bias"]), (CORRECT, [])],
+)
+def test_what_an_evaluation_leaves_untrained(
+    folder: Path, untrained: list[str], ranks: Ranks
+) -> None:
+    outcomes = run(ranks, folder / SCRIPTS["root-unsharded-after-eval"], UNTRAINED)
+    assert report(outcomes) == ""
+    assert all(f"{' '.join(['untrained', *untrained])}\n" in o.output for o in outcomes)
 
 
 @pytest.mark.parametrize(("folder", "units"), [(BROKEN, 1), (CORRECT, 5)])

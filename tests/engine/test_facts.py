@@ -12,6 +12,7 @@ from fsdplint.engine.facts.gradient_sync import missing_no_syncs, unreduced_step
 from fsdplint.engine.facts.hooks import skipped_hooks
 from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
 from fsdplint.engine.facts.roots import root_only_shards
+from fsdplint.engine.facts.unsharded import unsharded_captures
 from fsdplint.engine.facts.writes import sharded_writes
 from fsdplint.engine.program import Program
 
@@ -565,3 +566,63 @@ def test_all_reduce_means_something_to_two_dimensions(
             optimizer.step()
     """
     assert bool(list(unreduced_steps(script(tmp_path, text)))) == expected
+
+
+# Roots that an evaluation left unsharded
+
+
+def opened(root: Path, between: str, sharding: str = "fully_shard(model)") -> list[tuple[str, str]]:
+    """The optimizer and what left the root unsharded, of a program with ``between`` before it."""
+    text = f"model = Net()\n{sharding}\n{textwrap.dedent(between)}\n{BUILD}\n"
+    found = script(root, text)
+    return sorted(
+        {(event(found, f.build)[1], event(found, f.opened)[1]) for f in unsharded_captures(found)}
+    )
+
+
+NO_GRAD = "with torch.no_grad():\n    "
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        (f"{NO_GRAD}model(x)", "model(x)"),
+        (f"{NO_GRAD}y = model(x)", "model(x)"),
+        ("with torch.inference_mode():\n    y = model(x)", "model(x)"),
+        ("model(x)", "model(x)"),
+        ("model.unshard()", "model.unshard()"),
+        ("y = model(x)", None),
+        ("with torch.enable_grad():\n    y = model(x)", None),
+        (f"{NO_GRAD}model(x)\nmodel.reshard()", None),
+        (f"{NO_GRAD}model(x)\nmodel(x).backward()", None),
+        ("model(x).backward()\nwith torch.no_grad():\n    model(x)", "model(x)"),
+        (f"{NO_GRAD}model(x)\nstate = model.state_dict()", None),
+        (f"{NO_GRAD}model(x)\nprepare(model)", None),
+        (f"{NO_GRAD}other(x)", None),
+        ("if x.flag:\n    model(x)", None),
+        ("if dist.get_rank() == 0:\n    model(x)", None),
+        ("for y in x:\n    model(y)", "model(y)"),
+        ("", None),
+    ],
+)
+def test_optimizers_on_unsharded_roots(tmp_path: Path, between: str, expected: str | None) -> None:
+    found = opened(tmp_path, between)
+    assert found == ([("torch.optim.SGD(model.parameters())", expected)] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("sharding", "expected"),
+    [
+        ("fully_shard(model, reshard_after_forward=None)", True),
+        ("fully_shard(model, reshard_after_forward=False)", True),
+        ("fully_shard(model, reshard_after_forward=True)", False),
+        ("fully_shard(model, reshard_after_forward=args.reshard)", False),
+        ("fully_shard(model, **args)", False),
+        ("fully_shard(model, **{'mp_policy': args.policy})", True),
+        ("model = FSDP(model)", False),
+        ("model.set_reshard_after_forward(True)", False),
+        ("", False),
+    ],
+)
+def test_roots_that_stay_unsharded(tmp_path: Path, sharding: str, expected: bool) -> None:
+    assert bool(opened(tmp_path, f"{NO_GRAD}model(x)", sharding)) == expected

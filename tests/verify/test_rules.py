@@ -22,6 +22,7 @@ SCRIPTS = {
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
     "root-not-sharded": "root_not_sharded.py",
+    "root-unsharded-after-eval": "root_unsharded_after_eval.py",
     "sharded-state-saved": "sharded_state_saved.py",
 }
 RANKS = [(name, 2) for name in SCRIPTS] + [("optimizer-before-sharding", 4)]

@@ -8,6 +8,7 @@ from random import Random
 from benchmarks.detection.mutators import (
     authored,
     direct_forward,
+    eval_first,
     no_sync,
     only_root,
     optimizer_order,
@@ -23,6 +24,7 @@ MUTATORS: tuple[Mutator, ...] = (
     root_not_sharded.mutate,
     optimizer_order.mutate,
     direct_forward.mutate,
+    eval_first.mutate,
     no_sync.mutate,
     saved_state.mutate,
     sync_left_off.mutate,

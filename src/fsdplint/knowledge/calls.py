@@ -129,6 +129,9 @@ WATCHED_METHODS: dict[str, str] = {
     **dict.fromkeys((*REPOINTING_METHODS, *GRADIENT_HOOKS, "requires_grad_"), ""),
     "set_requires_gradient_sync": "",
     "set_requires_all_reduce": "",
+    "set_reshard_after_forward": "",
+    "reshard": "",
+    "unshard": "",
 }
 
 # `checkpoint(function, *args)` calls its first argument.
@@ -147,6 +150,14 @@ STATE_HELPERS: dict[str, int | None] = {
     "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": 1,
     "torch.distributed.checkpoint.state_dict.get_state_dict": 1,
 }
+
+# Calls that have every unit reshard, by hooks of `state_dict` and `load_state_dict` (torch 2.13).
+RESHARDS = frozenset(
+    {
+        "torch.distributed.checkpoint.state_dict.set_model_state_dict",
+        "torch.distributed.checkpoint.state_dict.set_state_dict",
+    }
+)
 
 # Methods of a DTensor that give a DTensor again, and dict methods or functions that copy one.
 KEEPS_SHARDED = frozenset(

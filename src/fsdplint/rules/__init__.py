@@ -10,6 +10,7 @@ from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.root_not_sharded import root_not_sharded
+from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
 from fsdplint.rules.sharded_state_saved import sharded_state_saved
 
 INVALID_SYNTAX = Rule(
@@ -38,5 +39,6 @@ RULES: tuple[Rule, ...] = (
     direct_forward,
     no_sync_under_fsdp2,
     gradient_sync_left_off,
+    root_unsharded_after_eval,
     sharded_state_saved,
 )

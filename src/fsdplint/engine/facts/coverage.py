@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -203,6 +203,16 @@ def _of_gradients(program: Program, site: Site) -> bool:
 
 
 # What is outside
+
+
+def parts_outside(model: Object, shards: Iterable[Shard]) -> tuple[Object, ...] | None:
+    """The layers and parameters of ``model`` that ``shards`` of its parts leave to itself.
+
+    None if none is known; empty for a library's model, which has others than its blocks.
+    """
+    if not _is_read(model):
+        return None
+    return _outside(model, {_certain(shard.module) for shard in shards})
 
 
 def _certain(module: Object) -> Object:

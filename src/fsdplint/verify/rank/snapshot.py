@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from weakref import ref
 
@@ -121,10 +122,14 @@ class Snapshots:
 
     def _optimizer(self, optimizer: Optimizer) -> OptimizerBuilt:
         built = self._seen.optimizers[optimizer]
-        live = {id(h.parameter) for m in self._seen.models() for h in self._seen.parameters(m)}
+        live = {
+            id(held.parameter): held.name
+            for model in self._seen.models()
+            for held in self._seen.parameters(model)
+        }
         mine = _parameters(optimizer)
         gone = [p for p in mine if id(p) not in live]
-        stale = [self._name(*taken) for p in gone if (taken := labels.taken_as(p)) is not None]
+        stale = [name for p in gone if (name := self._replaced(p, live))]
         return OptimizerBuilt(
             built.number,
             type(optimizer).__name__,
@@ -133,6 +138,15 @@ class Snapshots:
             tuple(stale),
             len(gone) - len(stale),
         )
+
+    def _replaced(self, parameter: nn.Parameter, live: Mapping[int, str]) -> str:
+        """Returns the name of a parameter that a unit has put another one in the place of: a shard
+        when it was sharded, or once it was resharded."""
+        taken = labels.taken_as(parameter)
+        if taken is not None:
+            return self._name(*taken)
+        forms = (access.sharded_form(unit, parameter) for unit in self._seen.units)
+        return next((live.get(id(form), "") for form in forms if form is not None), "")
 
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:

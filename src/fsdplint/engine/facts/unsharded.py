@@ -1,0 +1,165 @@
+"""Roots that a forward leaves unsharded, since nothing reshards them but a backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
+from fsdplint.engine.facts.coverage import parts_outside
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.values import Const, Object, Parameters
+from fsdplint.knowledge.calls import RESHARDS, STATE_HELPERS, Generation
+
+_NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+_GRADIENTS = frozenset({"enable_grad", "set_grad_enabled"})
+
+
+@dataclass(frozen=True, slots=True)
+class UnshardedCapture:
+    """An optimizer that took the root's parameters while they were unsharded.
+
+    Attributes:
+        opened: the forward, or the ``unshard()``, that left them so.
+        whole: no part of the model is a unit of its own, so that it took no sharded one at all.
+    """
+
+    build: BuildOptimizer
+    capture: Parameters
+    shard: Shard
+    opened: Call
+    whole: bool
+
+
+def unsharded_captures(program: Program) -> Iterator[UnshardedCapture]:
+    """Optimizers on parameters of a root that an evaluation left unsharded."""
+    for trace in program.traces:
+        repointed = {event.optimizer for event in trace.of(Repoint)}
+        for build in trace.of(BuildOptimizer):
+            if build.optimizer not in repointed and not _replaced(trace, build):
+                facts = (_capture(program, trace, build, c) for c in build.captures)
+                yield from [fact for fact in facts if fact is not None][:1]
+
+
+def _capture(
+    program: Program, trace: Trace, build: BuildOptimizer, capture: Parameters
+) -> UnshardedCapture | None:
+    root = capture.module
+    shard = _root_shard(trace, root)
+    if shard is None or capture.filtered or not program.together(build.site, shard.site):
+        return None
+    inner = [s for s in trace.of(Shard) if root in s.module.ancestors()]
+    if root.escaped is not None and root.escaped < capture.time and not _is_known(root, inner):
+        return None
+    if inner and parts_outside(root, inner) is None:
+        return None
+    opened = _left_open(program, trace, root, capture.time, build.site)
+    if opened is None or opened.time < shard.time:
+        return None
+    return UnshardedCapture(build, capture, shard, opened, not inner)
+
+
+def _is_known(root: Object, inner: list[Shard]) -> bool:
+    """Whether what unknown code did to the model cannot have left it without own parameters."""
+    return bool(parts_outside(root, inner))
+
+
+def _root_shard(trace: Trace, module: Object) -> Shard | None:
+    """The FSDP2 call on ``module``, if it keeps the root unsharded after a forward."""
+    shards = trace.of(Shard)
+    if any(s.module in module.ancestors() for s in shards) or trace.calls(
+        "set_reshard_after_forward"
+    ):
+        return None
+    own = [s for s in shards if s.module is module]
+    if len(own) != 1 or own[0].generation is not Generation.FSDP2:
+        return None
+    explicit = {argument.keyword for argument in own[0].call.args if argument.keyword}
+    spread = any(argument.star == "**" for argument in own[0].call.args)
+    if spread and not own[0].keywords.keys() - explicit:
+        return None
+    given = own[0].keywords.get("reshard_after_forward", Const(None))
+    return own[0] if isinstance(given, Const) and given.value in (None, False) else None
+
+
+def _left_open(program: Program, trace: Trace, root: Object, until: int, site: Site) -> Call | None:
+    """What unsharded ``root`` last before the time ``until``, where nothing resharded it since."""
+    events = [e for e in trace.of(Call) if e.time < until]
+    opening = [e for e in events if e.receiver is root and e.name in ("forward", "unshard")]
+    if not opening:
+        return None
+    last = opening[-1]
+    closed = any(e.name in _CLOSING and e.time > last.time for e in events)
+    given = any(last.time < e.time < until and root in e.objects for e in trace.escapes)
+    if closed or given or not _is_certain(trace, last.site, site):
+        return None
+    return last if last.name == "unshard" or _without_backward(program, last.site) else None
+
+
+_CLOSING = frozenset(
+    {
+        "backward",
+        "torch.autograd.backward",
+        "reshard",
+        "state_dict",
+        "load_state_dict",
+        "save_pretrained",
+        *STATE_HELPERS,
+        *RESHARDS,
+    }
+)
+
+
+def _is_certain(trace: Trace, earlier: Site, later: Site) -> bool:
+    """Whether the one place was reached where the other is; a loop is taken to have an element."""
+    held = {(g.key, g.taken) for g in later.guards} | set(trace.decisions)
+    return all(
+        (g.key, g.taken) in held or (g.early and g.progress and not g.divergent)
+        for g in earlier.guards
+    )
+
+
+def _without_backward(program: Program, site: Site) -> bool:
+    """Whether a forward is known to have no backward: no graph is made, or its result dropped."""
+    tree = program.tree(site.path)
+    if isinstance(tree.parent(site.node), ir.Expression):
+        return True
+    for path, node in reversed(site.frames()):
+        mode = _mode(program.tree(path), node)
+        if mode:
+            return mode in _NO_GRADIENTS
+    return False
+
+
+def _mode(tree: Tree, node: ir.Node) -> str:
+    """The name of the nearest context or decorator around ``node`` that decides over gradients."""
+    for above in tree.ancestors(node):
+        found: list[ir.Expr] = []
+        if isinstance(above, ir.With):
+            found = [item.value for item in above.items]
+        elif isinstance(above, ir.Function):
+            found = list(above.decorators)
+        for name in map(_name, reversed(found)):
+            if name in _NO_GRADIENTS | _GRADIENTS:
+                return name
+        if isinstance(above, ir.Function):
+            return ""
+    return ""
+
+
+def _name(expression: ir.Expr) -> str:
+    function = expression.func if isinstance(expression, ir.Call) else expression
+    if isinstance(function, ir.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ir.Name) else ""
+
+
+def _replaced(trace: Trace, build: BuildOptimizer) -> bool:
+    """Whether a later optimizer of the same model is the one that is stepped."""
+    modules = {capture.module for capture in build.captures}
+    later = [other for other in trace.of(BuildOptimizer) if other.time > build.time]
+    again = any(capture.module in modules for other in later for capture in other.captures)
+    return again and not any(call.receiver is build.optimizer for call in trace.calls("step"))
