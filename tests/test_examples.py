@@ -17,6 +17,7 @@ from fsdplint.rules import RULES
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"
 SCRIPTS = {
+    "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
@@ -27,6 +28,7 @@ SCRIPTS = {
     "sharded-state-saved": "sharded_state_saved.py",
 }
 FINDINGS = [
+    ("custom_method_bypasses_hooks.py", "custom-method-bypasses-hooks", "model.loss"),
     ("direct_forward.py", "direct-forward", "block.forward"),
     ("direct_forward.py", "direct-forward", "model.forward"),
     (

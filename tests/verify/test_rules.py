@@ -16,6 +16,7 @@ from fsdplint.verify.verdict import Status, Verification
 
 BROKEN = Path(__file__).parents[2] / "examples" / "broken"
 SCRIPTS = {
+    "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",

@@ -7,6 +7,7 @@ from random import Random
 
 from benchmarks.detection.mutators import (
     authored,
+    custom_method,
     direct_forward,
     eval_first,
     no_sync,
@@ -26,6 +27,7 @@ MUTATORS: tuple[Mutator, ...] = (
     direct_forward.mutate,
     eval_first.mutate,
     no_sync.mutate,
+    custom_method.mutate,
     saved_state.mutate,
     sync_left_off.mutate,
     authored.mutate,

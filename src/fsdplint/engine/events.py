@@ -98,6 +98,23 @@ class DirectForward:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class MethodCall:
+    """A method of the project's own, called on a sharded module outside of its forward.
+
+    Attributes:
+        source: the attribute that names the method.
+        hooked: it is registered, or may be, to run with the forward hooks.
+    """
+
+    time: int
+    site: Site
+    source: Site
+    module: Object
+    name: str
+    hooked: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NoSync:
     time: int
     site: Site
@@ -131,7 +148,17 @@ class Store:
     value: Value
 
 
-Event = Store | Shard | BuildOptimizer | Repoint | Call | DirectForward | NoSync | PlainWrite
+Event = (
+    Store
+    | Shard
+    | BuildOptimizer
+    | Repoint
+    | Call
+    | DirectForward
+    | MethodCall
+    | NoSync
+    | PlainWrite
+)
 E = TypeVar("E", bound=Event)
 
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from enum import Enum
 
+from fsdplint.knowledge.modules import TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
 
@@ -97,6 +98,9 @@ REPOINTING_CALLS = frozenset(
     }
 )
 
+# Methods after which a unit's parameters are, or may be, no shards.
+GATHERING_METHODS = frozenset({"unshard", "reshard"})
+
 # Calls that rules or readers of the training program look for, with the role that `inspect` shows;
 # "" for those that are no line of its own there.
 WATCHED_CALLS: dict[str, str] = {
@@ -114,7 +118,9 @@ WATCHED_CALLS: dict[str, str] = {
     "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict": "load",
     "torch.distributed.checkpoint.state_dict.set_state_dict": "load",
     "torch.nn.utils.clip_grad_norm_": "clip",
-    **dict.fromkeys((*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES), ""),
+    **dict.fromkeys(
+        (*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES, *TAKES_WEIGHTS), ""
+    ),
     "torch.autograd.backward": "backward",
 }
 # The same for methods, by their name alone.
@@ -126,7 +132,9 @@ WATCHED_METHODS: dict[str, str] = {
     "state_dict": "state",
     "clip_grad_norm_": "clip",
     "save_pretrained": "save",
-    **dict.fromkeys((*REPOINTING_METHODS, *GRADIENT_HOOKS, "requires_grad_"), ""),
+    **dict.fromkeys(
+        (*REPOINTING_METHODS, *GRADIENT_HOOKS, *GATHERING_METHODS, "requires_grad_"), ""
+    ),
     "set_requires_gradient_sync": "",
     "set_requires_all_reduce": "",
     "set_reshard_after_forward": "",

@@ -39,6 +39,16 @@ PARAMETER_LAYERS = frozenset(
         "PReLU",
     )
 )
+# Calls that take weights, which must be whole.
+TAKES_WEIGHTS: tuple[str, ...] = (
+    "torch.matmul",
+    "torch.nn.functional.linear",
+    "torch.nn.functional.embedding",
+    "torch.nn.functional.conv1d",
+    "torch.nn.functional.conv2d",
+    "torch.nn.functional.layer_norm",
+    "torch.nn.functional.rms_norm",
+)
 # Keyword arguments that, when False, leave a layer without trainable parameters.
 TURNS_PARAMETERS_OFF = frozenset({"requires_grad", "elementwise_affine", "affine"})
 

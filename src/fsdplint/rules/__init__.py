@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
+from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     optimizer_before_sharding,
     direct_forward,
     no_sync_under_fsdp2,
+    custom_method_bypasses_hooks,
     gradient_sync_left_off,
     root_unsharded_after_eval,
     sharded_state_saved,

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
+from fsdplint.engine.events import MethodCall
 from fsdplint.engine.execute.expressions import Expressions
 from fsdplint.engine.execute.state import MAX_DEPTH, Flow, Frame
 from fsdplint.engine.values import (
@@ -189,6 +190,7 @@ class Calls(Expressions):
                 return self.forward(receiver, arguments, node, frame)
         if method.function is None:
             return self.library_method(receiver, method.name, arguments, node, frame)
+        self.method_call(method, receiver, node, frame)
         with_receiver = [receiver, *arguments.args]
         hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
         if hooked and isinstance(receiver, Object):
@@ -197,6 +199,16 @@ class Calls(Expressions):
         if hooked:
             self.in_forward.pop()
         return result
+
+    def method_call(self, method: Method, receiver: Value, node: ir.Call, frame: Frame) -> None:
+        """Notes a method other than forward, called on a unit outside of the unit's forward."""
+        if method.source is None or not isinstance(receiver, Object) or not receiver.sharded:
+            return
+        if receiver in self.in_forward:
+            return
+        hooked = not receiver.hooked_methods.isdisjoint((method.name, ANY_METHOD))
+        site = self.site(node, frame)
+        self.emit(MethodCall(self.tick(), site, method.source, receiver, method.name, hooked))
 
     def call_object(
         self, function: Object, arguments: Arguments, node: ir.Call, frame: Frame
@@ -313,6 +325,8 @@ class Calls(Expressions):
         return made
 
 
+# Stands among the hooked methods for one whose name is not known.
+ANY_METHOD = "*"
 RANK_PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})
 
 

@@ -17,7 +17,7 @@ from fsdplint.engine.events import (
     states_in,
 )
 from fsdplint.engine.execute.builtins import BUILTINS, Builtins
-from fsdplint.engine.execute.calls import is_module, is_unit
+from fsdplint.engine.execute.calls import ANY_METHOD, is_module, is_unit
 from fsdplint.engine.execute.elements import element_of, named_items
 from fsdplint.engine.execute.state import Frame, is_const
 from fsdplint.engine.values import (
@@ -193,8 +193,8 @@ class Effects(Builtins):
         module, method = arguments.get(0, "module"), arguments.get(1, "method_name")
         target = None if module is None else resolved(module)
         if isinstance(target, Object) and is_unit(target):
-            name = method.value if isinstance(method, Const) else "forward"
-            target.hooked_methods.add(str(name))
+            names = {str(method.value)} if isinstance(method, Const) else {"forward", ANY_METHOD}
+            target.hooked_methods.update(names)
         return NONE
 
     # Optimizers

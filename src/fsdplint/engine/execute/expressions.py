@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from fsdplint.engine import ir
+from fsdplint.engine.events import Call
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.elements import (
     element_of,
@@ -24,6 +25,7 @@ from fsdplint.engine.link import Unit
 from fsdplint.engine.site import Guard
 from fsdplint.engine.values import (
     NONE,
+    Arguments,
     Choice,
     ClassValue,
     Condition,
@@ -408,7 +410,12 @@ class Expressions(State):
         if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
             return Sequence([*left.items, *right.items], [*left.rest, *right.rest], left.kind)
         taint = taint_of(left, right)
-        return self.unknown(taint, key=(node.op, key_of(left), key_of(right)))
+        result = self.unknown(taint, key=(node.op, key_of(left), key_of(right)))
+        if node.op == "MatrixMultiply":
+            given = Arguments([left, right], {})
+            site = self.site(node, frame)
+            self.emit(Call(self.tick(), site, "torch.matmul", None, given, result))
+        return result
 
     def named(self, node: ir.NamedExpr, frame: Frame) -> Value:
         value = self.evaluate(node.value, frame)

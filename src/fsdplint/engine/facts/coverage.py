@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Call, Shard, Store, Trace
-from fsdplint.engine.execute.elements import container_items
 from fsdplint.engine.facts.sharding import unfollowed_sharding
+from fsdplint.engine.layers import surely_in, with_parameters
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import (
@@ -26,14 +26,10 @@ from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Gener
 from fsdplint.knowledge.modules import (
     BLOCK_CONTAINERS,
     CONTAINERS,
-    PARAMETER,
-    PARAMETER_LAYERS,
     TURNS_PARAMETERS_OFF,
     hugging_face_blocks,
 )
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
-
-_MAX_DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ def _unsharded(program: Program, trace: Trace, model: Object) -> UnshardedRoot |
         return None
     if _handed_over(trace, model, last) or _synchronized(program, trace):
         return None
-    outside = _outside(model, {_certain(shard.module) for shard in shards})
+    outside = _outside(model, {surely_in(shard.module) for shard in shards})
     if outside is None:
         return None
     trained = [part for part in outside or (model,) if not _frozen(trace, part)]
@@ -152,7 +148,7 @@ def _owner(value: Value | None) -> Object | None:
     found = None if value is None else resolved(value)
     if isinstance(found, Parameters):
         found = found.module
-    return _certain(found) if isinstance(found, Object) else None
+    return surely_in(found) if isinstance(found, Object) else None
 
 
 # Who else may shard or synchronize
@@ -212,25 +208,14 @@ def parts_outside(model: Object, shards: Iterable[Shard]) -> tuple[Object, ...] 
     """
     if not _is_read(model):
         return None
-    return _outside(model, {_certain(shard.module) for shard in shards})
-
-
-def _certain(module: Object) -> Object:
-    """The nearest module around a view or an unknown element that it surely is a part of."""
-    while module.origin is Origin.PART and module.parent is not None and _is_open(module.step):
-        module = module.parent
-    return module
-
-
-def _is_open(step: str) -> bool:
-    return step in ("[]", ".?") or step.endswith("()")
+    return _outside(model, {surely_in(shard.module) for shard in shards})
 
 
 def _outside(model: Object, units: set[Object]) -> tuple[Object, ...] | None:
     """The layers and parameters of ``model`` in none of ``units``; None if none is known."""
     if isinstance(model.cls, Symbol) and model.cls.name not in CONTAINERS:
         return () if all(_in_blocks(model.cls.name, unit) for unit in units) else None
-    found = tuple(dict.fromkeys(_uncovered(model, units, 0)))
+    found = tuple(dict.fromkeys(with_parameters(model, units)))
     return found or None
 
 
@@ -241,16 +226,3 @@ def _in_blocks(name: str, unit: Object) -> bool:
     if known:
         return any(path.startswith(f".{container}") for container in known)
     return path.partition("[")[0].rpartition(".")[2] in BLOCK_CONTAINERS
-
-
-def _uncovered(module: Object, units: set[Object], depth: int) -> Iterator[Object]:
-    if module in units or depth > _MAX_DEPTH:
-        return
-    library = module.cls.name if isinstance(module.cls, Symbol) else ""
-    if library == PARAMETER or library in PARAMETER_LAYERS:
-        yield module
-    elif isinstance(module.cls, ClassValue) or library in CONTAINERS:
-        held = [*module.attrs.values(), *container_items(module)]
-        for part in held:
-            if isinstance(part, Object) and part.parent is module:
-                yield from _uncovered(part, units, depth + 1)

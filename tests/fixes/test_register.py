@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from snippets import Snippet, reason
+
+from fsdplint.engine import ir
+from fsdplint.finding import Fix
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.register import register_method
+
+IMPORT = "from torch.distributed.fsdp import fully_shard\n"
+BOTH = "from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method\n"
+
+
+def registered(marked: str) -> tuple[Snippet, Fix | Declined]:
+    at = Snippet(marked)
+    shard = at["shard"]
+    assert isinstance(shard, ir.Call)
+    return at, register_method(at.code, shard, "encode")
+
+
+@pytest.mark.parametrize(
+    ("marked", "expected"),
+    [
+        (
+            f"{IMPORT}<shard:fully_shard(m):shard>  # c\n",
+            f'{BOTH}fully_shard(m)  # c\nregister_fsdp_forward_method(m, "encode")\n',
+        ),
+        (
+            f"{IMPORT}m = <shard:fully_shard(Net()):shard>",
+            f'{BOTH}m = fully_shard(Net())\nregister_fsdp_forward_method(m, "encode")',
+        ),
+        (
+            f"{IMPORT}def f(net):\n\treturn <shard:fully_shard(net, mesh=m):shard>\n",
+            f"{BOTH}def f(net):\n\tfully_shard(net, mesh=m)\n"
+            '\tregister_fsdp_forward_method(net, "encode")\n\treturn net\n',
+        ),
+        (
+            f"{BOTH}for b in self.blocks:\n  <shard:fully_shard(\n    module=b,\n  ):shard>\n",
+            f"{BOTH}for b in self.blocks:\n  fully_shard(\n    module=b,\n  )\n"
+            '  register_fsdp_forward_method(b, "encode")\n',
+        ),
+        (
+            "from torch.distributed import fsdp\nself.net = <shard:fsdp.fully_shard(net):shard>\n",
+            "from torch.distributed import fsdp\nself.net = fsdp.fully_shard(net)\n"
+            'fsdp.register_fsdp_forward_method(self.net, "encode")\n',
+        ),
+        (
+            "from torch.distributed._composable.fsdp import fully_shard\n"
+            "<shard:fully_shard(m):shard>\n",
+            "from torch.distributed._composable.fsdp import fully_shard, "
+            "register_fsdp_forward_method\nfully_shard(m)\n"
+            'register_fsdp_forward_method(m, "encode")\n',
+        ),
+    ],
+)
+def test_the_method_is_registered_where_the_module_is_sharded(marked: str, expected: str) -> None:
+    at, fix = registered(marked)
+    assert at.fixed(fix) == expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "why"),
+    [
+        (
+            f"{IMPORT}train(<shard:fully_shard(Net()):shard>)\n",
+            "the module has no name below `fully_shard(Net())`",
+        ),
+        (
+            f"{IMPORT}def f(m): return <shard:fully_shard(m):shard>\n",
+            "`return fully_shard(m)` shares its line with other code",
+        ),
+        (
+            f"{IMPORT}def f(m):\n    return <shard:fully_shard(m):shard>, 1\n",
+            "`fully_shard(m)` is part of a larger expression",
+        ),
+        (
+            f"{IMPORT}x = [<shard:fully_shard(m):shard> for m in ms]\n",
+            "`fully_shard(m)` is part of a larger expression",
+        ),
+        (
+            f"{IMPORT}if <shard:fully_shard(m):shard>:\n    pass\n",
+            "`fully_shard(m)` is part of a larger expression",
+        ),
+    ],
+)
+def test_what_cannot_be_registered_there_is_declined(marked: str, why: str) -> None:
+    _, fix = registered(marked)
+    assert reason(fix) == why
