@@ -17,6 +17,7 @@ from fsdplint.rules import RULES
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"
 SCRIPTS = {
+    "clip-grad-util-on-fsdp1": "clip_grad_util_on_fsdp1.py",
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
@@ -25,9 +26,15 @@ SCRIPTS = {
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
     "root-not-sharded": "root_not_sharded.py",
     "root-unsharded-after-eval": "root_unsharded_after_eval.py",
+    "sharded-reduction-read-locally": "sharded_reduction_read_locally.py",
     "sharded-state-saved": "sharded_state_saved.py",
 }
 FINDINGS = [
+    (
+        "clip_grad_util_on_fsdp1.py",
+        "clip-grad-util-on-fsdp1",
+        "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    ),
     ("custom_method_bypasses_hooks.py", "custom-method-bypasses-hooks", "model.loss"),
     ("direct_forward.py", "direct-forward", "block.forward"),
     ("direct_forward.py", "direct-forward", "model.forward"),
@@ -48,6 +55,11 @@ FINDINGS = [
         "root_unsharded_after_eval.py",
         "root-unsharded-after-eval",
         "torch.optim.AdamW(model.parameters(), lr=1e-3)",
+    ),
+    (
+        "sharded_reduction_read_locally.py",
+        "sharded-reduction-read-locally",
+        "p.grad.norm().item()",
     ),
     ("sharded_state_saved.py", "sharded-state-saved", "torch.save(model.state_dict(), path)"),
 ]

@@ -16,6 +16,7 @@ from fsdplint.verify.verdict import Status, Verification
 
 BROKEN = Path(__file__).parents[2] / "examples" / "broken"
 SCRIPTS = {
+    "clip-grad-util-on-fsdp1": "clip_grad_util_on_fsdp1.py",
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
@@ -24,6 +25,7 @@ SCRIPTS = {
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
     "root-not-sharded": "root_not_sharded.py",
     "root-unsharded-after-eval": "root_unsharded_after_eval.py",
+    "sharded-reduction-read-locally": "sharded_reduction_read_locally.py",
     "sharded-state-saved": "sharded_state_saved.py",
 }
 RANKS = [(name, 2) for name in SCRIPTS] + [("optimizer-before-sharding", 4)]

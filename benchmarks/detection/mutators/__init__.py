@@ -10,6 +10,8 @@ from benchmarks.detection.mutators import (
     custom_method,
     direct_forward,
     eval_first,
+    fsdp1_clip,
+    local_reads,
     no_sync,
     only_root,
     optimizer_order,
@@ -30,6 +32,8 @@ MUTATORS: tuple[Mutator, ...] = (
     custom_method.mutate,
     saved_state.mutate,
     sync_left_off.mutate,
+    fsdp1_clip.mutate,
+    local_reads.mutate,
     authored.mutate,
 )
 

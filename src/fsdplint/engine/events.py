@@ -15,6 +15,7 @@ from fsdplint.engine.values import (
     Parameters,
     Sequence,
     StateDict,
+    Tensor,
     Value,
     resolved,
 )
@@ -30,6 +31,7 @@ class Shard:
             ``use_orig_params=True``), None where an argument leaves it open.
         wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
         keywords: the keyword arguments, those of ``**`` and of a partial included.
+        strategy: FSDP1's ``sharding_strategy``, None where none is given.
     """
 
     time: int
@@ -40,6 +42,7 @@ class Shard:
     wraps_children: bool | None
     call: ir.Call
     keywords: dict[str, Value] = field(default_factory=dict)
+    strategy: Value | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,12 +174,23 @@ class Escape:
     objects: frozenset[Object]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """The number in ``tensor`` is asked for, of which this rank has its own part only."""
+
+    time: int
+    site: Site
+    tensor: Tensor
+
+
 @dataclass(slots=True, eq=False)
 class Trace:
     """One path through one entry.
 
     Attributes:
         escapes: what unknown code was given, which no rule reports by itself.
+        reads: where this rank's part of a number was read.
+        combined: when numbers that were read so went to code that may combine those of all ranks.
         decisions: the conditions that were decided, with the outcome, in order.
         complete: False when a budget ended the path early.
     """
@@ -188,6 +202,8 @@ class Trace:
     objects: list[Object] = field(default_factory=list)
     complete: bool = True
     escapes: list[Escape] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    combined: list[int] = field(default_factory=list)
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""

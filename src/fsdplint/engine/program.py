@@ -102,6 +102,10 @@ class Program:
             means_parallel_mode(self.text(g.path, g.test)) for g in apart if g in ours.values()
         )
 
+    def sometimes_without(self, use: Site, shard: Site) -> bool:
+        """Whether a branch that ``use`` does not hang on decides if the sharding happens."""
+        return bool(_modes(shard).keys() - _modes(use).keys())
+
 
 def analyze(
     root: Path, files: Iterable[Path], read: Reader, focus: Collection[Path] | None = None

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Taint(int):
-    """What a value depends on: bits for the rank of the process and the element of a loop.
+    """What a value depends on: bits for the rank of the process and the element of a loop, and for
+    a number that was read from this rank's part of a tensor.
 
     Plain integers, since taints are combined at every expression and enum flags are slow.
     """
@@ -29,6 +30,7 @@ class Taint(int):
     NONE: Taint
     RANK: Taint
     ELEMENT: Taint
+    LOCAL: Taint
 
     def __or__(self, other: int) -> Taint:
         return _TAINTS[int(self) | other]
@@ -40,8 +42,8 @@ class Taint(int):
         return _TAINTS[int(self) & ~int(other)]
 
 
-_TAINTS = tuple(map(Taint, range(4)))
-Taint.NONE, Taint.RANK, Taint.ELEMENT = _TAINTS[:3]
+_TAINTS = tuple(map(Taint, range(8)))
+Taint.NONE, Taint.RANK, Taint.ELEMENT, _, Taint.LOCAL = _TAINTS[:5]
 
 
 class Origin(Enum):
@@ -223,6 +225,23 @@ class StateDict:
 
 
 @dataclass(slots=True, eq=False)
+class Tensor:
+    """A parameter or gradient of ``module`` as it is at ``time``, or what is computed from it.
+
+    Attributes:
+        partial: how the parts of the ranks are still to be combined, e.g. "sum", if it is a number
+            that was reduced from a shard; "" for a shard.
+        reduced: where that was.
+    """
+
+    module: Object
+    time: int
+    partial: str = ""
+    reduced: Site | None = None
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
 class Condition:
     """A truth value that is not known: ``op`` applied to ``operands``.
 
@@ -340,6 +359,7 @@ Value = (
     | Choice
     | Parameters
     | StateDict
+    | Tensor
     | Condition
     | Super
     | Imported
@@ -369,7 +389,10 @@ NONE = Const(None)
 
 
 def resolved(value: Value) -> Value:
-    """The most telling alternative of a choice or of ``a or b``; any other value itself."""
+    """The most telling alternative of a choice or of ``a or b``; any other value itself.
+
+    A tensor is telling only where nothing else may stand in its place, such as what gathers it.
+    """
     while True:
         if isinstance(value, Choice):
             options = value.options
@@ -378,7 +401,8 @@ def resolved(value: Value) -> Value:
         else:
             return value
         telling = [option for option in options if not isinstance(option, Const)]
-        value = telling[0] if telling else options[0]
+        plain = [option for option in telling if not isinstance(option, Tensor)]
+        value = (plain or telling or options)[0]
 
 
 def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:

@@ -234,7 +234,8 @@ def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
     if dropped is None or any(overlap(dropped, edit) for edit in edits):
         return []
     rest = apply(code.text, [*edits, dropped])
-    return [] if re.search(rf"\b{re.escape(name)}\b", rest) else [dropped]
+    written = re.search(rf"(?<!\.)\b{re.escape(name)}\b", rest)  # an attribute is another name
+    return [] if written else [dropped]
 
 
 def _dropped(code: Code, binding: Binding) -> Edit | None:

@@ -122,6 +122,8 @@ WATCHED_CALLS: dict[str, str] = {
         (*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES, *TAKES_WEIGHTS), ""
     ),
     "torch.autograd.backward": "backward",
+    "torch.nn.utils.clip_grad_norm": "clip",
+    "torch.nn.utils.get_total_norm": "",
 }
 # The same for methods, by their name alone.
 WATCHED_METHODS: dict[str, str] = {

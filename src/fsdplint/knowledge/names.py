@@ -12,6 +12,7 @@ FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 FSDP2_MODULE = "torch.distributed.fsdp.FSDPModule"
 REGISTER_FORWARD = "torch.distributed.fsdp.register_fsdp_forward_method"
 MODULE = "torch.nn.Module"
+DTENSOR = "torch.distributed.tensor.DTensor"
 
 # Longest prefix first. `torch.distributed._composable.fully_shard` (up to 2.5) is another function,
 # FSDP1's composable form, and is left unknown on purpose.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
+from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
@@ -12,6 +13,7 @@ from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
+from fsdplint.rules.sharded_reduction_read_locally import sharded_reduction_read_locally
 from fsdplint.rules.sharded_state_saved import sharded_state_saved
 
 INVALID_SYNTAX = Rule(
@@ -39,6 +41,8 @@ RULES: tuple[Rule, ...] = (
     optimizer_before_sharding,
     direct_forward,
     no_sync_under_fsdp2,
+    clip_grad_util_on_fsdp1,
+    sharded_reduction_read_locally,
     custom_method_bypasses_hooks,
     gradient_sync_left_off,
     root_unsharded_after_eval,

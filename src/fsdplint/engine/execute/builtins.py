@@ -6,18 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Store
+from fsdplint.engine.events import Shard, Store
 from fsdplint.engine.execute.calls import is_module, is_unit, keyword_mapping
 from fsdplint.engine.execute.elements import element_of, hashable, materialized, merge, store_key
-from fsdplint.engine.execute.state import Frame
+from fsdplint.engine.execute.state import Frame, State
 from fsdplint.engine.execute.statements import EXIT, Statements
+from fsdplint.engine.execute.tensors import tensor_of
 from fsdplint.engine.values import (
     NONE,
     Arguments,
     ClassValue,
     Condition,
     Const,
+    FunctionValue,
     Mapping,
+    Method,
     Object,
     Origin,
     Parameters,
@@ -34,6 +37,7 @@ from fsdplint.engine.values import (
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.names import (
+    DTENSOR,
     FSDP1,
     FSDP2_MODULE,
     MODULE,
@@ -147,6 +151,8 @@ class Builtins(Statements):
         if len(arguments.args) != 2:
             return self.unknown()
         value, classes = resolved(arguments.args[0]), resolved(arguments.args[1])
+        if key_of(classes) == ("symbol", DTENSOR) and self.is_sharded_tensor(value):
+            return Const(True)
         options = classes.items if isinstance(classes, Sequence) else [classes]
         verdicts = [_instance_of(value, resolved(option)) for option in options]
         if True in verdicts:
@@ -160,14 +166,28 @@ class Builtins(Statements):
         if len(arguments.args) != 2:
             return self.unknown()
         value, name = resolved(arguments.args[0]), arguments.args[1]
+        if key_of(name) in _OF_DTENSORS and self.is_sharded_tensor(value):
+            return Const(True)
         if isinstance(value, Object) and isinstance(name, Const):
             if name.value in value.attrs and value.attrs[str(name.value)].__class__ is not Object:
                 return Const(True)
-            if is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
+            if value.sharded and name.value in known.ABSENT_FROM_FSDP2:
                 defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
-                return Const(bool(defined))
+                return Const(not is_unit(value) or bool(defined))
         key = ("hasattr", key_of(value), key_of(name))
         return Condition("hasattr", tuple(arguments.args), key, value.taint)
+
+    def is_sharded_tensor(self, value: Value) -> bool:
+        tensor = tensor_of(self, value)
+        return tensor is not None and holds_fsdp2(tensor.module, self)
+
+    def is_callable(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        value = resolved(arguments.args[0]) if arguments.args else NONE
+        if isinstance(value, (Method, FunctionValue, ClassValue, Partial)):
+            return Const(True)
+        if isinstance(value, Const):
+            return Const(False)
+        return self.unknown(value.taint, key=("callable", key_of(value)))
 
     def get_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if len(arguments.args) < 2:
@@ -182,6 +202,13 @@ class Builtins(Statements):
         if isinstance(value, Object) and is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
             return arguments.args[2] if len(arguments.args) > 2 else self.unknown()
         return self.read(value, str(name.value), node, frame)
+
+    def number(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``float("inf")``."""
+        value = resolved(arguments.args[0]) if arguments.args else NONE
+        if isinstance(value, Const) and str(value.value).lstrip("+").lower() in ("inf", "infinity"):
+            return Const(float("inf"))
+        return self.result_of(("call", "builtins.float"), Symbol("builtins.float"), arguments)
 
     def set_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if len(arguments.args) == 3:
@@ -254,6 +281,24 @@ class Builtins(Statements):
         return Const(EXIT)
 
 
+def holds_fsdp2(module: Object, state: State) -> bool:
+    """Whether some parameter of a module is surely a DTensor shard of FSDP2's."""
+    if is_unit(module):
+        return True
+    if module.sharded:
+        return False
+    if any(is_unit(above) for above in module.ancestors()):
+        return True
+    events = state.trace.events
+    return any(
+        isinstance(event, Shard)
+        and event.generation is known.Generation.FSDP2
+        and module in event.module.ancestors()
+        and is_module(module)
+        for event in events
+    )
+
+
 def _instance_of(value: Value, cls: Value) -> bool | None:
     """Whether ``value`` is an instance of ``cls``; None where it is not known."""
     if not isinstance(value, Object):
@@ -279,6 +324,8 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
     return None
 
 
+_OF_DTENSORS = [key_of(Const(name)) for name in ("full_tensor", "to_local", "_local_tensor")]
+
 _Handler = Callable[[Any, Arguments, ir.Call, Frame], Value]
 
 _SAME_ITERABLE = (
@@ -299,6 +346,8 @@ BUILTINS: dict[str, _Handler] = {
     **dict.fromkeys(_SAME_ITERABLE, Builtins.same_iterable),
     "builtins.isinstance": Builtins.is_instance,
     "builtins.hasattr": Builtins.has_attribute,
+    "builtins.float": Builtins.number,
+    "builtins.callable": Builtins.is_callable,
     "builtins.getattr": Builtins.get_attribute,
     "builtins.setattr": Builtins.set_attribute,
     "builtins.filter": Builtins.filtered,

@@ -29,12 +29,14 @@ from fsdplint.engine.values import (
     Value,
     choice,
     class_names,
+    contained,
     key_of,
     resolved,
     taint_of,
 )
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, is_optimizer
+from fsdplint.knowledge.tensors import means_combining
 
 
 class Calls(Expressions):
@@ -75,7 +77,15 @@ class Calls(Expressions):
             return self.super_of(node, frame, frame.receiver)
         function = self.evaluate_callee(node.func, frame)
         arguments = self.arguments(node.args, frame)
+        self.note_combining(node, arguments)
         return self.apply(function, arguments, node, frame)
+
+    def note_combining(self, node: ir.Call, arguments: Arguments) -> None:
+        """Numbers read on each rank may be combined by a function that is called like that."""
+        function = node.func
+        name = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
+        if means_combining(name) and not self.importing and is_local(*arguments.values()):
+            self.trace.combined.append(self.tick())
 
     def evaluate_callee(self, node: ir.Expr, frame: Frame) -> Value:
         """Like `evaluate`, but an attribute that is not known stays a method to be called."""
@@ -174,6 +184,8 @@ class Calls(Expressions):
     def result_of(self, about: object, function: Value, arguments: Arguments) -> Object:
         """An unknown result: equal calls share a key, so that conditions on them agree."""
         taint = taint_of(function, *arguments.values())
+        if is_local(*arguments.values()):
+            taint |= Taint.LOCAL
         keywords = sorted(arguments.keywords.items(), key=lambda item: item[0])
         named = [(name, key_of(value)) for name, value in keywords]
         return self.unknown(taint, key=(about, *map(key_of, arguments.args), *named))
@@ -323,6 +335,11 @@ class Calls(Expressions):
             value.step = parameter.name
             made.append(value)
         return made
+
+
+def is_local(*values: Value) -> bool:
+    """Whether a number read from this rank's part of a tensor is in one of the values."""
+    return any(item.taint & Taint.LOCAL for value in values for item in contained(value))
 
 
 # Stands among the hooked methods for one whose name is not known.

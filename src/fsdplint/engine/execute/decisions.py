@@ -16,6 +16,7 @@ from fsdplint.engine.values import (
     Mapping,
     Object,
     Sequence,
+    Tensor,
     Value,
     key_of,
     resolved,
@@ -58,6 +59,8 @@ class Decisions:
             return truths.pop() if len(truths) == 1 else None
         if isinstance(value, Object):
             return self._recall(key_of(value)) if _is_open(value) else True
+        if isinstance(value, Tensor):
+            return self._recall(key_of(value))
         return _size(value)
 
     def _known_condition(self, value: Condition) -> bool | None:

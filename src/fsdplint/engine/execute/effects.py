@@ -16,7 +16,8 @@ from fsdplint.engine.events import (
     Shard,
     states_in,
 )
-from fsdplint.engine.execute.builtins import BUILTINS, Builtins
+from fsdplint.engine.execute import tensors
+from fsdplint.engine.execute.builtins import BUILTINS, Builtins, holds_fsdp2
 from fsdplint.engine.execute.calls import ANY_METHOD, is_module, is_unit
 from fsdplint.engine.execute.elements import element_of, named_items
 from fsdplint.engine.execute.state import Frame, is_const
@@ -39,6 +40,7 @@ from fsdplint.engine.values import (
     StateDict,
     Symbol,
     Taint,
+    Tensor,
     Value,
     class_names,
     contained,
@@ -52,6 +54,7 @@ from fsdplint.knowledge.names import (
     REGISTER_FORWARD,
     is_optimizer,
 )
+from fsdplint.knowledge.tensors import ELEMENTWISE, NUMBERS, REDUCTIONS
 
 
 class Effects(Builtins):
@@ -70,6 +73,9 @@ class Effects(Builtins):
         self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
         name = symbol.name
+        computed = tensors.function(self, name, arguments, node, frame)
+        if computed is not None:
+            return computed
         handler = _FUNCTIONS.get(name) or BUILTINS.get(name)
         if handler is not None:
             return handler(self, arguments, node, frame)
@@ -167,8 +173,8 @@ class Effects(Builtins):
             keeps = self.flag(arguments, -1, "use_orig_params")
             wraps = self.wraps_children(arguments)
         module.sharded.append(Sharded(generation, time, site))
-        keywords = dict(arguments.keywords)
-        self.emit(Shard(time, site, generation, module, keeps, wraps, node, keywords))
+        keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
+        self.emit(Shard(time, site, generation, module, keeps, wraps, node, keywords, strategy))
 
     def flag(self, arguments: Arguments, position: int, keyword: str) -> bool | None:
         """A boolean argument that defaults to False; None where it is not known."""
@@ -327,6 +333,11 @@ class Effects(Builtins):
     def known_method(
         self, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
+        if name in _OF_TENSORS or isinstance(receiver, Tensor):
+            tensor = tensors.tensor_of(self, receiver)
+            if tensor is not None:
+                made = tensors.method(self, tensor, name, arguments, node, frame)
+                return made or self.unknown(tensor.taint)
         if isinstance(receiver, Object):
             return self.object_method(receiver, name, arguments, node, frame)
         if isinstance(receiver, (Sequence, Mapping)):
@@ -334,7 +345,7 @@ class Effects(Builtins):
         if isinstance(receiver, StateDict):
             return self.state_method(receiver, name, arguments)
         if isinstance(receiver, Parameters):
-            return receiver
+            return receiver if name not in NUMBERS else self.unknown(receiver.taint)
         self.escape(node, frame, *arguments.values())
         return self.result_of(("method", key_of(receiver), name), receiver, arguments)
 
@@ -450,23 +461,8 @@ class Effects(Builtins):
         return NONE
 
 
-def holds_fsdp2(module: Object, machine: Effects) -> bool:
-    """Whether some parameter of a module is surely a DTensor shard of FSDP2's."""
-    if is_unit(module):
-        return True
-    if module.sharded:
-        return False
-    if any(is_unit(above) for above in module.ancestors()):
-        return True
-    events = machine.trace.events
-    return any(
-        isinstance(event, Shard)
-        and event.generation is known.Generation.FSDP2
-        and module in event.module.ancestors()
-        and is_module(module)
-        for event in events
-    )
-
+# A module has methods of other names in common with its parameters, such as `to` and `float`.
+_OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED
 
 _Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
 

@@ -43,6 +43,9 @@ _EVENT_NAMES = frozenset(
         "register_fsdp_forward_method",
         "set_requires_gradient_sync",
         "set_requires_all_reduce",
+        "clip_grad_norm_",
+        "clip_grad_norm",
+        "get_total_norm",
     }
 )
 

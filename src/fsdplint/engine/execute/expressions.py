@@ -10,6 +10,7 @@ from itertools import zip_longest
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call
+from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.elements import (
     element_of,
@@ -49,7 +50,12 @@ from fsdplint.engine.values import (
     resolved,
     taint_of,
 )
-from fsdplint.knowledge.calls import RANK_ATTRIBUTES, RANK_VARIABLES
+from fsdplint.knowledge.calls import (
+    ABSENT_FROM_FSDP2,
+    RANK_ATTRIBUTES,
+    RANK_VARIABLES,
+    Generation,
+)
 from fsdplint.knowledge.names import canonical
 
 # Attributes that read as a bound method even where no class is known to define them.
@@ -144,6 +150,9 @@ class Expressions(State):
 
     def read(self, value: Value, name: str, node: ir.Node, frame: Frame) -> Value:
         value = resolved(value)
+        tensor = tensors.attribute(self, value, name)
+        if tensor is not None:
+            return tensor
         if isinstance(value, Symbol):
             return Symbol(canonical(f"{value.name}.{name}"))
         if isinstance(value, UnitValue):
@@ -179,7 +188,8 @@ class Expressions(State):
         named = named_items(value)
         if name in named:
             return named[name]
-        if name in _BOUND_METHODS:
+        fsdp1 = value.generation() is Generation.FSDP1
+        if name in _BOUND_METHODS or (fsdp1 and name in ABSENT_FROM_FSDP2 - {"module"}):
             return Method(value, name, None, self.site(node, frame))
         taint = Taint.RANK if name in RANK_ATTRIBUTES else Taint.NONE
         if name == "module" and value.sharded:
@@ -366,8 +376,15 @@ class Expressions(State):
     def lambda_(self, node: ir.Lambda, frame: Frame) -> Value:
         return FunctionValue(node.function, frame.scope)
 
+    def truth(self, node: ir.Expr, frame: Frame) -> Value:
+        """The value that a test is about, each operand of ``and`` and ``or`` a test of its own."""
+        if isinstance(node, ir.BoolOp):
+            self.spend()
+            return self.bool_op(node, frame, tested=True)
+        return tensors.look(self, self.evaluate(node, frame), node, frame)
+
     def conditional(self, node: ir.Conditional, frame: Frame) -> Value:
-        test = self.evaluate(node.test, frame)
+        test = self.truth(node.test, frame)
         outcome = self.decisions.known(test)
         hot = self.is_hot([node.body, node.orelse])
         if outcome is None and hot and not test.taint:
@@ -385,30 +402,40 @@ class Expressions(State):
     @abstractmethod
     def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard: ...
 
-    def bool_op(self, node: ir.BoolOp, frame: Frame) -> Value:
-        left = self.evaluate(node.left, frame)
+    def bool_op(self, node: ir.BoolOp, frame: Frame, *, tested: bool = False) -> Value:
+        evaluate = self.truth if tested else self.evaluate
+        left = self.truth(node.left, frame)
         outcome = self.decisions.known(left)
         if outcome is not None and isinstance(left, Const):
-            return left if outcome == (node.op == "or") else self.evaluate(node.right, frame)
+            return left if outcome == (node.op == "or") else evaluate(node.right, frame)
         with self.under([self.guard(left, node.left, node.op == "and", frame)]):
-            right = self.evaluate(node.right, frame)
+            right = evaluate(node.right, frame)
         key = (node.op, key_of(left), key_of(right))
         return Condition(node.op, (left, right), key, taint_of(left, right))
 
     def not_(self, node: ir.Not, frame: Frame) -> Value:
-        value = self.evaluate(node.operand, frame)
+        value = self.truth(node.operand, frame)
         known = self.decisions.known(value)
         if known is not None:
             return Const(not known, value.taint)
         return Condition("not", (value,), ("not", key_of(value)), value.taint)
 
     def compare(self, node: ir.Compare, frame: Frame) -> Value:
-        return compare(node.op, self.evaluate(node.left, frame), self.evaluate(node.right, frame))
+        left, right = self.evaluate(node.left, frame), self.evaluate(node.right, frame)
+        return tensors.compared(self, node.op, left, right) or compare(node.op, left, right)
 
     def bin_op(self, node: ir.BinOp, frame: Frame) -> Value:
         left, right = self.evaluate(node.left, frame), self.evaluate(node.right, frame)
         if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
             return Sequence([*left.items, *right.items], [*left.rest, *right.rest], left.kind)
+        if node.op == "Modulo" and isinstance(node.left, (ir.Constant, ir.FormattedString)):
+            self.look_formatted(right, node.right, frame)
+        else:
+            if frame.loops and (kept := tensors.accumulated(self, node.op, right)) is not None:
+                self.sums[node] = kept
+            made = tensors.binary(self, node.op, left, right)
+            if made is not None:
+                return made
         taint = taint_of(left, right)
         result = self.unknown(taint, key=(node.op, key_of(left), key_of(right)))
         if node.op == "MatrixMultiply":
@@ -417,6 +444,14 @@ class Expressions(State):
             self.emit(Call(self.tick(), site, "torch.matmul", None, given, result))
         return result
 
+    def look_formatted(self, value: Value, node: ir.Expr, frame: Frame) -> None:
+        """``"%.2f" % value`` asks each tensor for its number."""
+        nodes, values = [node], [value]
+        if isinstance(node, ir.Collection) and isinstance(value, Sequence):
+            nodes, values = list(node.elements), value.items
+        for each, place in zip(values, nodes, strict=False):
+            tensors.look(self, each, place, frame)
+
     def named(self, node: ir.NamedExpr, frame: Frame) -> Value:
         value = self.evaluate(node.value, frame)
         self.bind_target(node.target, value, frame)
@@ -424,6 +459,9 @@ class Expressions(State):
 
     def formatted(self, node: ir.FormattedString, frame: Frame) -> Value:
         values = [self.evaluate(value, frame) for value in node.values]
+        for value, place in zip(values, node.values, strict=True):
+            if frame.unit.text[place.end : place.end + 1] == "}":  # with a format it is an error
+                tensors.look(self, value, place, frame)
         known = [value.value for value in values if isinstance(value, Const)]
         if len(known) == len(values) and len(node.literals) == len(values) + 1:
             pieces = [text + str(value) for text, value in zip(node.literals, known, strict=False)]

@@ -31,6 +31,15 @@ def exits(node: ir.Stmt) -> bool:
     return name in ("exit", "_exit", "abort")
 
 
+def adds_to_itself(node: ir.Assign) -> bool:
+    """Whether a statement is ``total = total + …``."""
+    value, target = node.value, node.targets[0]
+    if not isinstance(value, ir.BinOp) or value.op != "Add":
+        return False
+    left = value.left
+    return isinstance(left, ir.Name) and isinstance(target, ir.Name) and left.id == target.id
+
+
 def only_imports(body: Items[ir.Stmt]) -> bool:
     return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
 

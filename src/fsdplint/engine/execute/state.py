@@ -94,6 +94,7 @@ class State:
         self.active: list[ir.Function] = []
         self.in_forward: list[Object] = []
         self.entered_forwards: set[Object] = set()
+        self.sums: dict[ir.Expr, Value] = {}
         self.clock = 0
         self.steps = 0
         self.serial = 0

@@ -15,12 +15,19 @@ from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Repoint, Store
+from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
 from fsdplint.engine.execute.expressions import decorators
-from fsdplint.engine.execute.shape import assigned, leaves, only_imports, returns_value
+from fsdplint.engine.execute.shape import (
+    adds_to_itself,
+    assigned,
+    leaves,
+    only_imports,
+    returns_value,
+)
 from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.site import Guard
 from fsdplint.engine.values import (
@@ -69,6 +76,8 @@ class Statements(Definitions):
 
     def assign(self, node: ir.Assign, frame: Frame) -> Flow:
         value = self.evaluate(node.value, frame)
+        if adds_to_itself(node):
+            value = self.sums.pop(node.value, value)
         for target in node.targets:
             self.bind_target(target, value, frame)
         return Flow.NEXT
@@ -86,6 +95,10 @@ class Statements(Definitions):
             return Flow.NEXT
         if isinstance(node.target, ir.Subscript):
             return Flow.NEXT  # `group["lr"] *= 0.1` replaces no parameter
+        kept = tensors.accumulated(self, node.op, value) if frame.loops else None
+        if kept is not None:
+            self.bind_target(node.target, kept, frame)
+            return Flow.NEXT
         taint = old.taint | value.taint | (Taint.ELEMENT if frame.loops else Taint.NONE)
         self.bind_target(node.target, self.unknown(taint), frame)
         return Flow.NEXT
@@ -98,7 +111,7 @@ class Statements(Definitions):
         return Flow.RAISE
 
     def assert_(self, node: ir.Assert, frame: Frame) -> Flow:
-        test = self.evaluate(node.test, frame)
+        test = self.truth(node.test, frame)
         if not test.taint and self.decisions.known(test) is None:
             self.decisions.decide(test, True, 0, node)
         return Flow.NEXT
@@ -198,7 +211,7 @@ class Statements(Definitions):
         return Guard(key_of(test), frame.unit.path, node, taken, divergent, progress)
 
     def if_(self, node: ir.If, frame: Frame) -> Flow:
-        test = self.evaluate(node.test, frame)
+        test = self.truth(node.test, frame)
         return self.branch(test, node.test, node.body, node.orelse, frame)
 
     def branch(
@@ -344,7 +357,7 @@ class Statements(Definitions):
 
     def while_(self, node: ir.While, frame: Frame) -> Flow:
         with self.looping(node, frame, True):
-            test = self.evaluate(node.test, frame)
+            test = self.truth(node.test, frame)
             if self.decisions.known(test) is False:
                 return self.run(node.orelse, frame)
             mark = len(self.guards)

@@ -27,9 +27,11 @@ def replaces(shard: Shard, capture: Parameters) -> bool:
     return inside or around
 
 
-def sharding_of(trace: Trace, module: Object) -> Shard | None:
+def sharding_of(
+    trace: Trace, module: Object, generation: Generation = Generation.FSDP2
+) -> Shard | None:
     """The sharding call that made ``module`` hold shards: on it, around it or inside it."""
-    shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+    shards = [s for s in trace.of(Shard) if s.generation is generation]
     own = [s for s in shards if s.module is module]
     around = [s for s in shards if s.module in module.ancestors()]
     inside = [s for s in shards if module in s.module.ancestors()]

@@ -1,0 +1,80 @@
+"""Gradients of FSDP1 models whose norm is taken of this rank's part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.program import Program
+from fsdplint.engine.values import Choice, Object, Parameters, Symbol, Tensor, Value, contained
+from fsdplint.knowledge.calls import Generation
+
+_NORMS = (
+    "torch.nn.utils.clip_grad_norm_",
+    "torch.nn.utils.clip_grad_norm",
+    "torch.nn.utils.get_total_norm",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNorm:
+    """A call that takes the norm of FSDP1 gradients on each rank for itself.
+
+    Attributes:
+        of_root: the gradients are those of the root FSDP1 unit that ``shard`` makes, and no others.
+    """
+
+    call: Call
+    shard: Shard
+    of_root: bool
+
+
+def local_norms(program: Program) -> Iterator[LocalNorm]:
+    """Calls of torch's clipping functions on what an FSDP1 model holds of its gradients."""
+    for trace in program.traces:
+        for call in trace.calls(*_NORMS):
+            fact = _local(program, trace, call)
+            if fact is not None and not _gathered(program, call):
+                yield fact
+
+
+def _local(program: Program, trace: Trace, call: Call) -> LocalNorm | None:
+    given = call.argument(0, "tensors" if call.name.endswith("get_total_norm") else "parameters")
+    taken = [] if given is None else list(_taken(given))
+    for parameters in taken:
+        module = parameters.module
+        shard = sharding_of(trace, module, Generation.FSDP1)
+        if shard is None or shard.time > parameters.time or sharding_of(trace, module) is not None:
+            continue
+        if not _keeps_whole(shard.strategy) and program.together(call.site, shard.site):
+            root = shard.module is module and not any(a.sharded for a in module.ancestors())
+            return LocalNorm(call, shard, root and len(taken) == 1)
+    return None
+
+
+def _taken(given: Value) -> Iterator[Parameters | Tensor]:
+    """The parameters in a value, those in an optimizer's groups included."""
+    for item in contained(given):
+        if isinstance(item, (Parameters, Tensor)):
+            yield item
+        for above in item.ancestors() if isinstance(item, Object) else ():
+            yield from above.captures
+
+
+def _keeps_whole(strategy: Value | None) -> bool:
+    """Whether every rank has the whole gradient, which NO_SHARD reduces like DDP."""
+    options = strategy.options if isinstance(strategy, Choice) else (strategy,)
+    return all(isinstance(o, Symbol) and o.name.endswith(".NO_SHARD") for o in options)
+
+
+def _gathered(program: Program, call: Call) -> bool:
+    """Whether the call stands in ``with FSDP.summon_full_params(…)``, here or in a caller."""
+    return any(
+        isinstance(above, ir.With)
+        and any("summon_full_params" in program.text(path, item) for item in above.items)
+        for path, node in call.site.frames()
+        for above in program.tree(path).ancestors(node)
+    )

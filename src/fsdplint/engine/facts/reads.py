@@ -1,0 +1,42 @@
+"""Numbers reduced from DTensors and read before the parts of all ranks are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine.events import Read, Shard, Trace
+from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.knowledge.calls import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRead:
+    """A number of which ``read`` gets this rank's part; it was reduced at ``reduced``."""
+
+    read: Read
+    reduced: Site
+    shard: Shard
+
+
+def local_reads(program: Program) -> Iterator[LocalRead]:
+    """Reads of reductions of FSDP2's tensors that no later code may combine over the ranks."""
+    for trace in program.traces:
+        last = max(trace.combined, default=0)
+        for read in trace.reads:
+            fact = None if read.time < last else _local(program, trace, read)
+            if fact is not None:
+                yield fact
+
+
+def _local(program: Program, trace: Trace, read: Read) -> LocalRead | None:
+    tensor = read.tensor
+    shard = sharding_of(trace, tensor.module)
+    flat = sharding_of(trace, tensor.module, Generation.FSDP1)
+    if shard is None or flat is not None or shard.time > tensor.time or tensor.reduced is None:
+        return None
+    if not program.together(read.site, shard.site):
+        return None
+    return LocalRead(read, tensor.reduced, shard)

@@ -1,0 +1,178 @@
+"""Torch's gradient clipping to the method of the FSDP1 root, which reduces the norm over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports, orphans
+from fsdplint.fixes.names import clash, dotted, written_between
+from fsdplint.knowledge.names import FSDP1
+
+# The parameters of torch.nn.utils.clip_grad_norm_, torch 2.0 to 2.15; the root's method has the
+# second and the third.
+_PARAMETERS = ("parameters", "max_norm", "norm_type", "error_if_nonfinite", "foreach")
+_KEPT = ("max_norm", "norm_type")
+# They leave a model's parameters with a gradient what they are.
+_LISTING = ("list", "tuple", "iter")
+
+
+@builder
+def clip_by_root(code: Code, call: ir.Call, wrapped: bool = True) -> Fix:
+    """``clip_grad_norm_(model.parameters(), 1.0)`` to ``model.clip_grad_norm_(1.0)``.
+
+    Args:
+        call: takes the parameters of an FSDP1 root, and nothing else.
+        wrapped: the model is one whenever the call is made; if not, the fixed code asks first.
+    """
+    require_exact(code)
+    given = _given(code, call)
+    if "max_norm" not in given:
+        raise NoFixError(f"`{code.short(call)}` does not say what to clip to")
+    root = _root(code, given["parameters"].value)
+    if code.comments(call.start, call.end):
+        raise NoFixError("a comment stands inside the call")
+    kept = [given[name] for name in _KEPT if name in given]
+    title = f"clip by `{root}`'s own method, which sees the gradients of all ranks"
+    if not wrapped:
+        return Fix(title, Safety.SAFE, tuple(_asking(code, call, root, kept)))
+    edits = [code.edit(call.func.start, call.func.end, f"{root}.clip_grad_norm_")]
+    edits += _without(code, call.args, kept)
+    callee = dotted(call.func)
+    dropped = orphans(code, callee.split(".")[0], edits) if callee else []
+    dropped = dropped or (orphans(code, callee.rpartition(".")[0], edits) if callee else [])
+    return Fix(title, Safety.SAFE, (*edits, *dropped))
+
+
+def _asking(code: Code, call: ir.Call, root: str, kept: Sequence[ir.Argument]) -> Iterator[Edit]:
+    """The statement twice: with the root's method for an FSDP1 model, else as it is."""
+    statement = code.statement(call)
+    simple = isinstance(statement, (ir.Expression, ir.Assign, ir.AugAssign, ir.Return))
+    if not simple or not code.alone(statement) or "\n" in code.slice(statement):
+        raise NoFixError("the model is not always wrapped, and the call stands in a longer one")
+    imports = Imports(code, call)
+    wrapper = imports.name(*FSDP1.rsplit(".", 1))
+    indent, newline = code.indentation(statement), code.newline
+    arguments = ", ".join(map(code.slice, kept))
+    before, after = code.text[statement.start : call.start], code.text[call.end : statement.end]
+    lines = (
+        f"if isinstance({root}, {wrapper}):",
+        f"{indent}{code.unit}{before}{root}.clip_grad_norm_({arguments}){after}",
+        f"{indent}else:",
+        f"{indent}{code.unit}",
+    )
+    yield code.edit(statement.start, statement.start, newline.join(lines))
+    yield from imports.edits()
+
+
+def _given(code: Code, call: ir.Call) -> dict[str, ir.Argument]:
+    given: dict[str, ir.Argument] = {}
+    for index, argument in enumerate(call.args):
+        if argument.star or index >= len(_PARAMETERS):
+            raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
+        given[argument.keyword or _PARAMETERS[index]] = argument
+    strict = given.get("error_if_nonfinite")
+    off = strict is None or (isinstance(strict.value, ir.Constant) and strict.value.value is False)
+    if not off:
+        raise NoFixError("the method of an FSDP1 root has no `error_if_nonfinite`")
+    if "parameters" not in given or given.keys() - set(_PARAMETERS):
+        raise NoFixError(f"`{code.short(call)}` is not called as torch defines it")
+    return given
+
+
+def _without(
+    code: Code, arguments: Sequence[ir.Argument], kept: Sequence[ir.Argument]
+) -> list[Edit]:
+    """Deletes the arguments that are not kept, each with one comma."""
+    first = next(argument for argument in arguments if argument in kept)
+    edits = []
+    if arguments[0] is not first:
+        edits.append(code.edit(arguments[0].start, first.start, ""))
+    for index, argument in enumerate(arguments):
+        if argument.start > first.start and argument not in kept:
+            edits.append(code.edit(arguments[index - 1].end, argument.end, ""))
+    return edits
+
+
+def _root(code: Code, parameters: ir.Expr) -> str:
+    """How the function calls the model whose ``parameters`` these are.
+
+    Raises:
+        NoFixError: they come from elsewhere, or some are left out.
+    """
+    source: ir.Expr | None = parameters
+    if isinstance(parameters, ir.Name):
+        source = _assigned(code, parameters)
+    while isinstance(source, (ir.Call, ir.Comprehension)):
+        inner = _model(code, source)
+        if inner is not None:
+            return _wrapper(code, inner, parameters)
+        source = _listed(source)
+    raise NoFixError(f"`{code.short(parameters)}` does not name the model")
+
+
+def _assigned(code: Code, name: ir.Name) -> ir.Expr:
+    """What the function assigned to ``name``, once and for all."""
+    scope = code.function(name) or code.module
+    assigns = [
+        node
+        for node in ir.walk(scope)
+        if isinstance(node, ir.Assign)
+        and any(isinstance(t, ir.Name) and t.id == name.id for t in node.targets)
+    ]
+    if len(assigns) != 1 or assigns[0].start > name.start:
+        raise NoFixError(f"`{name.id}` does not name the model")
+    return assigns[0].value
+
+
+def _model(code: Code, parameters: ir.Expr) -> ir.Expr | None:
+    """``model`` of ``model.parameters()``."""
+    method = parameters.func if isinstance(parameters, ir.Call) else None
+    if isinstance(method, ir.Attribute) and method.attr == "parameters":
+        if isinstance(parameters, ir.Call) and parameters.args:
+            raise NoFixError(f"`{code.short(parameters)}` leaves parameters out")
+        return method.value
+    return None
+
+
+def _listed(parameters: ir.Expr) -> ir.Expr | None:
+    """What a list, or a comprehension that leaves out what has no gradient, is made of."""
+    if isinstance(parameters, ir.Call):
+        name = parameters.func.id if isinstance(parameters.func, ir.Name) else ""
+        single = len(parameters.args) == 1 and not parameters.args[0].star
+        return parameters.args[0].value if name in _LISTING and single else None
+    if not isinstance(parameters, ir.Comprehension) or len(parameters.clauses) != 1:
+        return None
+    clause, element = parameters.clauses[0], parameters.element
+    plain = isinstance(element, ir.Name) and isinstance(clause.target, ir.Name)
+    same = plain and element.id == clause.target.id  # type: ignore[union-attr]  # both are names
+    return clause.iterable if same and all(map(_on_gradient, clause.conditions)) else None
+
+
+def _on_gradient(condition: ir.Expr) -> bool:
+    """``p.requires_grad`` or ``p.grad is not None``."""
+    tested = condition.left if isinstance(condition, ir.Compare) else condition
+    if isinstance(condition, ir.Compare) and condition.op != "IsNot":
+        return False
+    return isinstance(tested, ir.Attribute) and tested.attr in ("requires_grad", "grad")
+
+
+def _wrapper(code: Code, model: ir.Expr, given: ir.Expr) -> str:
+    """The text of the root, of which ``model.module`` is the inside."""
+    if isinstance(model, ir.Attribute) and model.attr == "module":
+        model = model.value
+    path = dotted(model)
+    if path is None:
+        raise NoFixError(f"`{code.short(model)}` may be the inside of the root")
+    scope = code.function(given) or code.module
+    for node in ir.walk(scope):
+        inside = isinstance(node, ir.Assign) and isinstance(node.value, ir.Attribute)
+        if inside and node.value.attr == "module" and path in map(dotted, node.targets):  # type: ignore[attr-defined]  # an assignment
+            raise NoFixError(f"`{path}` is the inside of the root")
+    changed = clash([path], written_between(code, given, model.end, given.start))
+    if changed is not None:
+        raise NoFixError(f"`{changed}` changes before the gradients are clipped")
+    return path

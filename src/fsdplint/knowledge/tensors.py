@@ -1,0 +1,138 @@
+"""What operations leave of a DTensor that is divided over ranks, measured on torch 2.13.
+
+A reduction gives every rank the reduction of its own shard, marked as partial. What is not listed
+here combines the parts first (most arithmetic, comparisons, `std`), is an error, or is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# Functions and methods that give a shard of a shard, element by element; reshaping as far as it
+# leaves the first dimension divided.
+ELEMENTWISE = frozenset(
+    {
+        "abs",
+        "square",
+        "pow",
+        "sqrt",
+        "log",
+        "exp",
+        "neg",
+        "mul",
+        "div",
+        "add",
+        "sub",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "eq",
+        "ne",
+        "gt",
+        "ge",
+        "lt",
+        "le",
+        "logical_not",
+        "logical_and",
+        "logical_or",
+        "clamp",
+        "detach",
+        "clone",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "to",
+        "cpu",
+        "cuda",
+        "contiguous",
+        "view",
+        "reshape",
+        "flatten",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction to one number.
+
+    Attributes:
+        kind: how the parts would have to be combined.
+        options: its positional parameters but the tensor; one more asks for a dimension.
+    """
+
+    kind: str
+    options: int = 0
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "norm": Reduction("norm", 1),
+    "vector_norm": Reduction("norm", 1),
+    "sum": Reduction("sum"),
+    "nansum": Reduction("sum"),
+    "count_nonzero": Reduction("sum"),
+    "mean": Reduction("mean"),
+    "max": Reduction("max"),
+    "amax": Reduction("max"),
+    "min": Reduction("min"),
+    "amin": Reduction("min"),
+    "any": Reduction("any"),
+    "all": Reduction("all"),
+}
+REDUCING_FUNCTIONS: dict[str, Reduction] = {
+    **{f"torch.{name}": r for name, r in REDUCTIONS.items() if name != "vector_norm"},
+    "torch.linalg.norm": REDUCTIONS["norm"],
+    "torch.linalg.vector_norm": REDUCTIONS["norm"],
+}
+ELEMENTWISE_FUNCTIONS = frozenset(f"torch.{name}" for name in ELEMENTWISE)
+# Keywords of reductions that leave it one number.
+OPTIONS = frozenset({"p", "ord", "dtype"})
+
+# What leaves a partial number partial: views of it, and sums of sums; a norm is combined by both.
+VIEWS = frozenset({"detach", "view", "reshape", "flatten", "squeeze", "unsqueeze"})
+LINEAR = frozenset({"sum", "mean"})
+IDEMPOTENT = frozenset({"sum", "mean", "max", "min", "any", "all"})
+
+# Methods of a tensor whose result is no shard of it: what it is like, and what gathers it.
+NUMBERS = frozenset(
+    {
+        "dim",
+        "element_size",
+        "full_tensor",
+        "is_contiguous",
+        "item",
+        "ndimension",
+        "nelement",
+        "numel",
+        "numpy",
+        "redistribute",
+        "size",
+        "stride",
+        "to_local",
+        "tolist",
+    }
+)
+
+# Functions that ask a tensor for its number, which a DTensor answers with this rank's part.
+READING_FUNCTIONS = frozenset(
+    {
+        "builtins.float",
+        "builtins.int",
+        "builtins.bool",
+        *(
+            f"math.{name}"
+            for name in ("sqrt", "isnan", "isinf", "isfinite", "log", "log10", "log2", "exp", "pow")
+        ),
+    }
+)
+
+INFINITIES = frozenset({"math.inf", "torch.inf", "numpy.inf", "numpy.Inf"})
+
+_COMBINING = re.compile(r"reduce|gather|sync|average|aggregate|allmean|allsum", re.IGNORECASE)
+
+
+def means_combining(name: str) -> bool:
+    """Whether the name of a function hints that it combines the numbers of all ranks."""
+    return _COMBINING.search(name) is not None

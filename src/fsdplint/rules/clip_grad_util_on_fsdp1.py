@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.clipping import LocalNorm, local_norms
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.clip import clip_by_root
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD304",
+    summary="torch's gradient clipping is used on an FSDP1 model, whose norm it does not see",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause="gradient-norm",
+)
+def clip_grad_util_on_fsdp1(program: Program) -> Iterator[Report]:
+    for fact in local_norms(program):
+        site, call = fact.call.site, fact.call.site.node
+        assert isinstance(call, ir.Call)
+        shard = fact.shard.site
+        wrap, where = program.text(shard.path, fact.shard.call.func), program.where(shard, site)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, call.func)}` takes the norm of this rank's shards of the "
+            f"gradients, since `{wrap}` wraps the model {where}: "
+            f"{_consequence(fact)}",
+            "not the norm of the whole gradient",
+            (
+                program.evidence(fact.shard.site, "wrapped by FSDP1 here"),
+                *program.conditions(site, fact.shard.site),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _consequence(fact: LocalNorm) -> str:
+    if fact.call.name.endswith("get_total_norm"):
+        return "each rank gets a number of its own"
+    return "each rank scales by a factor of its own"
+
+
+def _fix(program: Program, fact: LocalNorm) -> Fix | Declined:
+    site = fact.call.site
+    assert isinstance(site.node, ir.Call)
+    if fact.call.name.endswith("get_total_norm"):
+        return Declined("an FSDP1 model has no method that measures the norm without clipping")
+    if not fact.of_root:
+        return Declined("only the root of an FSDP1 model can clip, and only all its gradients")
+    if any(program.is_rank_test(guard) for guard in site.guards):
+        return Declined("only some ranks come here, and the root's method waits for all")
+    wrapped = not program.sometimes_without(site, fact.shard.site)
+    return clip_by_root(Code.of(program.tree(site.path)), site.node, wrapped)
