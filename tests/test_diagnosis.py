@@ -95,7 +95,11 @@ PAGES = {
         "RuntimeError: … copying … got mixed torch.Tensor and DTensor, …\n"
         "RuntimeError: … got mixed torch.Tensor and DTensor, …"
     ),
-    "other": "KeyError: 0\nRuntimeError: another error entirely",
+    "other": (
+        "KeyError: 0\nRuntimeError: another error entirely\n"
+        "Watchdog caught collective operation timeout: WorkNCCL(…) ran for … milliseconds before "
+        "timing out.\nRuntimeError: […] Timed out waiting …ms for recv operation to complete"
+    ),
 }
 NAMED = [Rule(name, "FSD301", name, Severity.ERROR, None, "0.1.0", "collectives") for name in PAGES]
 
@@ -118,6 +122,21 @@ def test_the_rule_that_says_more_of_the_error_comes_first() -> None:
     assert known(MIXED) == [("shared", general), ("special", general)]
     copying = f"While copying the parameter: {MIXED}"
     assert known(copying) == [("special", special), ("shared", general)]
+
+
+@pytest.mark.usefixtures("pages")
+@pytest.mark.parametrize(
+    "error",
+    [
+        "[rank0]:[E1121 20:27:21.426415540 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=1, OpType=_ALLGATHER_BASE, NumelIn=8, "
+        "NumelOut=16, Timeout(ms)=600000) ran for 600081 milliseconds before timing out.\n",
+        "[rank1]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78]"
+        " Timed out waiting 1800000ms for recv operation to complete\n",
+    ],
+)
+def test_the_end_of_a_hang_is_known(error: str) -> None:
+    assert [name for name, _ in known(error)] == ["other"]
 
 
 @pytest.mark.usefixtures("pages")

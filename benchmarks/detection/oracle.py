@@ -30,6 +30,8 @@ from benchmarks.detection.probes import Observed, install
 from benchmarks.detection.program import Mutant, Program, load_all
 
 WORLD = 2
+_STALE = {"gradient-sync-left-off", "optimizer-before-sharding", "root-unsharded-after-eval"}
+"""The rules of optimizers that step over parameters without gradients."""
 TIMEOUT = 120.0
 
 
@@ -125,7 +127,7 @@ def _harms(observed: list[Observed]) -> set[str]:
     elif errors.strip():
         harms.add("crash")
     if any(one.stale for one in observed):
-        harms.add("optimizer-before-sharding")
+        harms |= _STALE
     if any(1 in one.units for one in observed):
         harms.add("only-root-sharded")
     if any(_slices_lost(path, observed) for one in observed for path in one.saved):
