@@ -32,6 +32,8 @@ from benchmarks.detection.program import Mutant, Program, load_all
 WORLD = 2
 _STALE = {"gradient-sync-left-off", "optimizer-before-sharding", "root-unsharded-after-eval"}
 """The rules of optimizers that step over parameters without gradients."""
+_NO_GRADIENT = ("'Tensor' object has no attribute 'full_tensor'", "!nested_tensorlist[0].empty()")
+"""What clipping by norm, gathered, and by value says where there are none."""
 TIMEOUT = 120.0
 
 
@@ -124,6 +126,8 @@ def _harms(observed: list[Observed]) -> set[str]:
         harms.add("direct-forward")
     elif "no attribute 'no_sync'" in errors:
         harms.add("no-sync-under-fsdp2")
+    elif any(said in errors for said in _NO_GRADIENT):
+        harms.add("gradient-sync-left-off")
     elif errors.strip():
         harms.add("crash")
     if any(one.stale for one in observed):

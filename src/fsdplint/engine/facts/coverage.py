@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -201,14 +201,16 @@ def _of_gradients(program: Program, site: Site) -> bool:
 # What is outside
 
 
-def parts_outside(model: Object, shards: Iterable[Shard]) -> tuple[Object, ...] | None:
-    """The layers and parameters of ``model`` that ``shards`` of its parts leave to itself.
-
-    None if none is known; empty for a library's model, which has others than its blocks.
-    """
-    if not _is_read(model):
-        return None
-    return _outside(model, {surely_in(shard.module) for shard in shards})
+def trains_outside(trace: Trace, model: Object, shards: Collection[Shard]) -> bool:
+    """Whether ``model`` surely trains parameters that ``shards`` of its parts leave to itself."""
+    if not shards:
+        return not _frozen(trace, model)
+    outside = None
+    if _is_read(model):
+        outside = _outside(model, {surely_in(shard.module) for shard in shards})
+    if outside is None:
+        return False
+    return not all(_frozen(trace, part) for part in outside or (model,))
 
 
 def _outside(model: Object, units: set[Object]) -> tuple[Object, ...] | None:

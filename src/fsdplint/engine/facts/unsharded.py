@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
-from fsdplint.engine.facts.coverage import parts_outside
+from fsdplint.engine.facts.coverage import trains_outside
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
@@ -52,19 +52,13 @@ def _capture(
     if shard is None or capture.filtered or not program.together(build.site, shard.site):
         return None
     inner = [s for s in trace.of(Shard) if root in s.module.ancestors()]
-    if root.escaped is not None and root.escaped < capture.time and not _is_known(root, inner):
-        return None
-    if inner and parts_outside(root, inner) is None:
+    given_away = root.escaped is not None and root.escaped < capture.time
+    if given_away or not trains_outside(trace, root, inner):
         return None
     opened = _left_open(program, trace, root, capture.time, build.site)
     if opened is None or opened.time < shard.time:
         return None
     return UnshardedCapture(build, capture, shard, opened, not inner)
-
-
-def _is_known(root: Object, inner: list[Shard]) -> bool:
-    """Whether what unknown code did to the model cannot have left it without own parameters."""
-    return bool(parts_outside(root, inner))
 
 
 def _root_shard(trace: Trace, module: Object) -> Shard | None:
