@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 
+# As many as stand for the ranks of a distributed run, however many those are.
+RANKS = 8
+EVERY_RANK = frozenset(range(RANKS))
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -17,6 +21,7 @@ class Guard:
         divergent: the condition differs between ranks.
         progress: the condition depends on the element of a loop (a step count, a batch).
         early: the other outcome left the function or loop before.
+        ranks: those of a distributed run that may take it, where its test surely tells them apart.
     """
 
     key: object
@@ -26,6 +31,7 @@ class Guard:
     divergent: bool = False
     progress: bool = False
     early: bool = False
+    ranks: frozenset[int] = EVERY_RANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,10 @@ class Site:
     node: ir.Node
     calls: tuple[tuple[str, ir.Node], ...] = ()
     guards: tuple[Guard, ...] = ()
+
+    def ranks(self) -> frozenset[int]:
+        """The ranks of a distributed run that may get here."""
+        return EVERY_RANK.intersection(*(guard.ranks for guard in self.guards))
 
     def frames(self) -> tuple[tuple[str, ir.Node], ...]:
         """The calls that lead here and the node itself: one node per active function."""

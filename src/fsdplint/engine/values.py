@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fsdplint.engine import ir
 from fsdplint.engine.site import Site
 from fsdplint.knowledge.calls import Generation, is_harmless
+from fsdplint.knowledge.ranks import Role
 
 if TYPE_CHECKING:
     from fsdplint.engine.link import Unit
@@ -306,6 +307,7 @@ class Object:
         unsharded: ``unshard()`` was called on it and ``reshard()`` was not.
         hooked_methods: methods registered to run with the forward hooks.
         captures: the parameters an optimizer was built on.
+        role: what it surely is in a distributed run, if it has to do with the rank.
     """
 
     serial: int
@@ -326,6 +328,7 @@ class Object:
     unsharded: bool = False
     hooked_methods: set[str] = field(default_factory=set)
     captures: list[Parameters] = field(default_factory=list)
+    role: Role | None = None
 
     def ancestors(self) -> Iterator[Object]:
         """The objects this is a part of, nearest first, itself excluded."""

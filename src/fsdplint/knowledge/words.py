@@ -9,6 +9,7 @@ _RANK = re.compile(
     r"|global_zero|process_index|coordinator",
     re.IGNORECASE,
 )
+_RANK_COUNT = re.compile(r"world|size|gpu|proc|dist|devices|ranks", re.IGNORECASE)
 _PARALLEL = re.compile(
     r"fsdp|ddp|dist|parallel|shard|strateg|zero|world|deepspeed|gpu|multi|single|backend|mode"
     r"|wrap|engine|accelerat|megatron|replic|\btp\b|_tp|tp_|\bdp\b|dp_|version|fsdp2",
@@ -19,6 +20,11 @@ _PARALLEL = re.compile(
 def means_rank(text: str) -> bool:
     """Whether the words of an expression hint at a value that differs between ranks."""
     return _RANK.search(text) is not None
+
+
+def means_rank_count(text: str) -> bool:
+    """Whether the words of a test hint at the number of ranks, which is one in a plain run."""
+    return _RANK_COUNT.search(text) is not None
 
 
 def means_parallel_mode(text: str) -> bool:

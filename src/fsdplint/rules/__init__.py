@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
+from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
@@ -47,4 +48,5 @@ RULES: tuple[Rule, ...] = (
     gradient_sync_left_off,
     root_unsharded_after_eval,
     sharded_state_saved,
+    collective_under_rank_guard,
 )

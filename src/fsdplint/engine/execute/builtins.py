@@ -229,6 +229,9 @@ class Builtins(Statements):
             return Sequence([])
         return materialized(self, self.copied(arguments.args[0]))
 
+    def next_of(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return element_of(self, arguments.args[0]) if arguments.args else self.unknown()
+
     def filtered(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if len(arguments.args) < 2:
             return self.unknown()
@@ -276,6 +279,13 @@ class Builtins(Statements):
 
     def environment_call(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         return self.environment(arguments.args[0] if arguments.args else NONE)
+
+    def whole(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``int`` of a rank read from the environment is the same rank."""
+        value = resolved(arguments.args[0]) if len(arguments.args) == 1 else NONE
+        if isinstance(value, Object) and value.role is not None:
+            return value
+        return self.result_of(("call", "builtins.int"), Symbol("builtins.int"), arguments)
 
     def exit(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         return Const(EXIT)
@@ -350,12 +360,14 @@ BUILTINS: dict[str, _Handler] = {
     "builtins.callable": Builtins.is_callable,
     "builtins.getattr": Builtins.get_attribute,
     "builtins.setattr": Builtins.set_attribute,
+    "builtins.next": Builtins.next_of,
     "builtins.filter": Builtins.filtered,
     "builtins.map": Builtins.mapped,
     "builtins.enumerate": Builtins.enumerated,
     "builtins.zip": Builtins.zipped,
     "builtins.dict": Builtins.new_dict,
     "collections.OrderedDict": Builtins.new_dict,
+    "builtins.int": Builtins.whole,
     "builtins.exit": Builtins.exit,
     "builtins.quit": Builtins.exit,
     "sys.exit": Builtins.exit,

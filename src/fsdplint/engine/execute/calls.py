@@ -34,8 +34,10 @@ from fsdplint.engine.values import (
     resolved,
     taint_of,
 )
+from fsdplint.knowledge import ranks
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, is_optimizer
+from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import means_combining
 
 
@@ -324,6 +326,7 @@ class Calls(Expressions):
     def open_parameters(self, function: FunctionValue, receiver: Value | None) -> list[Value]:
         """Arguments for an entry: nothing is known of them but their names."""
         made: list[Value] = []
+        names = {parameter.name for parameter in function.function.parameters}
         for parameter in function.function.parameters:
             if parameter.kind in ("*", "**"):
                 break
@@ -333,6 +336,8 @@ class Calls(Expressions):
             taint = Taint.RANK if parameter.name in RANK_PARAMETERS else Taint.NONE
             value = self.new(Origin.PARAMETER, taint=taint)
             value.step = parameter.name
+            value.role = role_of_parameter(parameter.name, names)
+            value.taint |= Taint.RANK if value.role is Role.NUMBER else Taint.NONE
             made.append(value)
         return made
 
@@ -345,6 +350,14 @@ def is_local(*values: Value) -> bool:
 # Stands among the hooked methods for one whose name is not known.
 ANY_METHOD = "*"
 RANK_PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})
+
+
+def role_of_parameter(name: str, names: set[str]) -> Role | None:
+    """What a function's parameter is where a launcher calls it, told from all their ``names``."""
+    told_size = bool(names & ranks.SIZE_PARAMETERS)
+    if name in ranks.PARAMETERS or (told_size and name in ranks.PARAMETERS_BESIDE_SIZE):
+        return Role.NUMBER
+    return Role.SIZE if name in ranks.SIZE_PARAMETERS else None
 
 
 def frame_receiver(function: FunctionValue, frame: Frame) -> Value | None:

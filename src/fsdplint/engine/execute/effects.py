@@ -49,11 +49,13 @@ from fsdplint.engine.values import (
     taint_of,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge import ranks
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS
 from fsdplint.knowledge.names import (
     REGISTER_FORWARD,
     is_optimizer,
 )
+from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import ELEMENTWISE, NUMBERS, REDUCTIONS
 
 
@@ -117,13 +119,24 @@ class Effects(Builtins):
             self.escape(node, frame, *arguments.values())
         if name in known.PRESUMED:
             return Const(known.PRESUMED[name])
-        if name in known.RANK_CALLS:
-            return self.unknown(Taint.RANK, key=("call", name))
+        if name in known.RANK_CALLS or name in ranks.FUNCTIONS:
+            return self.rank_call(name, arguments)
         if last in HUGGING_FACE_CONSTRUCTORS:
             return self.constructed(Symbol(package), arguments, node, frame)
         if last[:1].isupper():
             return self.constructed(symbol, arguments, node, frame)
         return self.result_of(("call", name), symbol, arguments)
+
+    def rank_call(self, name: str, arguments: Arguments) -> Value:
+        group = resolved(arguments.get(0, "group") or NONE)
+        if name in ranks.FUNCTIONS and is_const(group, None):
+            role = ranks.FUNCTIONS[name]
+            taint = Taint.NONE if role is Role.SIZE else Taint.RANK
+            made = self.unknown(taint, key=("call", name))
+            made.role = role
+            return made
+        taint = Taint.RANK if name in known.RANK_CALLS else Taint.NONE
+        return self.unknown(taint, key=("call", name, key_of(group)))
 
     def constructed(
         self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
@@ -457,7 +470,9 @@ class Effects(Builtins):
         args = resolved(arguments.get(1, "args") or Sequence([]))
         given = list(args.items) if isinstance(args, Sequence) else []
         if function is not None:
-            self.apply(function, Arguments([self.unknown(Taint.RANK), *given], {}), node, frame)
+            rank = self.unknown(Taint.RANK)
+            rank.role = Role.NUMBER
+            self.apply(function, Arguments([rank, *given], {}), node, frame)
         return NONE
 
 

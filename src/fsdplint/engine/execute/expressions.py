@@ -46,6 +46,7 @@ from fsdplint.engine.values import (
     UnitValue,
     Value,
     choice,
+    class_names,
     key_of,
     resolved,
     taint_of,
@@ -57,6 +58,7 @@ from fsdplint.knowledge.calls import (
     Generation,
 )
 from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.ranks import ATTRIBUTES, VARIABLES, Role
 
 # Attributes that read as a bound method even where no class is known to define them.
 _BOUND_METHODS = frozenset(
@@ -195,6 +197,9 @@ class Expressions(State):
         if name == "module" and value.sharded:
             return value
         made = value.attrs[name] = self.part(value, f".{name}", taint=taint)
+        made.role = role_of_attribute(value, name)
+        if made.role not in (None, Role.SIZE):
+            made.taint |= Taint.RANK
         return made
 
     def bind(self, value: Object, found: FunctionValue, node: ir.Node, frame: Frame) -> Value:
@@ -257,7 +262,9 @@ class Expressions(State):
     def environment(self, index: Value) -> Value:
         name = index.value if isinstance(index, Const) else None
         taint = Taint.RANK if name in RANK_VARIABLES else Taint.NONE
-        return self.unknown(taint, key=("environment", key_of(index)))
+        made = self.unknown(taint, key=("environment", key_of(index)))
+        made.role = VARIABLES.get(str(name))
+        return made
 
     def object_item(self, value: Object, index: Value) -> Value:
         if isinstance(index, Const):
@@ -318,7 +325,8 @@ class Expressions(State):
         selective = self.bind_clauses(node.clauses, source, inner, frame)
         if node.key is not None:
             self.evaluate(node.key, inner)
-        element = self.evaluate(node.element, inner)
+        with self.under(self.rank_tests(node.clauses, inner)):
+            element = self.evaluate(node.element, inner)
         if isinstance(element, Parameters):
             lazy = node.kind == "generator"
             time = element.time if lazy else self.tick()
@@ -343,6 +351,12 @@ class Expressions(State):
                 attr = condition.attr if isinstance(condition, ir.Attribute) else ""
                 selective |= attr != "requires_grad"
         return selective
+
+    def rank_tests(self, clauses: tuple[ir.Clause, ...], inner: Frame) -> list[Guard]:
+        """The conditions of a comprehension that tell ranks apart."""
+        conditions = [condition for clause in clauses for condition in clause.conditions]
+        tests = [(self.evaluate(condition, inner), condition) for condition in conditions]
+        return [self.guard(t, at, True, inner) for t, at in tests if t.taint & Taint.RANK]
 
     def bind_target(self, target: ir.Expr, value: Value, frame: Frame) -> None:
         """Assigns to a name, a tuple of targets, an attribute or a subscript."""
@@ -484,6 +498,12 @@ class Expressions(State):
     def opaque(self, node: ir.Opaque, frame: Frame) -> Value:
         values = [self.evaluate(child, frame) for child in node.children]
         return self.unknown(taint_of(*values), key=("opaque", *map(key_of, values)))
+
+
+def role_of_attribute(value: Object, name: str) -> Role | None:
+    """What an attribute of a library's object says of the rank."""
+    roles = [ATTRIBUTES.get(cls, {}) for cls in class_names(value.cls)]
+    return next((found[name] for found in roles if name in found), None)
 
 
 def decorators(function: ir.Function) -> set[str]:

@@ -24,6 +24,16 @@ def returns_value(body: Items[ir.Stmt]) -> bool:
     return isinstance(last, ir.Return) and not isinstance(last.value, (ir.Constant, type(None)))
 
 
+def exits_cleanly(body: Items[ir.Stmt]) -> bool:
+    """Whether a block ends with a call that ends this process alone, without an error."""
+    last = body[-1] if body else None
+    if last is None or not exits(last) or not isinstance(last, ir.Expression):
+        return False
+    call = last.value
+    status = call.args[0].value if isinstance(call, ir.Call) and call.args else None
+    return status is None or (isinstance(status, ir.Constant) and not status.value)
+
+
 def exits(node: ir.Stmt) -> bool:
     call = node.value if isinstance(node, ir.Expression) else None
     function = call.func if isinstance(call, ir.Call) else None

@@ -21,6 +21,10 @@ from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
 from fsdplint.engine.execute.expressions import decorators
+from fsdplint.engine.execute.ranks import ranks_of
+from fsdplint.engine.execute.shape import (
+    assigned,
+    exits_cleanly,
 from fsdplint.engine.execute.shape import (
     adds_to_itself,
     assigned,
@@ -29,7 +33,7 @@ from fsdplint.engine.execute.shape import (
     returns_value,
 )
 from fsdplint.engine.execute.state import Flow, Frame
-from fsdplint.engine.site import Guard
+from fsdplint.engine.site import EVERY_RANK, Guard
 from fsdplint.engine.values import (
     NONE,
     ClassValue,
@@ -208,7 +212,8 @@ class Statements(Definitions):
         divergent = bool(test.taint & Taint.RANK)
         open_element = self.enumerating is not None and not isinstance(test, Const)
         progress = bool(test.taint & Taint.ELEMENT) or open_element
-        return Guard(key_of(test), frame.unit.path, node, taken, divergent, progress)
+        ranks = ranks_of(test, taken)
+        return Guard(key_of(test), frame.unit.path, node, taken, divergent, progress, ranks=ranks)
 
     def if_(self, node: ir.If, frame: Frame) -> Flow:
         test = self.truth(node.test, frame)
@@ -230,7 +235,10 @@ class Statements(Definitions):
         taken, other = (body, orelse) if outcome else (orelse, body)
         guard = self.guard(test, place, outcome, frame)
         with self.under([guard] if not isinstance(test, Const) else []):
+            mark = len(self.guards)
             flow = self.run(taken, frame)
+            left = [each for each in self.guards[mark:] if each.ranks != EVERY_RANK]
+        self.guards.extend(left)  # ranks that are gone stay so
         if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
             self.guards.append(replace(guard, early=True))  # only this gets past the branch
         return flow
@@ -280,7 +288,11 @@ class Statements(Definitions):
         self.join(frame, flows, results)
         if Flow.NEXT in flows and flows[0] is not flows[1]:
             passed = self.guard(test, place, flows[0] is Flow.NEXT, frame)
-            self.guards.append(replace(passed, early=True))
+            gone = flows[1] if flows[0] is Flow.NEXT else flows[0]
+            aborted = gone is Flow.RAISE and not exits_cleanly(body if gone is flows[0] else orelse)
+            # A rank that fails takes the others with it: none is left waiting.
+            ranks = EVERY_RANK if aborted else passed.ranks
+            self.guards.append(replace(passed, early=True, ranks=ranks))
             return Flow.NEXT
         return flows[0] if flows[0] is flows[1] else Flow.NEXT
 
@@ -317,11 +329,24 @@ class Statements(Definitions):
         self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
     ) -> Flow:
         outcome = self.decisions.known(test)
+        if outcome is None and test.taint & Taint.RANK and not self.importing:
+            return self.both_cases(test, case, others, subject, frame)
         if outcome is None:
             prefer = self.is_hot(case.body) or not self.is_hot(others)
             outcome = self.decisions.decide(test, prefer, 0 if self.importing else 2, case)
         with self.under([self.guard(test, case.pattern or case, outcome, frame)]):
             return self.run(case.body, frame) if outcome else self.cases(subject, others, frame)
+
+    def both_cases(
+        self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
+    ) -> Flow:
+        """One rank takes this case, another one of the others."""
+        place = case.pattern or case
+        with self.under([self.guard(test, place, True, frame)]):
+            flow = self.run(case.body, frame)
+        with self.under([self.guard(test, place, False, frame)]):
+            other = self.cases(subject, others, frame)
+        return flow if flow is other else Flow.NEXT
 
     # Loops
 
@@ -360,9 +385,9 @@ class Statements(Definitions):
             test = self.truth(node.test, frame)
             if self.decisions.known(test) is False:
                 return self.run(node.orelse, frame)
-            mark = len(self.guards)
-            flow = self.run(node.body, frame)
-            del self.guards[mark:]
+            by_rank = [self.guard(test, node.test, True, frame)] if test.taint & Taint.RANK else []
+            with self.under(by_rank):
+                flow = self.run(node.body, frame)
         return flow if flow is Flow.RETURN else self.run(node.orelse, frame)
 
     @contextmanager

@@ -1,0 +1,109 @@
+"""Which calls every rank must make, as data: the others wait in them for one that does not.
+
+Source: torch 2.13, each run with one rank missing (rules/collective-under-rank-guard.md),
+signatures read in torch 2.4 to 2.15; accelerate 1.0 to 1.12 (`accelerator.py`), by
+reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Where a call takes its process group; without one it is for all ranks."""
+
+    position: int = 99
+    keyword: str = "group"
+
+
+_C10D = {
+    "barrier": Group(0),
+    "all_reduce": Group(2),
+    "broadcast": Group(2),
+    "all_gather": Group(2),
+    "all_gather_into_tensor": Group(2),
+    "all_gather_object": Group(2),
+    "all_to_all": Group(2),
+    "all_to_all_single": Group(4),
+    "broadcast_object_list": Group(2),
+    "gather": Group(3),
+    "gather_object": Group(3),
+    "reduce": Group(3),
+    "reduce_scatter": Group(3),
+    "reduce_scatter_tensor": Group(3),
+    "scatter": Group(3),
+    "scatter_object_list": Group(3),
+}
+_CHECKPOINT = {
+    "save": Group(keyword="process_group"),
+    "async_save": Group(keyword="process_group"),
+    "load": Group(keyword="process_group"),
+    "save_state_dict": Group(2, "process_group"),
+    "load_state_dict": Group(2, "process_group"),
+}
+C10D_CALLS = frozenset(f"torch.distributed.{name}" for name in _C10D)
+# Of all ranks, whatever is sharded: members or not, every rank has to help to make a group.
+WORLD_CALLS: dict[str, Group] = {
+    **{f"torch.distributed.{name}": group for name, group in _C10D.items()},
+    "torch.distributed.new_group": Group(),
+    "torch.distributed.new_subgroups": Group(),
+    "torch.distributed.new_subgroups_by_enumeration": Group(),
+    **{f"torch.distributed.checkpoint.{name}": group for name, group in _CHECKPOINT.items()},
+}
+# Keywords with which such a call is this rank's own affair, if they are not False.
+ALONE_KEYWORDS = frozenset({"no_dist", "use_local_synchronization"})
+
+_STATE = "torch.distributed.checkpoint.state_dict"
+# For these, FSDP1's model always, FSDP2's only with one of these options.
+STATE_CALLS = frozenset(
+    {
+        f"{_STATE}.get_model_state_dict",
+        f"{_STATE}.get_optimizer_state_dict",
+        f"{_STATE}.get_state_dict",
+        f"{_STATE}.set_model_state_dict",
+        f"{_STATE}.set_optimizer_state_dict",
+        f"{_STATE}.set_state_dict",
+    }
+)
+WHOLE_STATE_OPTIONS = frozenset({"full_state_dict", "broadcast_from_rank0"})
+
+_FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
+# Static methods of FSDP1, with the position of the model; without effect on an FSDP2 model.
+FSDP1_CALLS: dict[str, int] = {
+    f"{_FSDP1}.summon_full_params": 0,
+    f"{_FSDP1}.optim_state_dict": 0,
+    f"{_FSDP1}.full_optim_state_dict": 0,
+    f"{_FSDP1}.sharded_optim_state_dict": 0,
+    f"{_FSDP1}.scatter_full_optim_state_dict": 1,
+}
+# What an FSDP1 model's own methods do; FSDP2's `state_dict` and `load_state_dict` are local.
+FSDP1_METHODS = frozenset({"state_dict", "clip_grad_norm_"})
+# A choice of state that takes FSDP1's `state_dict` no collective.
+FSDP1_STATE_TYPES = frozenset({f"{_FSDP1}.state_dict_type", f"{_FSDP1}.set_state_dict_type"})
+
+# Of parameters that are DTensors, the sum over all ranks.
+NORM_CALLS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.get_total_norm"})
+# Methods of a sharded tensor, and of a module that is a unit.
+TENSOR_METHODS = frozenset({"full_tensor", "redistribute"})
+UNIT_METHODS = frozenset({"unshard"})
+
+# Methods of accelerate's Accelerator.
+ACCELERATOR_METHODS = frozenset(
+    {
+        "wait_for_everyone",
+        "get_state_dict",
+        "save_state",
+        "load_state",
+        "save_model",
+        "gather",
+        "gather_for_metrics",
+        "reduce",
+        "pad_across_processes",
+        "clip_grad_norm_",
+    }
+)
+
+CALLS = frozenset({*WORLD_CALLS, *STATE_CALLS, *FSDP1_CALLS, *FSDP1_STATE_TYPES, *NORM_CALLS})
+METHODS = frozenset({*TENSOR_METHODS, *UNIT_METHODS, *ACCELERATOR_METHODS, *FSDP1_METHODS})

@@ -1,0 +1,89 @@
+"""What surely tells ranks apart, as data: not what is called so, but what a library makes so.
+
+Source: torch 2.4 to 2.15 (`distributed_c10d.py`, torchrun's environment), accelerate 1.0 to 1.12
+(`state.py`, `accelerator.py`), lightning 2.0 to 2.5 (`fabric/fabric.py`, `fabric/utilities`), and
+the launchers' manuals for the environment variables.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Role(Enum):
+    """What a value is in a distributed run."""
+
+    NUMBER = "the number of this rank, counted from 0"
+    FIRST = "true on rank 0 only"
+    SIZE = "the number of ranks, more than 1"
+
+
+# Called with no group, or with None.
+FUNCTIONS: dict[str, Role] = {
+    "torch.distributed.get_rank": Role.NUMBER,
+    "torch.distributed.get_node_local_rank": Role.NUMBER,
+    "torch.distributed.get_world_size": Role.SIZE,
+    "accelerate.utils.is_main_process": Role.FIRST,
+}
+
+# The rank of the node (GROUP_RANK, NODE_RANK) is left out: one node's ranks share it.
+VARIABLES: dict[str, Role] = {
+    "RANK": Role.NUMBER,
+    "LOCAL_RANK": Role.NUMBER,
+    "SLURM_PROCID": Role.NUMBER,
+    "SLURM_LOCALID": Role.NUMBER,
+    "OMPI_COMM_WORLD_RANK": Role.NUMBER,
+    "OMPI_COMM_WORLD_LOCAL_RANK": Role.NUMBER,
+    "PMI_RANK": Role.NUMBER,
+    "WORLD_SIZE": Role.SIZE,
+    "SLURM_NTASKS": Role.SIZE,
+    "OMPI_COMM_WORLD_SIZE": Role.SIZE,
+}
+
+_ACCELERATE = {
+    "is_main_process": Role.FIRST,
+    "is_local_main_process": Role.FIRST,
+    "process_index": Role.NUMBER,
+    "local_process_index": Role.NUMBER,
+    "num_processes": Role.SIZE,
+}
+_FABRIC = {
+    "is_global_zero": Role.FIRST,
+    "global_rank": Role.NUMBER,
+    "local_rank": Role.NUMBER,
+    "world_size": Role.SIZE,
+}
+# Attributes by the class of what has them.
+ATTRIBUTES: dict[str, dict[str, Role]] = {
+    "accelerate.Accelerator": _ACCELERATE,
+    "accelerate.PartialState": _ACCELERATE,
+    "accelerate.accelerator.Accelerator": _ACCELERATE,
+    "accelerate.state.PartialState": _ACCELERATE,
+    "lightning.Fabric": _FABRIC,
+    "lightning.fabric.Fabric": _FABRIC,
+    "lightning_fabric.Fabric": _FABRIC,
+}
+
+# A parameter of a function that a launcher outside the program calls. `rank` alone may be LoRA's:
+# it counts where the function is told the number of ranks too.
+PARAMETERS = frozenset({"local_rank", "global_rank", "world_rank"})
+PARAMETERS_BESIDE_SIZE = frozenset({"rank", "gpu", "proc_id"})
+SIZE_PARAMETERS = frozenset({"world_size", "nprocs", "num_gpus", "ngpus", "ngpus_per_node"})
+
+# Decorators of functions that only rank 0 runs; the others get None.
+FIRST_ONLY = frozenset(
+    {
+        f"{package}.rank_zero_only"
+        for package in (
+            "lightning.fabric.utilities",
+            "lightning.fabric.utilities.rank_zero",
+            "lightning.pytorch.utilities",
+            "lightning.pytorch.utilities.rank_zero",
+            "lightning_fabric.utilities",
+            "lightning_fabric.utilities.rank_zero",
+            "lightning_utilities.core.rank_zero",
+            "pytorch_lightning.utilities",
+            "pytorch_lightning.utilities.rank_zero",
+        )
+    }
+)
