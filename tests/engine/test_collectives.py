@@ -115,6 +115,53 @@ GUARDS = {
     "break": "for i in range(9):\n    if rank != 0:\n        break\n    model(x)",
     "sys.exit": "if rank != 0:\n    sys.exit(0)\nmodel(x)",
     "caller": "def run():\n    model(x)\nif rank == 0:\n    run()",
+    "decorator": """
+        def rank_zero_only(function):
+            def run(*args):
+                if rank == 0:
+                    return function(*args)
+            return run
+        @rank_zero_only
+        def evaluate():
+            model(x)
+        evaluate()
+        """,
+    "decorated method": """
+        import functools
+        def rank_zero_only(function):
+            @functools.wraps(function)
+            def run(*args, **kwargs):
+                return function(*args, **kwargs) if dist.get_rank() == 0 else None
+            return run
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+            @rank_zero_only
+            def evaluate(self):
+                model(x)
+        Trainer(model).evaluate()
+        """,
+    "decorator of a library": """
+        from lightning.pytorch.utilities import rank_zero_only
+        @rank_zero_only
+        def evaluate():
+            model(x)
+        evaluate()
+        """,
+    "decorator of an object": """
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        @accelerator.on_main_process
+        def evaluate():
+            model(x)
+        evaluate()
+        """,
+    "attribute of a library": """
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        if accelerator.is_main_process:
+            model(x)
+        """,
     "conditional": "y = model(x) if rank == 0 else None",
     "short circuit": "rank == 0 and model(x)",
     "short circuit or": "rank != 0 or model(x)",
@@ -304,6 +351,18 @@ LEGAL = {
     "or something else": "if rank == 0 or everyone:\n    model(x)",
     "every rank": "if rank >= 0:\n    model(x)",
     "a turn for each": "for i in range(world_size):\n    if rank == i:\n        model(x)",
+    "a decorator that asks nothing": """
+        def timed(function):
+            def run(*args):
+                if rank == 0:
+                    print("begin")
+                return function(*args)
+            return run
+        @timed
+        def evaluate():
+            model(x)
+        evaluate()
+        """,
     "a copy": "import copy\nif rank == 0:\n    copy.deepcopy(nn.Linear(8, 8))(x)",
 }
 

@@ -27,44 +27,44 @@ STATEMENTS = {
     "if": f"if {RANK} == 0:\n    {{s}}",
     "if not": f"if not {RANK}:\n    {{s}}",
     "else": f"if {RANK} != 0:\n    pass\nelse:\n    {{s}}",
-    "environment": '''import os
+    "environment": """import os
 if int(os.environ.get("RANK", "0")) == 0:
-    {s}''',
-    "local rank": '''import os
+    {s}""",
+    "local rank": """import os
 if int(os.environ["LOCAL_RANK"]) < 1:
-    {s}''',
+    {s}""",
     "helper": "if on_first_rank():\n    {s}",
     "flag": f"first = {RANK} == 0\nif first:\n    {{s}}",
-    "attribute": f'''from types import SimpleNamespace
+    "attribute": f"""from types import SimpleNamespace
 place = SimpleNamespace()
 place.first = {RANK} == 0
 if place.first:
-    {{s}}''',
+    {{s}}""",
     "and": f"import sys\nif {RANK} == 0 and len(sys.argv) < 99:\n    {{s}}",
-    "early return": f'''def by_one():
+    "early return": f"""def by_one():
     if {RANK} != 0:
         return
     {{s}}
 
-by_one()''',
-    "continue": f'''for _ in range(1):
+by_one()""",
+    "continue": f"""for _ in range(1):
     if {RANK} != 0:
         continue
-    {{s}}''',
-    "match": f'''match {RANK}:
+    {{s}}""",
+    "match": f"""match {RANK}:
     case 0:
         {{s}}
     case _:
-        pass''',
-    "with the write": f'''if {RANK} == 0:
+        pass""",
+    "with the write": f"""if {RANK} == 0:
     {{s}}
-    print("done")''',
-    "callee": f'''def by_all():
+    print("done")""",
+    "callee": f"""def by_all():
     {{s}}
 
 if {RANK} == 0:
-    by_all()''',
-    "decorated": f'''def first_only(function):
+    by_all()""",
+    "decorated": f"""def first_only(function):
     def run(*args):
         if {RANK} == 0:
             return function(*args)
@@ -74,7 +74,7 @@ if {RANK} == 0:
 def by_one():
     {{s}}
 
-by_one()''',
+by_one()""",
 }
 EXPRESSIONS = {
     "conditional": f"{{s}} if {RANK} == 0 else None",
@@ -83,38 +83,38 @@ EXPRESSIONS = {
 # Ways that look like it and are right.
 LEGAL = {
     "both arms": f"if {RANK} == 0:\n    {{s}}\nelse:\n    {{s}}",
-    "one process": f'''if torch.distributed.get_world_size() == 1 and {RANK} == 0:
+    "one process": f"""if torch.distributed.get_world_size() == 1 and {RANK} == 0:
     pass
-{{s}}''',
-    "not the rank": '''import os
+{{s}}""",
+    "not the rank": """import os
 if os.environ.get("SAVE", "1") == "1":
-    {s}''',
-    "first rank first": f'''if {RANK} != 0:
+    {s}""",
+    "first rank first": f"""if {RANK} != 0:
     torch.distributed.barrier()
 print("download")
 if {RANK} == 0:
     torch.distributed.barrier()
-{{s}}''',
+{{s}}""",
     "the write only": f"{{s}}\nif {RANK} == 0:\n    print('done')",
-    "an early return after it": f'''def by_all():
+    "an early return after it": f"""def by_all():
     {{s}}
     if {RANK} != 0:
         return
     print("done")
 
-by_all()''',
+by_all()""",
 }
 # A read-only use of a model, of which the forward is a collective.
 LOOK = {
-    "evaluated by one": f'''if {RANK} == 0:
+    "evaluated by one": f"""if {RANK} == 0:
     with torch.no_grad():
-        print({{call}})''',
-    "evaluated by the caller": f'''def look():
+        print({{call}})""",
+    "evaluated by the caller": f"""def look():
     with torch.no_grad():
         return {{call}}
 
 if {RANK} == 0:
-    print(look())''',
+    print(look())""",
 }
 
 
@@ -135,20 +135,18 @@ def _is_collective(module: Module, call: ast.Call) -> bool:
     return known and full
 
 
-def _guarded(
-    program: Program, module: Module, call: ast.Call, random: Random
-) -> Iterator[Mutant]:
+def _guarded(program: Program, module: Module, call: ast.Call, random: Random) -> Iterator[Mutant]:
     statement = module.statement(call)
     simple = isinstance(statement, (ast.Expr, ast.Assign, ast.Return))
     if not simple or module.indent(statement) != _line_indent(module, statement):
         return
     text = _marked(module, statement, call)
     alone = isinstance(statement, ast.Expr)
-    kinds = [k for k in STATEMENTS if alone or "callee" not in k and "return" not in k]
-    kinds = [k for k in kinds if alone or "decorated" not in k and k != "continue"]
+    kinds = [k for k in STATEMENTS if alone or ("callee" not in k and "return" not in k)]
+    kinds = [k for k in kinds if alone or ("decorated" not in k and k != "continue")]
     for kind in random.sample(kinds, 3):
         yield _replaced(program, RULE, kind, module, statement, STATEMENTS[kind], text)
-    if alone or isinstance(statement, ast.Assign) and statement.value is call:
+    if alone or (isinstance(statement, ast.Assign) and statement.value is call):
         kind = random.choice(sorted(EXPRESSIONS)) if alone else "conditional"
         yield _expression(program, kind, module, statement, call)
     kind = random.choice(sorted(LEGAL))

@@ -22,6 +22,7 @@ class Guard:
         progress: the condition depends on the element of a loop (a step count, a batch).
         early: the other outcome left the function or loop before.
         ranks: those of a distributed run that may take it, where its test surely tells them apart.
+        telling: the parts of the test that do so.
     """
 
     key: object
@@ -32,6 +33,7 @@ class Guard:
     progress: bool = False
     early: bool = False
     ranks: frozenset[int] = EVERY_RANK
+    telling: tuple[ir.Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fsdplint.engine import ir
-from fsdplint.engine.site import Site
+from fsdplint.engine.site import Guard, Site
 from fsdplint.knowledge.calls import Generation, is_harmless
 from fsdplint.knowledge.ranks import Role
 
@@ -89,10 +89,17 @@ class UnitValue:
 
 @dataclass(slots=True, eq=False)
 class FunctionValue:
+    """A function of the project.
+
+    Attributes:
+        only: the decorator that lets some ranks only run it.
+    """
+
     function: ir.Function
     scope: Scope
     owner: ClassValue | None = None
     taint: Taint = Taint.NONE
+    only: Guard | None = None
 
 
 @dataclass(slots=True, eq=False)

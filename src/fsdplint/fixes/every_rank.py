@@ -11,7 +11,6 @@ from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.names import clash, fresh, names_in
-from fsdplint.knowledge.words import means_rank
 
 # Calls in code around a collective that every rank can make as well.
 _QUIET = frozenset(
@@ -31,6 +30,8 @@ class Guarded:
 
     Attributes:
         test: what keeps them away, in the function of ``call``.
+        telling: the operands of ``test`` that do so.
+        others: further such calls behind the same test, which keep their order.
         early: they have left before, rather than taken another arm.
         name: what a variable for the result is called.
         fixed: it has to stay behind what comes before it, as a barrier has.
@@ -38,6 +39,8 @@ class Guarded:
 
     call: ir.Expr
     test: ir.Node
+    telling: tuple[ir.Node, ...]
+    others: tuple[ir.Node, ...]
     early: bool
     name: str
     fixed: bool
@@ -68,8 +71,14 @@ def _inside(node: ir.Node, outer: ir.Node) -> bool:
 
 
 def _out_of_expression(code: Code, guarded: Guarded, place: ir.Stmt) -> list[Edit]:
-    """``x if rank == 0 else y``: the call goes above the statement."""
+    """``x if rank == 0 else y``: the call goes above the statement; ``rank == 0 and x()`` is it."""
+    if isinstance(place, ir.Expression) and isinstance(place.value, ir.BoolOp):
+        value = place.value
+        if value.left is guarded.test and value.right is guarded.call and code.alone(place):
+            return [code.edit(value.start, guarded.call.start, "")]
     around = [node for node in code.ancestors(guarded.call) if _inside(node, place)]
+    if isinstance(place, ir.Match):
+        raise NoFixError(f"`{code.short(place)}` tells ranks apart by its cases")
     tests = [node for node in around if isinstance(node, ir.Conditional)]
     if isinstance(place, COMPOUND) or len(tests) != 1 or not _inside(guarded.test, tests[0].test):
         raise NoFixError(f"`{code.short(guarded.test)}` is part of a larger expression")
@@ -109,11 +118,12 @@ def _arm(code: Code, guarded: Guarded, place: ir.If) -> tuple[ir.Stmt, ...]:
 
 def _condition(code: Code, guarded: Guarded, place: ir.If, arm: Sequence[ir.Stmt]) -> str:
     """What the test asks besides the rank, which goes with the call."""
-    parts = list(_conjuncts(place.test))
-    if len(parts) == 1 and not isinstance(place.test, ir.BoolOp):
+    if not any(isinstance(node, ir.BoolOp) for node in ir.walk(place.test)):
         return ""
-    others = [part for part in parts if not means_rank(code.slice(part))]
-    if arm is not place.body or isinstance(parts[0], ir.BoolOp) or len(others) == len(parts):
+    parts = list(_conjuncts(place.test))
+    others = [part for part in parts if part not in guarded.telling]
+    mixed = any(isinstance(part, ir.BoolOp) for part in parts if part not in others)
+    if arm is not place.body or mixed or len(others) == len(parts):
         raise NoFixError(f"`{code.short(guarded.test)}` asks for more than the rank")
     return " and ".join(code.slice(part) for part in others)
 
@@ -136,13 +146,17 @@ def _moved(
     whole = isinstance(statement, (ir.Assign, ir.AugAssign)) or (
         isinstance(statement, ir.Expression) and statement.value is guarded.call
     )
-    if isinstance(statement, COMPOUND):
+    if isinstance(statement, COMPOUND) and not _contexts(code, guarded, statement):
         _check_quiet(code, statement, guarded)
     elif not whole:
         return None
     moved, reads = [statement], set(names_in(statement).reads)
     for earlier in reversed(arm[: arm.index(statement)]):
-        if clash(reads, names_in(earlier).writes):
+        other = any(_inside(call, earlier) for call in guarded.others)
+        if other and isinstance(earlier, ir.Assign):
+            moved.insert(0, earlier)
+            reads |= names_in(earlier).reads
+        elif clash(reads, names_in(earlier).writes):
             _check_quiet(code, earlier, guarded)
             moved.insert(0, earlier)
             reads |= names_in(earlier).reads
@@ -178,6 +192,32 @@ def _check_unwritten(
         raise NoFixError(f"`{code.short(guarded.call)}` has to stay behind what comes before it")
 
 
+def _contexts(code: Code, guarded: Guarded, statement: ir.Stmt) -> list[ir.With]:
+    """The contexts from ``statement`` in to that of the call, if it stands in nothing else.
+
+    Empty too where the innermost one holds the call's statement alone: that moves as a whole.
+    """
+    inner = code.statement(guarded.call)
+    around = [statement, *_below(code, statement, inner)]
+    contexts = [node for node in around if isinstance(node, ir.With)]
+    quiet = all(
+        _name(call) in _QUIET
+        for context in contexts
+        for item in context.items
+        for call in ir.walk(item)
+        if isinstance(call, ir.Call)
+    )
+    named = any(item.target is not None for context in contexts for item in context.items)
+    plain = isinstance(inner, ir.Expression) and inner.value is not guarded.call
+    return contexts if len(contexts) == len(around) and quiet and not named and plain else []
+
+
+def _below(code: Code, outer: ir.Stmt, inner: ir.Stmt) -> list[ir.Node]:
+    """The statements between two, the outer ones first."""
+    around = [node for node in code.ancestors(inner) if _inside(node, outer) and node is not outer]
+    return [node for node in reversed(around) if isinstance(node, COMPOUND)]
+
+
 # Edits
 
 
@@ -207,14 +247,16 @@ def _extracted(
     besides: ir.Expr | None = None,
 ) -> list[Edit]:
     """``name = call`` above ``place``, and the name where the call was."""
-    expression = guarded.call if besides is not None else _whole(code, guarded.call, statement)
-    if isinstance(statement, COMPOUND):
-        raise NoFixError(f"`{code.short(statement)}` does more than the collective needs")
+    inner = code.statement(guarded.call)
+    expression = guarded.call if besides is not None else _whole(code, guarded.call, inner)
     if not code.starts_line(place):
         raise NoFixError(f"`{code.short(place)}` shares its line with other code")
     name = fresh(code, guarded.call, guarded.name)
-    lines = code.text[expression.start : expression.end]
-    text = _under(code, condition, f"{name} = {lines}{code.newline}", code.indentation(place))
+    text = f"{name} = {code.slice(expression)}{code.newline}"
+    for context in reversed(_contexts(code, guarded, statement)):
+        head = code.text[context.start : code.text.index(":", context.items[-1].value.end) + 1]
+        text = f"{head}{code.newline}" + _under(code, "", text, code.unit)
+    text = _under(code, condition, text, code.indentation(place))
     return [
         code.insert_lines(code.line_start(place.start), text),
         code.edit(expression.start, expression.end, name),

@@ -87,3 +87,5 @@ FIRST_ONLY = frozenset(
         )
     }
 )
+# The same as methods of accelerate's Accelerator and PartialState.
+FIRST_ONLY_METHODS = frozenset({"on_main_process", "on_local_main_process"})

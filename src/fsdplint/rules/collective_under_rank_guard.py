@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from fsdplint.engine import ir
@@ -23,7 +23,8 @@ from fsdplint.rule import Report, rule
     clause="collectives",
 )
 def collective_under_rank_guard(program: Program) -> Iterator[Report]:
-    for fact in missed_collectives(program):
+    facts = list(missed_collectives(program))
+    for fact in facts:
         site = fact.collective.call.site
         who, effect = _outcome(fact)
         yield Report(
@@ -31,7 +32,7 @@ def collective_under_rank_guard(program: Program) -> Iterator[Report]:
             f"`{_called(program, site)}` needs every rank, but {who} gets here, and {effect}",
             "the other ranks never call this",
             _evidence(program, fact),
-            partial(_fix, program, fact),
+            partial(_fix, program, fact, facts),
         )
 
 
@@ -89,7 +90,9 @@ def _test(program: Program, guard: Guard) -> Evidence:
     return program.evidence(Site(guard.path, guard.test), f"{who} {place}")
 
 
-def _fix(program: Program, fact: MissedCollective) -> Fix | Declined:
+def _fix(
+    program: Program, fact: MissedCollective, facts: Sequence[MissedCollective]
+) -> Fix | Declined:
     guard, (path, node) = fact.guards[0], fact.chain[0]
     if len(fact.guards) > 1:
         return Declined("several tests keep ranks away from it")
@@ -104,4 +107,6 @@ def _fix(program: Program, fact: MissedCollective) -> Fix | Declined:
     own = len(fact.chain) == 1
     name = _RESULTS.get(call.name.rpartition(".")[2], "result") if own else "result"
     barrier = call.name == "torch.distributed.barrier"
-    return call_on_every_rank(code, Guarded(node, guard.test, guard.early, name, barrier))
+    others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
+    guarded = Guarded(node, guard.test, guard.telling, tuple(others), guard.early, name, barrier)
+    return call_on_every_rank(code, guarded)

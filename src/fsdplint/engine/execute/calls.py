@@ -289,7 +289,8 @@ class Calls(Expressions):
         self.calls.append((frame.unit.path, node))
         self.active.append(function.function)
         try:
-            self.run(function.function.body, inner)
+            with self.under([] if function.only is None else [function.only]):
+                self.run(function.function.body, inner)
         finally:
             self.calls.pop()
             self.active.pop()

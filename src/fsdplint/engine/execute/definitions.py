@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.calls import Calls
@@ -13,10 +14,15 @@ from fsdplint.engine.values import (
     Const,
     FunctionValue,
     Imported,
+    Object,
     Scope,
+    Symbol,
+    Taint,
     Value,
+    class_names,
     resolved,
 )
+from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
 
 
 class Definitions(Calls):
@@ -37,15 +43,40 @@ class Definitions(Calls):
     def function_def(self, node: ir.FunctionDef, frame: Frame) -> Flow:
         made = FunctionValue(node.function, frame.scope)
         frame.scope.names[node.function.name] = made
-        self.decorate(node.function.decorators, made, frame)
+        wrapper = self.decorate(node.function.decorators, made, frame)
+        if wrapper is not None and self.tells_ranks_apart(wrapper):
+            frame.scope.names[node.function.name] = wrapper
         return Flow.NEXT
 
-    def decorate(self, decorators: Items[ir.Expr], made: Value, frame: Frame) -> None:
-        """A registry notes what it decorates; what it returns is taken to be that again."""
+    def tells_ranks_apart(self, wrapper: FunctionValue) -> bool:
+        """Whether what a decorator made of a function runs it on some ranks only."""
+        names = {parameter.name: self.unknown() for parameter in wrapper.function.parameters}
+        frame = Frame(Scope({**names}, wrapper.scope, wrapper.scope.unit), wrapper.scope.unit)
+        nodes = [node for statement in wrapper.function.body for node in ir.walk(statement)]
+        tests = [node.test for node in nodes if isinstance(node, (ir.If, ir.Conditional))]
+        self.importing += 1
+        try:
+            return any(self.evaluate(test, frame).taint & Taint.RANK for test in tests)
+        finally:
+            self.importing -= 1
+
+    def decorate(
+        self, decorators: Items[ir.Expr], made: Value, frame: Frame
+    ) -> FunctionValue | None:
+        """A registry notes what it decorates; returns the function that one puts in its place."""
+        wrapper = None
         for decorator in reversed(decorators):
             value = resolved(self.evaluate(decorator, frame))
             if isinstance(value, FunctionValue):
-                self.invoke(value, [made], {}, frame, decorator)
+                result = resolved(self.invoke(value, [made], {}, frame, decorator))
+                if isinstance(result, FunctionValue) and result is not made:
+                    wrapper = result
+            elif isinstance(made, FunctionValue) and _is_for_first(value):
+                made.only = replace(
+                    self.guard(Const(True, Taint.RANK), decorator, True, frame),
+                    ranks=frozenset({0}),
+                )
+        return wrapper
 
     def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
         bases = tuple(self.evaluate(base, frame) for base in node.bases)
@@ -55,7 +86,8 @@ class Definitions(Calls):
         for name, value in cls.attrs.items():
             if isinstance(value, FunctionValue):
                 # Names in a method are looked up past the class body.
-                cls.attrs[name] = FunctionValue(value.function, frame.scope, cls)
+                outer = frame.scope if value.scope is body.scope else value.scope
+                cls.attrs[name] = FunctionValue(value.function, outer, cls, only=value.only)
         frame.scope.names[node.name] = cls
         self.decorate(node.decorators, cls, frame)
         return Flow.NEXT
@@ -90,3 +122,13 @@ class Definitions(Calls):
         if unit is not None:
             public = {k: v for k, v in self.imported_scope(unit).names.items() if k[:1] != "_"}
             frame.scope.names.update(public)
+
+
+def _is_for_first(decorator: Value) -> bool:
+    """Whether a library's decorator lets rank 0 only run a function."""
+    if isinstance(decorator, Symbol):
+        return decorator.name in FIRST_ONLY
+    if not isinstance(decorator, Object) or decorator.parent is None:
+        return False
+    accelerate = any(name.startswith("accelerate.") for name in class_names(decorator.parent.cls))
+    return accelerate and decorator.step[1:] in FIRST_ONLY_METHODS

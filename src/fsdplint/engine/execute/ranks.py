@@ -7,6 +7,7 @@ the outcome is not known, and a branch on it excludes no rank.
 
 from __future__ import annotations
 
+from fsdplint.engine import ir
 from fsdplint.engine.site import EVERY_RANK, RANKS
 from fsdplint.engine.values import Choice, Condition, Const, Object, Taint, Value
 from fsdplint.knowledge.ranks import Role
@@ -19,6 +20,15 @@ def ranks_of(test: Value, taken: bool) -> frozenset[int]:
     if not test.taint & Taint.RANK:
         return EVERY_RANK if _truth(test, 0) is not (not taken) else frozenset()
     return frozenset(rank for rank in range(RANKS) if _truth(test, rank) is not (not taken))
+
+
+def telling_parts(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
+    """The operands of ``node``, a conjunction or disjunction, that tell ranks apart."""
+    if isinstance(node, ir.BoolOp) and isinstance(test, Condition) and test.op == node.op:
+        left, right = test.operands
+        return (*telling_parts(left, node.left), *telling_parts(right, node.right))
+    apart = any(ranks_of(test, taken) != EVERY_RANK for taken in (True, False))
+    return (node,) if apart else ()
 
 
 def _truth(value: Value, rank: int) -> bool | None:

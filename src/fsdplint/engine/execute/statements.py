@@ -21,7 +21,7 @@ from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
 from fsdplint.engine.execute.expressions import decorators
-from fsdplint.engine.execute.ranks import ranks_of
+from fsdplint.engine.execute.ranks import ranks_of, telling_parts
 from fsdplint.engine.execute.shape import (
     assigned,
     exits_cleanly,
@@ -213,7 +213,11 @@ class Statements(Definitions):
         open_element = self.enumerating is not None and not isinstance(test, Const)
         progress = bool(test.taint & Taint.ELEMENT) or open_element
         ranks = ranks_of(test, taken)
-        return Guard(key_of(test), frame.unit.path, node, taken, divergent, progress, ranks=ranks)
+        telling = telling_parts(test, node) if ranks != EVERY_RANK else ()
+        path = frame.unit.path
+        return Guard(
+            key_of(test), path, node, taken, divergent, progress, ranks=ranks, telling=telling
+        )
 
     def if_(self, node: ir.If, frame: Frame) -> Flow:
         test = self.truth(node.test, frame)
