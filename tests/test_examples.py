@@ -17,6 +17,7 @@ from fsdplint.rules import RULES
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"
 SCRIPTS = {
+    "collective-under-rank-guard": "collective_under_rank_guard.py",
     "clip-grad-util-on-fsdp1": "clip_grad_util_on_fsdp1.py",
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
@@ -31,6 +32,9 @@ SCRIPTS = {
 }
 FINDINGS = [
     (
+        "collective_under_rank_guard.py",
+        "collective-under-rank-guard",
+        "get_model_state_dict(model, options=options)",
         "clip_grad_util_on_fsdp1.py",
         "clip-grad-util-on-fsdp1",
         "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",

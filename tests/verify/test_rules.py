@@ -16,6 +16,7 @@ from fsdplint.verify.verdict import Status, Verification
 
 BROKEN = Path(__file__).parents[2] / "examples" / "broken"
 SCRIPTS = {
+    "collective-under-rank-guard": "collective_under_rank_guard.py",
     "clip-grad-util-on-fsdp1": "clip_grad_util_on_fsdp1.py",
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",

@@ -101,12 +101,21 @@ def _fix(
         return Declined("the test and the call stand in functions that share no caller")
     if not isinstance(node, ir.Call):
         return Declined("the function is called by a library or a decorator")
+    own = len(fact.chain) == 1
+    if not own and _is_given(code, node):
+        return Declined(f"`{code.short(guard.test)}` is asked for whatever function is given here")
     if fact.writes:
         return Declined(f"`{code.short(node.func)}` writes files too, which every rank would do")
     call = fact.collective.call
-    own = len(fact.chain) == 1
     name = _RESULTS.get(call.name.rpartition(".")[2], "result") if own else "result"
     barrier = call.name == "torch.distributed.barrier"
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
     guarded = Guarded(node, guard.test, guard.telling, tuple(others), guard.early, name, barrier)
     return call_on_every_rank(code, guarded)
+
+
+def _is_given(code: Code, call: ir.Call) -> bool:
+    """Whether a call is of a parameter, as in what a decorator makes of a function."""
+    around = [node for node in code.ancestors(call) if isinstance(node, ir.Function)]
+    names = {parameter.name for function in around for parameter in function.parameters}
+    return isinstance(call.func, ir.Name) and call.func.id in names
