@@ -23,11 +23,9 @@ from fsdplint.engine.execute.elements import container_items, kinds, store_key, 
 from fsdplint.engine.execute.expressions import decorators
 from fsdplint.engine.execute.ranks import ranks_of, telling_parts
 from fsdplint.engine.execute.shape import (
-    assigned,
-    exits_cleanly,
-from fsdplint.engine.execute.shape import (
     adds_to_itself,
     assigned,
+    exits_cleanly,
     leaves,
     only_imports,
     returns_value,
