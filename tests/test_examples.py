@@ -32,12 +32,14 @@ SCRIPTS = {
 }
 FINDINGS = [
     (
-        "collective_under_rank_guard.py",
-        "collective-under-rank-guard",
-        "get_model_state_dict(model, options=options)",
         "clip_grad_util_on_fsdp1.py",
         "clip-grad-util-on-fsdp1",
         "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    ),
+    (
+        "collective_under_rank_guard.py",
+        "collective-under-rank-guard",
+        "get_model_state_dict(model, options=options)",
     ),
     ("custom_method_bypasses_hooks.py", "custom-method-bypasses-hooks", "model.loss"),
     ("direct_forward.py", "direct-forward", "block.forward"),
