@@ -65,6 +65,12 @@ def reduced(marked: str) -> tuple[Snippet, Fix | Declined]:
             f"    else:\n        m.{SET}(True)\n        # The last.\n        b(i)\n"
             "        o.step()\n",
         ),
+        (  # In the other arm the flag stays as the first leaves it.
+            f"for i in range(n):\n    if i < n - 1:\n        <n:m.{SET}(False):n>\n        b(i)\n"
+            "    else:\n        b(i)\n<s:o.step():s>\n",
+            f"for i in range(n):\n    if i < n - 1:\n        m.{SET}(True)\n        b(i)\n"
+            "    else:\n        b(i)\no.step()\n",
+        ),
         (
             f"if hasattr(m, {SET!r}):\n    <n:m.{SET}(False):n>\n<s:o.step():s>\n",
             f"if hasattr(m, {SET!r}):\n    m.{SET}(True)\no.step()\n",

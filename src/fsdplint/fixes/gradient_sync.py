@@ -110,6 +110,8 @@ def _conditions(code: Code, off: ir.Call, step: ir.Node | None) -> Iterator[str]
     if step is None or code.function(step) is not code.function(off):
         return
     around = list(code.ancestors(off))
+    if _is_chosen(code, off, step):
+        return
     for above in code.ancestors(step):
         if above in around:
             break
@@ -118,6 +120,15 @@ def _conditions(code: Code, off: ir.Call, step: ir.Node | None) -> Iterator[str]
     loop = _loop(code, off)
     if loop is not None and loop not in code.ancestors(step):
         yield from _last(code, loop, off)
+
+
+def _is_chosen(code: Code, off: ir.Call, step: ir.Node) -> bool:
+    """Whether a branch that the step is not in decides over ``off``: elsewhere the flag stays."""
+    stepped = set(code.ancestors(step))
+    return any(
+        isinstance(above, (ir.If, ir.Match)) and above not in stepped
+        for above in code.ancestors(off)
+    )
 
 
 def _else(choice: ir.If) -> int:
