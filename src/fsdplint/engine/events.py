@@ -183,6 +183,24 @@ class Read:
     tensor: Tensor
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """What a path does with a tracked object or a part of it, other than in the program's own code.
+
+    Attributes:
+        name: the function or method that gets hold of it, "=" for a store into it, "?" where the
+            callee is unknown.
+        objects: the tracked objects it concerns.
+        given: those it gets as a whole, and not only a part of.
+    """
+
+    time: int
+    site: Site
+    name: str
+    objects: frozenset[Object]
+    given: frozenset[Object]
+
+
 @dataclass(slots=True, eq=False)
 class Trace:
     """One path through one entry.
@@ -191,6 +209,8 @@ class Trace:
         escapes: what unknown code was given, which no rule reports by itself.
         reads: where this rank's part of a number was read.
         combined: when numbers that were read so went to code that may combine those of all ranks.
+        uses: what was done to objects whose every use matters, such as a module whose weights are
+            not what they should be yet.
         decisions: the conditions that were decided, with the outcome, in order.
         complete: False when a budget ended the path early.
     """
@@ -204,6 +224,7 @@ class Trace:
     escapes: list[Escape] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     combined: list[int] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""

@@ -315,6 +315,8 @@ class Object:
         hooked_methods: methods registered to run with the forward hooks.
         captures: the parameters an optimizer was built on.
         role: what it surely is in a distributed run, if it has to do with the rank.
+        born: the time it was made.
+        on_meta: it was built on the meta device, None where that depends.
     """
 
     serial: int
@@ -336,6 +338,8 @@ class Object:
     hooked_methods: set[str] = field(default_factory=set)
     captures: list[Parameters] = field(default_factory=list)
     role: Role | None = None
+    born: int = 0
+    on_meta: bool | None = False
 
     def ancestors(self) -> Iterator[Object]:
         """The objects this is a part of, nearest first, itself excluded."""

@@ -54,7 +54,7 @@ class _Plan:
 
 
 def _plan(code: Code, first: ir.Node, last: ir.Node, with_: Sequence[ir.Node]) -> _Plan:
-    block, lifted = _common_block(code, first, last)
+    block, lifted = common_block(code, first, last)
     chosen = {_in_block(code, node, block) for node in (first, *with_)}
     order = block.statements
     end = order.index(lifted)
@@ -71,7 +71,12 @@ def _plan(code: Code, first: ir.Node, last: ir.Node, with_: Sequence[ir.Node]) -
     return _Plan(tuple(s for s in order if s in moved), lifted)
 
 
-def _common_block(code: Code, first: ir.Node, last: ir.Node) -> tuple[Block, ir.Stmt]:
+def common_block(code: Code, first: ir.Node, last: ir.Node) -> tuple[Block, ir.Stmt]:
+    """The innermost block that holds ``first`` and, in one of its statements, ``last``; and it.
+
+    Raises:
+        NoFixError: there is none, or ``last`` need not be reached from there.
+    """
     if code.in_lambda(first):
         raise NoFixError(f"`{code.short(first)}` is in a lambda")
     if code.scope(first) is not code.scope(last):

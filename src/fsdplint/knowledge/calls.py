@@ -126,6 +126,18 @@ WATCHED_CALLS: dict[str, str] = {
     "torch.autograd.backward": "backward",
     "torch.nn.utils.clip_grad_norm": "clip",
     "torch.nn.utils.get_total_norm": "",
+    "torch.distributed.tensor.parallel.parallelize_module": "",
+    "torch.utils.data.DataLoader": "",
+    "torch.utils.data.DistributedSampler": "",
+    "torch.manual_seed": "",
+    "torch.random.fork_rng": "",
+    "torch.set_rng_state": "",
+    "transformers.set_seed": "",
+    "transformers.trainer_utils.set_seed": "",
+    "accelerate.utils.set_seed": "",
+    "lightning.seed_everything": "",
+    "lightning.fabric.seed_everything": "",
+    "pytorch_lightning.seed_everything": "",
 }
 # The same for methods, by their name alone.
 WATCHED_METHODS: dict[str, str] = {
@@ -145,6 +157,9 @@ WATCHED_METHODS: dict[str, str] = {
     "set_reshard_after_forward": "",
     "reshard": "",
     "unshard": "",
+    "to_empty": "",
+    "set_epoch": "",
+    "iterate": "",
 }
 
 # `checkpoint(function, *args)` calls its first argument.

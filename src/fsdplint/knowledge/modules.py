@@ -71,6 +71,22 @@ WRAP_POLICIES = frozenset(
     )
 )
 
+# Modules with parameters of their own that `reset_parameters` is no method of (torch 2.13): theirs
+# is `_reset_parameters`, which their parts' do not replace.
+WITHOUT_RESET = frozenset(
+    f"torch.nn.{name}"
+    for name in (
+        "MultiheadAttention",
+        "Transformer",
+        "TransformerDecoder",
+        "TransformerDecoderLayer",
+        "TransformerEncoder",
+        "TransformerEncoderLayer",
+        "ParameterList",
+        "ParameterDict",
+    )
+)
+
 # Layers that are blocks in themselves when a container repeats them.
 BLOCK_LAYERS = frozenset(
     {

@@ -16,6 +16,16 @@ _PARALLEL = re.compile(
     re.IGNORECASE,
 )
 
+_MODEL_PARALLEL = re.compile(
+    r"(?<![a-z])(pp|tp|ep|cp|sp|mp|pipe|pipeline|tensor|expert|stage|model_parallel)(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+def means_model_parallel(text: str) -> bool:
+    """Whether the words of an expression hint at ranks that hold different parts of a model."""
+    return _MODEL_PARALLEL.search(text) is not None
+
 
 def means_rank(text: str) -> bool:
     """Whether the words of an expression hint at a value that differs between ranks."""

@@ -8,12 +8,16 @@ from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.direct_forward import direct_forward
+from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
+from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
+from fsdplint.rules.rank_dependent_init import rank_dependent_init
 from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
+from fsdplint.rules.same_data_on_every_rank import same_data_on_every_rank
 from fsdplint.rules.sharded_reduction_read_locally import sharded_reduction_read_locally
 from fsdplint.rules.sharded_state_saved import sharded_state_saved
 
@@ -39,6 +43,8 @@ RULES: tuple[Rule, ...] = (
     UNUSED_SUPPRESSION,
     only_root_sharded,
     root_not_sharded,
+    materialized_without_init,
+    rank_dependent_init,
     optimizer_before_sharding,
     direct_forward,
     no_sync_under_fsdp2,
@@ -49,4 +55,6 @@ RULES: tuple[Rule, ...] = (
     root_unsharded_after_eval,
     sharded_state_saved,
     collective_under_rank_guard,
+    same_data_on_every_rank,
+    epoch_not_set,
 )

@@ -31,11 +31,13 @@ from fsdplint.engine.values import (
     Taint,
     Value,
     choice,
+    class_names,
     key_of,
     resolved,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.data import DATA_LOADERS
 from fsdplint.knowledge.names import (
     DTENSOR,
     FSDP1,
@@ -227,7 +229,10 @@ class Builtins(Statements):
         """``list``, ``reversed``, ``tqdm`` …: the same elements."""
         if not arguments.args:
             return Sequence([])
-        return materialized(self, self.copied(arguments.args[0]))
+        value = resolved(arguments.args[0])
+        if isinstance(value, Object) and class_names(value.cls) & DATA_LOADERS:
+            return self.part(value, ".iter()")  # it has its batches, and not its attributes
+        return materialized(self, self.copied(value))
 
     def next_of(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         return element_of(self, arguments.args[0]) if arguments.args else self.unknown()
@@ -344,6 +349,7 @@ _SAME_ITERABLE = (
     "builtins.set",
     "builtins.frozenset",
     "builtins.iter",
+    "itertools.islice",
     "builtins.sorted",
     "builtins.reversed",
     "tqdm.tqdm",

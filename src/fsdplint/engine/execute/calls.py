@@ -66,6 +66,9 @@ class Calls(Expressions):
     ) -> None: ...
 
     @abstractmethod
+    def note_construction(self, made: Object) -> None: ...
+
+    @abstractmethod
     def built(
         self, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame
     ) -> None: ...
@@ -181,6 +184,7 @@ class Calls(Expressions):
         self, function: Value, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
         self.escape(node, frame, *arguments.values())
+        self.used(self.tick(), "?", [function, *arguments.values()], node, frame)
         return self.result_of(("call", key_of(function)), function, arguments)
 
     def result_of(self, about: object, function: Value, arguments: Arguments) -> Object:
@@ -247,6 +251,7 @@ class Calls(Expressions):
             self.invoke(init, [made, *arguments.args], arguments.keywords, frame, node)
         else:
             self.fill_fields(made, cls, arguments)
+        self.note_construction(made)
         return made
 
     def fill_fields(self, made: Object, cls: ClassValue, arguments: Arguments) -> None:
@@ -275,6 +280,7 @@ class Calls(Expressions):
         """Runs a project function; beyond the depth limit its result is unknown."""
         too_deep = len(self.calls) >= MAX_DEPTH or self.active.count(function.function) > 1
         if too_deep:
+            self.used(self.tick(), "?", [*args, *keywords.values()], node, frame)
             return self.unknown(taint_of(*args))
         self.reached.add(function.function)
         scope = Scope({}, function.scope, function.scope.unit)

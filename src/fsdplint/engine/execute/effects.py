@@ -28,6 +28,7 @@ from fsdplint.engine.values import (
     ClassValue,
     Condition,
     Const,
+    Context,
     FunctionValue,
     Mapping,
     Method,
@@ -50,6 +51,8 @@ from fsdplint.engine.values import (
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge import ranks
+from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
+from fsdplint.knowledge.initialisation import META_CONTEXTS, SEEDS
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS
 from fsdplint.knowledge.names import (
     REGISTER_FORWARD,
@@ -67,9 +70,24 @@ class Effects(Builtins):
     ) -> Value:
         time, name = self.tick(), symbol.name
         result = self.known_call(symbol, arguments, node, frame)
+        self.used(time, name, arguments.values(), node, frame)
         if name in known.WATCHED_CALLS:
             self.emit(Call(time, self.site(node, frame), name, None, arguments, result))
+        self.seeded(name, arguments)
         return result
+
+    def seeded(self, name: str, arguments: Arguments) -> None:
+        """Modules built from here on draw their weights by this seed."""
+        if name in SEEDS:
+            self.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
+
+    def note_construction(self, made: Object) -> None:
+        """Tracks modules that ranks build differently, and what feeds a training loop."""
+        alone = any(guard.divergent for guard in self.guards)
+        if (alone or self.seed_differs) and made.parent is None and has_weights(made):
+            self.track(made)
+        if class_names(made.cls) & (DATA_LOADERS | DISTRIBUTED_SAMPLERS):
+            self.track(made)
 
     def known_call(
         self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
@@ -145,6 +163,7 @@ class Effects(Builtins):
             Origin.ALLOCATED, symbol, self.site(node, frame), taint_of(*arguments.values())
         )
         made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+        self.note_construction(made)
         if symbol.name.startswith("torch.nn."):
             made.taint = Taint.NONE
             names = {id(item): f".{name}" for name, item in named_items(made).items()}
@@ -152,6 +171,14 @@ class Effects(Builtins):
                 if isinstance(item, Object) and item.parent is None and item is not made:
                     item.parent, item.step = made, names.get(id(item), "[]")
         return made
+
+    def device(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        if arguments.args and is_const_text(arguments.args[0], "meta"):
+            return Context("meta", ())
+        return self.other_library_call(Symbol("torch.device"), arguments, node, frame)
+
+    def meta_context(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        return Context("meta", ())
 
     # Sharding
 
@@ -183,11 +210,19 @@ class Effects(Builtins):
         keeps: bool | None = False
         wraps: bool | None = False
         if generation is known.Generation.FSDP1:
+            self.initialise(module, arguments, node, frame)
             keeps = self.flag(arguments, -1, "use_orig_params")
             wraps = self.wraps_children(arguments)
         module.sharded.append(Sharded(generation, time, site))
         keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
         self.emit(Shard(time, site, generation, module, keeps, wraps, node, keywords, strategy))
+
+    def initialise(self, module: Object, arguments: Arguments, node: ir.Call, frame: Frame) -> None:
+        """FSDP1 calls its ``param_init_fn`` on each submodule that is on meta."""
+        function = arguments.get(8, "param_init_fn")
+        if function is not None and not is_const(function, None):
+            inside = self.part(module, ".param_init_fn()", taint=Taint.ELEMENT)
+            self.apply(function, Arguments([inside], {}), node, frame)
 
     def flag(self, arguments: Arguments, position: int, keyword: str) -> bool | None:
         """A boolean argument that defaults to False; None where it is not known."""
@@ -339,9 +374,21 @@ class Effects(Builtins):
     ) -> Value:
         time = self.tick()
         result = self.known_method(receiver, name, arguments, node, frame)
+        self.used(time, name, [receiver, *arguments.values()], node, frame)
+        self.note_weights(receiver, name, arguments)
         if name in known.WATCHED_METHODS:
             self.emit(Call(time, self.site(node, frame), name, receiver, arguments, result))
         return result
+
+    def note_weights(self, receiver: Value, name: str, arguments: Arguments) -> None:
+        """Tracks a module whose weights a method leaves undefined, or sets on some ranks only."""
+        if not isinstance(receiver, Object):
+            return
+        alone = any(guard.divergent for guard in self.guards)
+        if name == "to_empty" or (name == "load_state_dict" and alone):
+            self.track(receiver)
+        if name == "to" and any(is_const_text(value, "meta") for value in arguments.values()):
+            receiver.on_meta = True
 
     def known_method(
         self, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
@@ -481,7 +528,20 @@ _OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED
 
 _Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
 
+
+def has_weights(made: Object) -> bool:
+    """Whether an object is a module, Hugging Face's models included."""
+    names = class_names(made.cls)
+    return is_module(made) or any(name.startswith("transformers.") for name in names)
+
+
+def is_const_text(value: Value, text: str) -> bool:
+    return isinstance(value, Const) and value.value == text
+
+
 _FUNCTIONS: dict[str, _Handler] = {
+    "torch.device": Effects.device,
+    **dict.fromkeys(META_CONTEXTS, Effects.meta_context),
     "torch.multiprocessing.spawn": Effects.spawn,
     "torch.multiprocessing.spawn.spawn": Effects.spawn,
     REGISTER_FORWARD: Effects.register_forward,

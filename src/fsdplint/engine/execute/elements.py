@@ -19,9 +19,11 @@ from fsdplint.engine.values import (
     Taint,
     Value,
     choice,
+    class_names,
     key_of,
     resolved,
 )
+from fsdplint.knowledge.data import DATA_LOADERS
 
 _MAX_UNROLLED = 8
 _MAX_SUBMODULES = 40
@@ -70,6 +72,8 @@ def _named(state: State, whole: Object, element: Object) -> Value:
 def container_items(value: Object) -> list[Object]:
     """The modules a container was filled with, as far as they were seen."""
     found: list[Object] = []
+    if class_names(value.cls) & DATA_LOADERS:
+        return found  # its dataset is no batch
     for arg in (*value.args, value.attrs.get("*appended*")):
         arg = None if arg is None else resolved(arg)
         items: list[Value] = []
@@ -150,7 +154,7 @@ def submodules(state: State, view: Value) -> list[Value]:
         return []
     if view.step not in (".modules()", ".named_modules()"):
         return []
-    found = list(dict.fromkeys(_composed(whole, 0)))
+    found = list(dict.fromkeys(composed(whole)))
     if not 1 < len(found) <= _MAX_SUBMODULES:
         return []
     if view.step == ".modules()":
@@ -158,13 +162,14 @@ def submodules(state: State, view: Value) -> list[Value]:
     return [Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple") for item in found]
 
 
-def _composed(module: Object, depth: int) -> Iterator[Object]:
+def composed(module: Object, depth: int = 0) -> Iterator[Object]:
+    """A module and the modules it is known to be made of, some perhaps more than once."""
     yield module
     held = [resolved(value) for value in module.attrs.values()]
     parts = [part for part in held if isinstance(part, Object) and part.parent is module]
     for part in dict.fromkeys([*parts, *container_items(module)]):
         if depth < 8 and (part.origin is Origin.ALLOCATED or part.cls is not None):
-            yield from _composed(part, depth + 1)
+            yield from composed(part, depth + 1)
 
 
 def materialized(state: State, value: Value, depth: int = 0) -> Value:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeVar
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Escape, Event, Repoint, Trace
+from fsdplint.engine.events import Escape, Event, Repoint, Trace, Use
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.link import Project, Unit, identifiers
 from fsdplint.engine.site import Guard, Site
@@ -19,10 +19,12 @@ from fsdplint.engine.values import (
     FunctionValue,
     Object,
     Origin,
+    Parameters,
     Scope,
     StateDict,
     Symbol,
     Taint,
+    Tensor,
     Value,
     contained,
     reachable,
@@ -100,6 +102,9 @@ class State:
         self.serial = 0
         self.importing = 0
         self.enumerating: Object | None = None
+        self.on_meta: bool | None = False
+        self.tracked: set[Object] = set()
+        self.seed_differs = False
         self.scopes: dict[Unit, Scope] = {}
         self.on_yield: Callable[[Value], None] | None = None
 
@@ -144,6 +149,7 @@ class State:
         self.serial += 1
         serial = -self.serial if self.importing else self.serial
         created = Object(serial, origin, cls, site, key=self.interned(key), taint=taint)
+        created.born, created.on_meta = self.clock, self.on_meta
         if not self.importing:
             self.trace.objects.append(created)
         return created
@@ -190,6 +196,34 @@ class State:
             if any(capture.module in had for capture in item.captures):
                 self.emit(Repoint(now, self.site(node, frame), item, certain=False))
 
+    # Tracked objects
+
+    def track(self, item: Object) -> None:
+        """Notes from now on what is done to ``item`` outside the program's own code."""
+        if not self.importing:
+            self.tracked.add(item)
+
+    def used(
+        self, time: int, name: str, values: Sequence[Value], node: ir.Node, frame: Frame
+    ) -> None:
+        """The function or method ``name`` gets ``values``."""
+        if self.tracked:
+            self.changed(time, name, {item for v in values for item in _held(v)}, node, frame)
+
+    def changed(self, time: int, name: str, got: set[Object], node: ir.Node, frame: Frame) -> None:
+        """``name`` does something to these objects, or to what they are parts of."""
+        if self.importing:
+            return
+        whole = {above for item in got for above in item.ancestors()}
+        concerned = frozenset(
+            item
+            for item in self.tracked
+            if item in got or item in whole or not got.isdisjoint(item.ancestors())
+        )
+        if concerned:
+            given = concerned & got
+            self.trace.uses.append(Use(time, self.site(node, frame), name, concerned, given))
+
     # Relevance
 
     def is_hot(self, nodes: Sequence[ir.Node]) -> bool:
@@ -217,6 +251,16 @@ def _mentions(node: ir.Node) -> frozenset[str]:
         names, attributes = identifiers(node)
         found = _mention_cache[node] = names | attributes
     return found
+
+
+def _held(value: Value) -> Iterator[Object]:
+    """The objects that code given ``value`` can change, tensors standing for their owners."""
+    for item in contained(value):
+        if isinstance(item, (Parameters, Tensor)):
+            yield item.module
+        elif isinstance(item, StateDict):
+            yield item.owner
+    yield from reachable(value)
 
 
 def is_const(value: Value, constant: object) -> bool:

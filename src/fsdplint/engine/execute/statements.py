@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Repoint, Store
+from fsdplint.engine.events import Call, Repoint, Store
 from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.execute.comparison import compare
@@ -34,8 +34,11 @@ from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.site import EVERY_RANK, Guard
 from fsdplint.engine.values import (
     NONE,
+    Arguments,
+    Choice,
     ClassValue,
     Const,
+    Context,
     FunctionValue,
     Mapping,
     Method,
@@ -44,13 +47,17 @@ from fsdplint.engine.values import (
     Parameters,
     Sequence,
     Taint,
+    Tensor,
     UnitValue,
     Value,
     choice,
+    class_names,
+    contained,
     key_of,
     resolved,
     same,
 )
+from fsdplint.knowledge.data import DATA_LOADERS
 
 # What a call that ends the program evaluates to.
 EXIT = object()
@@ -150,6 +157,7 @@ class Statements(Definitions):
         self, owner: Value, target: ir.Attribute, value: Value, frame: Frame
     ) -> None:
         if isinstance(owner, Object):
+            self.overwritten(owner, value, target, frame)
             if isinstance(value, Const) and target.attr in frame.unit.counters:
                 value = self.unknown(Taint.ELEMENT)  # a step count is no constant
             owner.attrs[target.attr] = value
@@ -158,6 +166,8 @@ class Statements(Definitions):
                 self.emit(Repoint(self.tick(), self.site(target, frame), owner))
         elif isinstance(owner, Parameters):
             self.emit(Store(self.tick(), self.site(target, frame), owner, target.attr, value))
+            if target.attr not in ("grad", "requires_grad"):
+                self.used(self.tick(), "=", [owner], target, frame)
         elif isinstance(owner, ClassValue):
             owner.attrs[target.attr] = value
         elif isinstance(owner, UnitValue):
@@ -168,6 +178,13 @@ class Statements(Definitions):
         self.compose(owner, value, f".{name}")
         if is_module(owner) or name == "requires_grad":
             self.emit(Store(self.tick(), self.site(node, frame), owner, name, value))
+
+    def overwritten(self, owner: Object, value: Value, target: ir.Node, frame: Frame) -> None:
+        """A store of something new into a tracked object, such as a tensor for a parameter."""
+        inner = resolved(value)
+        own = isinstance(inner, Object) and owner in inner.ancestors()
+        if self.tracked and not own and not isinstance(value, Const):
+            self.changed(self.tick(), "=", {owner}, target, frame)
 
     def compose(self, owner: Object, value: Value, step: str) -> None:
         """A module stored in another is a part of it."""
@@ -187,7 +204,10 @@ class Statements(Definitions):
             store_key(owner, index, value)
         elif isinstance(owner, Sequence):
             owner.rest.append(value)
+        elif isinstance(owner, (Parameters, Tensor)):
+            self.used(self.tick(), "=", [owner], target, frame)
         elif isinstance(owner, Object):
+            self.overwritten(owner, value, target, frame)
             if isinstance(index, Const) and isinstance(index.value, (int, str)):
                 owner.elements[index.value] = value
             self.compose(owner, value, "[]")
@@ -354,6 +374,7 @@ class Statements(Definitions):
 
     def for_(self, node: ir.For, frame: Frame) -> Flow:
         iterable = resolved(self.evaluate(node.iterable, frame))
+        self.iterated(node, iterable, frame)
         every = submodules(self, iterable)
         if every and isinstance(iterable, Object):
             return self.for_submodules(node, every, iterable, frame)
@@ -369,6 +390,22 @@ class Statements(Definitions):
                 if flow is Flow.BREAK:
                     break
         return self.run(node.orelse, frame)
+
+    def iterated(self, node: ir.For, iterable: Value, frame: Frame) -> None:
+        """A loop over a loader's batches, be they counted or shown as a progress bar."""
+        held = [item for item in contained(iterable) if isinstance(item, Object)]
+        for source in dict.fromkeys(whole for item in held for whole in (item, *item.ancestors())):
+            if class_names(source.cls) & DATA_LOADERS:
+                site = self.site(node, frame)
+                names: list[Value] = [Const(name) for name in self.names_of(source, frame)]
+                given = Arguments(names, {})
+                self.emit(Call(self.tick(), site, "iterate", source, given, iterable))
+
+    def names_of(self, value: Object, frame: Frame) -> list[str]:
+        """What the function calls an object: its variables, or attributes of ``self``."""
+        owner = frame.receiver.attrs if isinstance(frame.receiver, Object) else {}
+        own = [name for name, held in frame.scope.names.items() if resolved(held) is value]
+        return own + [f"self.{name}" for name, held in owner.items() if resolved(held) is value]
 
     def for_submodules(self, node: ir.For, every: list[Value], view: Object, frame: Frame) -> Flow:
         """Each submodule in turn: a test of its class is decided, any other runs both arms."""
@@ -432,8 +469,16 @@ class Statements(Definitions):
 
         value = self.context(item.value, go_on, frame)
         if not flows:  # any other context, or a generator function that was not followed
+            outer, self.on_meta = self.on_meta, self.device_of(value)
             go_on(value)
+            self.on_meta = outer
         return flows[0]
+
+    def device_of(self, context: Value) -> bool | None:
+        """Whether modules are built on meta inside of a context; None where that depends."""
+        options = context.options if isinstance(context, Choice) else (context,)
+        metas = [isinstance(option, Context) and option.name == "meta" for option in options]
+        return True if all(metas) else None if any(metas) else self.on_meta
 
     def context(self, node: ir.Expr, go_on: Callable[[Value], None], frame: Frame) -> Value:
         if not isinstance(node, ir.Call):

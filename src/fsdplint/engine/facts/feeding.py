@@ -1,0 +1,312 @@
+"""What training loops are fed with: the same data on every rank, the same order in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.weights import related
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import (
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Sequence,
+    Symbol,
+    Taint,
+    class_names,
+    contained,
+    taint_of,
+)
+from fsdplint.knowledge.data import (
+    DATA_LOADERS,
+    DISTRIBUTED_SAMPLERS,
+    divides,
+    is_fixed_dataset,
+    may_differ,
+    mentions_ranks,
+    only_iterates,
+)
+from fsdplint.knowledge.initialisation import SEEDS
+
+Loop = tuple[str, ir.For | ir.While]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A loop over a loader's batches that a sharded module is trained on.
+
+    Attributes:
+        epochs: the innermost loop around it, in its own function or in one that calls it, that
+            repeats it with the same loader; None if it runs once.
+    """
+
+    loader: Call
+    loop: Call
+    forward: Call
+    shard: Shard
+    epochs: Loop | None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedData:
+    """A training loop whose loader gives every rank the same batches.
+
+    Attributes:
+        seed: the call that has all ranks shuffle alike, None where nothing is shuffled.
+    """
+
+    training: Training
+    seed: Call | None
+
+
+@dataclass(frozen=True, slots=True)
+class SameOrder:
+    """Epochs that a sampler shuffles alike, since nobody tells it which one it is."""
+
+    sampler: Call
+    training: Training
+    epochs: Loop
+
+
+def shared_data(program: Program) -> Iterator[SharedData]:
+    """Loaders without any part for each rank, of data known to be the same in every process."""
+    found = []
+    spared: set[ir.Node] = set()
+    for trace in program.traces:
+        several = _many_dimensions(trace)
+        for training in _trainings(program, trace):
+            loader = training.loader
+            if several or not _is_whole(program, loader) or _adapted(trace, loader):
+                spared.add(loader.site.node)
+                continue
+            if _divided(program, training):
+                continue
+            shuffle = loader.argument(2, "shuffle")
+            if shuffle is None or (isinstance(shuffle, Const) and not shuffle.value):
+                found.append(SharedData(training, None))
+            elif isinstance(shuffle, Const) and loader.argument(99, "generator") is None:
+                seed = _common_seed(trace, training.loop.time)
+                found += [] if seed is None else [SharedData(training, seed)]
+    yield from (fact for fact in found if fact.training.loader.site.node not in spared)
+
+
+def same_orders(program: Program) -> Iterator[SameOrder]:
+    """Shuffling distributed samplers that several epochs go through without ``set_epoch``."""
+    found = []
+    told: set[ir.Node] = set()
+    for trace in program.traces:
+        samplers = _results(trace, DISTRIBUTED_SAMPLERS)
+        for training in _trainings(program, trace):
+            given = training.loader.argument(99, "sampler")
+            sampler = samplers.get(given) if isinstance(given, Object) else None
+            if sampler is None or training.epochs is None or not _shuffles(sampler):
+                continue
+            if _is_told(trace, sampler, training.loader) or _adapted(trace, sampler):
+                told.add(sampler.site.node)
+            elif not _adapted(trace, training.loader):
+                found.append(SameOrder(sampler, training, training.epochs))
+    yield from (fact for fact in found if fact.sampler.site.node not in told)
+
+
+# Training loops
+
+
+def _results(trace: Trace, names: Collection[str]) -> dict[Object, Call]:
+    calls = trace.calls(*names)
+    return {event.result: event for event in calls if isinstance(event.result, Object)}
+
+
+def _trainings(program: Program, trace: Trace) -> Iterator[Training]:
+    loaders = _results(trace, DATA_LOADERS)
+    for loop in trace.calls("iterate"):
+        loader = loaders.get(loop.receiver) if isinstance(loop.receiver, Object) else None
+        forward = _trained(trace, loop)
+        if loader is None or forward is None:
+            continue
+        shard = next(
+            (s for s in trace.of(Shard) if _on(forward, s) and s.time < forward.time), None
+        )
+        if shard is not None and program.together(loader.site, shard.site):
+            epochs = _repeated(program, loop.site, loader.site)
+            yield Training(loader, loop, forward, shard, epochs)
+
+
+def _on(forward: Call, shard: Shard) -> bool:
+    return isinstance(forward.receiver, Object) and related(forward.receiver, shard.module)
+
+
+def _trained(trace: Trace, loop: Call) -> Call | None:
+    """The first forward in a loop, or on what it yields, with a backward before another loop."""
+    later = [e for e in trace.calls("forward", "backward", "iterate") if e.time > loop.time]
+    forward = None
+    for event in later:
+        inside = _inside(event.site, loop.site)
+        if event.name == "forward" and forward is None and (inside or _fed(event, loop)):
+            forward = event
+        elif event.name == "backward" and forward is not None:
+            return forward
+        elif event.name == "iterate" and not inside and event.receiver is not loop.receiver:
+            return None
+    return None
+
+
+def _fed(forward: Call, loop: Call) -> bool:
+    """Whether a forward gets a part of what a loop goes through."""
+    loader = loop.receiver
+    given = [item for value in forward.arguments.values() for item in contained(value)]
+    return any(isinstance(item, Object) and _part_of(item, loader) for item in given)
+
+
+def _part_of(item: Object, whole: object) -> bool:
+    return any(above is whole for above in item.ancestors())
+
+
+def _inside(site: Site, loop: Site) -> bool:
+    """Whether a place is reached from inside of the loop that ``loop`` enters."""
+    depth = len(loop.calls)
+    frames = site.frames()
+    if frames[:depth] != loop.calls or len(frames) <= depth:
+        return False
+    path, node = frames[depth]
+    return path == loop.path and loop.node.start <= node.start < loop.node.end
+
+
+def _repeated(program: Program, loop: Site, made: Site) -> Loop | None:
+    """The innermost loop around ``loop`` that what is made at ``made`` outlives."""
+    origins = set(made.frames())
+    for path, node in reversed(loop.frames()):
+        tree = program.tree(path)
+        made_here = any(each == path and n is node for each, n in origins)
+        if made_here or isinstance(node, (ir.FunctionDef, ir.ClassDef)):
+            return None
+        for around in tree.ancestors(node):
+            if isinstance(around, ir.Function):
+                break
+            if isinstance(around, ir.For) and _covers(around.iterable, node):
+                continue  # it is what this loop goes through
+            if isinstance(around, (ir.For, ir.While)) and not _runs_once(around):
+                inside = any(p == path and _covers(around, n) for p, n in origins)
+                return None if inside else (path, around)
+    return None
+
+
+def _covers(whole: ir.Node, node: ir.Node) -> bool:
+    return whole.start <= node.start and node.end <= whole.end
+
+
+def _runs_once(loop: ir.For | ir.While) -> bool:
+    counted = loop.iterable if isinstance(loop, ir.For) else None
+    if not isinstance(counted, ir.Call) or not isinstance(counted.func, ir.Name):
+        return False
+    given = [argument.value for argument in counted.args]
+    ends = [value.value for value in given if isinstance(value, ir.Constant)]
+    return counted.func.id == "range" and len(given) == 1 and ends == [1]
+
+
+# Data
+
+
+def _is_whole(program: Program, loader: Call) -> bool:
+    """Whether a loader surely goes through all of a dataset that every process has."""
+    arguments = loader.arguments
+    if arguments.open or taint_of(*arguments.values()) & Taint.RANK:
+        return False
+    for position, keyword in ((3, "sampler"), (4, "batch_sampler")):
+        given = arguments.get(position, keyword)
+        if given is not None and not (isinstance(given, Const) and given.value is None):
+            return False
+    if any(mentions_ranks(program.text(path, node)) for path, node in loader.site.frames()[-1:]):
+        return False
+    dataset = loader.argument(0, "dataset")
+    return dataset is not None and _is_fixed(program, dataset)
+
+
+def _is_fixed(program: Program, dataset: object) -> bool:
+    if not isinstance(dataset, Object) or dataset.site is None:
+        return False
+    given = [*dataset.args, *dataset.keywords.values(), *dataset.attrs.values()]
+    ranked = taint_of(*given) & Taint.RANK
+    if ranked or may_differ(_surroundings(program, dataset.site)):
+        return False
+    if isinstance(dataset.cls, Symbol):
+        return is_fixed_dataset(dataset.cls.name)
+    return isinstance(dataset.cls, ClassValue) and _is_fixed_class(program, dataset.cls)
+
+
+def _surroundings(program: Program, site: Site) -> str:
+    """The statement that makes a dataset."""
+    tree = program.tree(site.path)
+    return program.text(site.path, tree.statement(site.node))
+
+
+def _is_fixed_class(program: Program, cls: ClassValue) -> bool:
+    if cls.opaque() or not isinstance(cls.lookup("__getitem__"), FunctionValue):
+        return False
+    if any(name.endswith("IterableDataset") for name in class_names(cls)):
+        return False
+    own = [each for each in cls.lineage() if isinstance(each, ClassValue)]
+    return not any(may_differ(program.text(each.scope.unit.path, each.node)) for each in own)
+
+
+def _divided(program: Program, training: Training) -> bool:
+    """Whether ranks may take parts of a batch, or only some of them train on it."""
+    forward, loop = training.forward, training.loop.site
+    ranked = taint_of(*forward.arguments.values()) & Taint.RANK
+    alone = any(guard.divergent for guard in forward.site.guards)
+    return bool(ranked) or alone or divides(program.tree(loop.path).slice(loop.node))
+
+
+def _many_dimensions(trace: Trace) -> bool:
+    """Whether some ranks may share data on purpose, as those of one tensor parallel group do."""
+    if trace.calls("torch.distributed.tensor.parallel.parallelize_module"):
+        return True
+    for mesh in trace.calls(
+        "torch.distributed.init_device_mesh", "torch.distributed.device_mesh.init_device_mesh"
+    ):
+        shape = mesh.argument(1, "mesh_shape")
+        if not isinstance(shape, Sequence) or shape.rest or len(shape.items) != 1:
+            return True
+    return bool(
+        trace.calls("torch.distributed.DeviceMesh", "torch.distributed.device_mesh.DeviceMesh")
+    )
+
+
+def _common_seed(trace: Trace, time: int) -> Call | None:
+    """The seed that all ranks share at a time, if they do."""
+    seeds = [seed for seed in trace.calls(*SEEDS) if seed.time < time]
+    if not seeds or any(guard.divergent for guard in seeds[-1].site.guards):
+        return None
+    given = seeds[-1].arguments.values()
+    return seeds[-1] if given and not taint_of(*given) & Taint.RANK else None
+
+
+# Samplers
+
+
+def _shuffles(sampler: Call) -> bool:
+    shuffle = sampler.argument(3, "shuffle")
+    known = shuffle is None or (isinstance(shuffle, Const) and bool(shuffle.value))
+    return known and not sampler.arguments.open
+
+
+def _is_told(trace: Trace, sampler: Call, loader: Call) -> bool:
+    """Whether ``set_epoch`` is called on the sampler, or on something that may be it."""
+    for call in trace.calls("set_epoch"):
+        receiver = call.receiver
+        if not isinstance(receiver, Object) or not class_names(receiver.cls):
+            return True
+        if receiver is sampler.result or receiver is loader.result:
+            return True
+    return False
+
+
+def _adapted(trace: Trace, made: Call) -> bool:
+    """Whether code that is not seen gets hold of a loader or sampler, and may change it."""
+    result = made.result
+    uses = [use for use in trace.uses if result in use.given]
+    return any(not only_iterates(use.name) for use in uses if use.time > made.time)

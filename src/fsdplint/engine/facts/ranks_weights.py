@@ -1,0 +1,193 @@
+"""Weights that differ between the ranks whose slices make up one model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace, Use
+from fsdplint.engine.execute.elements import composed
+from fsdplint.engine.facts.weights import (
+    driven,
+    first_forward,
+    related,
+    root,
+    sharding_before,
+    syncs_states,
+    uses_between,
+)
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Guard, Site
+from fsdplint.engine.values import ClassValue, Object, Origin, Symbol, Taint, taint_of
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.initialisation import (
+    SEEDS,
+    SPREADS_WEIGHTS,
+    draws_weights,
+    keeps_weights,
+)
+from fsdplint.knowledge.words import means_model_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentSeeds:
+    """A model that each rank builds by a seed of its own, and that is sharded like that.
+
+    Attributes:
+        last: the last call that shards the model or a part of it.
+    """
+
+    seed: Call
+    model: Object
+    shard: Shard
+    last: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAlone:
+    """A model that only some ranks load, and that is sharded like that.
+
+    Attributes:
+        source: where those ranks load it.
+        guard: the test that they pass.
+    """
+
+    source: Site
+    guard: Guard
+    shard: Shard
+
+
+def different_seeds(program: Program) -> Iterator[DifferentSeeds]:
+    """Models whose weights are drawn by a seed that depends on the rank, and never made equal."""
+    for trace in program.traces:
+        seeds = trace.calls(*SEEDS)
+        for model in _sharded_models(trace):
+            seed = next((s for s in reversed(seeds) if s.time <= model.born), None)
+            if seed is None or not _of_the_rank(program, seed) or not _is_drawn(trace, model):
+                continue
+            shards = [shard for shard in trace.of(Shard) if related(shard.module, model)]
+            if _stays_different(program, trace, model, seed.site, model.born):
+                yield DifferentSeeds(seed, model, shards[0], shards[-1])
+
+
+def loaded_alone(program: Program) -> Iterator[LoadedAlone]:
+    """Models that ranks load under a test which only some of them pass, before the sharding."""
+    for trace in program.traces:
+        for load in trace.calls("load_state_dict"):
+            shard = _next_sharding(trace, load)
+            guard = _own_guard(load.site, shard)
+            if shard is None or guard is None or not isinstance(load.receiver, Object):
+                continue
+            model = load.receiver
+            if not _others_load(trace, load, model) and _stays_different(
+                program, trace, model, load.site, model.born, load.time
+            ):
+                yield LoadedAlone(load.site, guard, shard)
+        for model in _sharded_models(trace):
+            yield from _built_alone(program, trace, model)
+
+
+def _others_load(trace: Trace, load: Call, model: Object) -> bool:
+    """Whether the ranks that do not make a load may get their weights in another way."""
+    loads = [each for each in trace.calls("load_state_dict") if each is not load]
+    given = [escape for escape in trace.escapes if model in escape.objects]
+    apart = any(guard.divergent for escape in given for guard in escape.site.guards)
+    return apart or any(_concerns(each, model) for each in loads)
+
+
+def _built_alone(program: Program, trace: Trace, model: Object) -> Iterator[LoadedAlone]:
+    """``model = Model.from_pretrained(…)`` where others build it in another way."""
+    site = model.site
+    shard = next((s for s in trace.of(Shard) if related(s.module, model)), None)
+    if site is None or not _loads(site.node):
+        return
+    guard = _own_guard(site, shard)
+    if guard is not None and _stays_different(program, trace, model, site, model.born):
+        assert shard is not None
+        yield LoadedAlone(site, guard, shard)
+
+
+def _sharded_models(trace: Trace) -> list[Object]:
+    """The outermost modules that are sharded, or parts of which are."""
+    return list(dict.fromkeys(root(shard.module) for shard in trace.of(Shard)))
+
+
+def _of_the_rank(program: Program, seed: Call) -> bool:
+    differs = bool(taint_of(*seed.arguments.values()) & Taint.RANK)
+    partly = any(guard.divergent or guard.progress for guard in seed.site.guards)
+    words = " ".join(program.text(path, node) for path, node in seed.site.frames()[-2:])
+    return differs and not partly and not means_model_parallel(words)
+
+
+def _is_drawn(trace: Trace, model: Object) -> bool:
+    """Whether all that a model is made of surely has random weights when it is built."""
+    if model.origin is not Origin.ALLOCATED or model.on_meta is not False:
+        return False
+    if isinstance(model.cls, Symbol):
+        return model.cls.name.startswith("torch.nn.")
+    if not isinstance(model.cls, ClassValue) or model.cls.opaque():
+        return False
+    parts = list(composed(model))
+    known = all(
+        part.cls.name.startswith("torch.nn.") for part in parts if isinstance(part.cls, Symbol)
+    )
+    loads = trace.calls("load_state_dict")
+    return known and not any(_concerns(load, part) for load in loads for part in parts)
+
+
+def _concerns(load: Call, part: Object) -> bool:
+    return isinstance(load.receiver, Object) and related(load.receiver, part)
+
+
+def _stays_different(
+    program: Program, trace: Trace, model: Object, source: Site, start: int, load: int = -1
+) -> bool:
+    """Whether a model is sharded and used without anything that could make ranks' weights equal.
+
+    Args:
+        load: the time of the load that makes them different.
+    """
+    forward = first_forward(trace, model, start)
+    if forward is None:
+        return False
+    uses = uses_between(trace, model, start, forward.time)
+    if any(_may_equal(use) for use in uses if use.time != load):
+        return False
+    shard = sharding_before(trace, model, forward.time)
+    if shard is None or any(
+        each.generation is Generation.FSDP1 and syncs_states(each) is not False
+        for each in trace.of(Shard)
+        if related(each.module, model)
+    ):
+        return False
+    together = program.together(source, shard.site)
+    return together and driven(source, forward.site) and driven(shard.site, forward.site)
+
+
+def _may_equal(use: Use) -> bool:
+    if use.name in SPREADS_WEIGHTS:
+        return True
+    return not keeps_weights(use.name) and not draws_weights(use.name)
+
+
+def _next_sharding(trace: Trace, load: Call) -> Shard | None:
+    model = load.receiver
+    if not isinstance(model, Object):
+        return None
+    shards = [shard for shard in trace.of(Shard) if related(shard.module, model)]
+    return shards[0] if shards and shards[0].time > load.time else None
+
+
+def _own_guard(site: Site, shard: Shard | None) -> Guard | None:
+    """The test that only some ranks pass on the way to a place, and all do to the sharding."""
+    if shard is None or any(guard.progress for guard in site.guards):
+        return None
+    shared = {(guard.key, guard.taken) for guard in shard.site.guards}
+    own = [g for g in site.guards if g.divergent and (g.key, g.taken) not in shared]
+    return own[-1] if own else None
+
+
+def _loads(node: ir.Node) -> bool:
+    function = node.func if isinstance(node, ir.Call) else None
+    return isinstance(function, ir.Attribute) and function.attr == "from_pretrained"

@@ -1,0 +1,127 @@
+"""Weights that are not what they should be when training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace, Use
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, resolved
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.initialisation import keeps_weights
+
+Frames = tuple[tuple[str, ir.Node], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedWeights:
+    """A sharded module that computes with the memory ``to_empty`` found.
+
+    Attributes:
+        module: what ``to_empty`` was called on.
+        on_meta: its model was built on the meta device.
+    """
+
+    emptied: Call
+    module: Object
+    shard: Shard
+    forward: Call
+
+    @property
+    def on_meta(self) -> bool:
+        return bool(self.whole.on_meta)
+
+    @property
+    def whole(self) -> Object:
+        return root(self.module)
+
+
+def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
+    """Sharded modules that nothing gives weights between ``to_empty`` and their first forward."""
+    found: list[UndefinedWeights] = []
+    given: set[Frames] = set()
+    for trace in program.traces:
+        for emptied in trace.calls("to_empty"):
+            module = emptied.receiver
+            forward = first_forward(trace, module, emptied.time)
+            if forward is None or not isinstance(module, Object):
+                continue
+            uses = uses_between(trace, module, emptied.time, forward.time)
+            if any(not keeps_weights(use.name) for use in uses):
+                given.add(emptied.site.frames())
+                continue
+            shard = sharding_before(trace, module, forward.time)
+            if shard is not None and _certain(program, emptied, module, shard, forward):
+                found.append(UndefinedWeights(emptied, module, shard, forward))
+    yield from (fact for fact in found if fact.emptied.site.frames() not in given)
+
+
+def _certain(program: Program, emptied: Call, module: Object, shard: Shard, forward: Call) -> bool:
+    if any(guard.divergent for guard in emptied.site.guards):
+        return False
+    if shard.generation is Generation.FSDP1 and syncs_states(shard) is not False:
+        return False
+    if ".param_init_fn()" in module.path() and not root(module).on_meta:
+        return False
+    sites = (emptied.site, forward.site)
+    together = all(program.together(site, shard.site) for site in sites)
+    return together and driven(emptied.site, forward.site)
+
+
+# What weights' stories have in common
+
+
+def root(module: Object) -> Object:
+    """The outermost object that ``module`` is a part of."""
+    return next(reversed(list(module.ancestors())), module)
+
+
+def related(one: Object, other: Object) -> bool:
+    """Whether one of two modules is the other or a part of it."""
+    return one is other or one in other.ancestors() or other in one.ancestors()
+
+
+def first_forward(trace: Trace, module: object, after: int) -> Call | None:
+    """The first forward of a module, or of one around or inside it, after a time."""
+    for event in trace.calls("forward"):
+        called = event.receiver
+        known = isinstance(module, Object) and isinstance(called, Object)
+        if event.time > after and known and related(module, called):  # type: ignore[arg-type]  # known
+            return event
+    return None
+
+
+def uses_between(trace: Trace, module: Object, start: int, end: int) -> list[Use]:
+    """What else than the program's own code got hold of a tracked module in a time."""
+    return [use for use in trace.uses if start < use.time < end and module in use.objects]
+
+
+def sharding_before(trace: Trace, module: Object, time: int) -> Shard | None:
+    """The sharding call on a module, else on one around it, else on one inside it."""
+    shards = [shard for shard in trace.of(Shard) if shard.time < time]
+    own = [shard for shard in shards if shard.module is module]
+    around = [shard for shard in shards if shard.module in module.ancestors()]
+    inside = [shard for shard in shards if module in shard.module.ancestors()]
+    found = own or around or inside
+    return found[-1] if found else None
+
+
+def syncs_states(shard: Shard) -> bool | None:
+    """Whether FSDP1 broadcasts rank 0's weights; None where an argument leaves it open."""
+    value = shard.keywords.get("sync_module_states")
+    if value is None:
+        return None if shard.keeps_parameters is None else False
+    value = resolved(value)
+    return bool(value.value) if isinstance(value, Const) else None
+
+
+def driven(first: Site, second: Site) -> bool:
+    """Whether the program itself goes from one place to the other.
+
+    It does not where a class is used by a driver that is not seen, which may do more in between.
+    """
+    (_, start), (_, end) = first.frames()[0], second.frames()[0]
+    return start is end or not isinstance(start, ir.ClassDef)

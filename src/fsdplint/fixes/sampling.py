@@ -1,0 +1,95 @@
+"""A part of the data for each rank, in another order each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """A loop over epochs, and what the sampler is called in it."""
+
+    code: Code
+    loop: ir.For
+    sampler: str
+
+
+@builder
+def set_epoch(epochs: Epochs) -> Fix:
+    """Tells the sampler its epoch at the start of each."""
+    require_exact(epochs.code)
+    edit = _epoch_edit(epochs)
+    return Fix(f"call `{epochs.sampler}.set_epoch` in each epoch", Safety.SAFE, (edit,))
+
+
+@builder
+def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | None) -> Fix:
+    """Gives a loader a distributed sampler of its dataset, in the place of ``shuffle``."""
+    require_exact(code)
+    if any(argument.star for argument in loader.args) or not loader.args:
+        raise NoFixError(f"what `{code.short(loader)}` is given is not plain to see")
+    dataset = _dataset(code, loader)
+    imports = Imports(code, loader)
+    name = imports.name("torch.utils.data", "DistributedSampler")
+    sampler = f"sampler={name}({dataset}{'' if shuffle else ', shuffle=False'})"
+    edits = [_sampler_argument(code, loader, sampler), *imports.edits()]
+    if epochs is not None:
+        edits.append(_epoch_edit(epochs))
+    return Fix("give each rank its part of the dataset", Safety.UNSAFE, tuple(edits))
+
+
+def _dataset(code: Code, loader: ir.Call) -> str:
+    given = [a for a in loader.args if a.keyword == "dataset"] or list(loader.args[:1])
+    name = dotted(given[0].value)
+    if name is None:
+        raise NoFixError(f"`{code.short(given[0].value)}` has no name to give the sampler")
+    return name
+
+
+def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
+    """``sampler`` where ``shuffle`` or a sampler of None stands, else as the last argument."""
+    if sum(argument.keyword is None for argument in loader.args) > 2:
+        raise NoFixError(f"`{code.short(loader)}` is given `shuffle` by its place")
+    replaced = [a for a in loader.args if a.keyword in ("shuffle", "sampler")]
+    if len(replaced) > 1:
+        raise NoFixError(f"`{code.short(loader)}` is given both `shuffle` and `sampler`")
+    if replaced:
+        return code.edit(replaced[0].start, replaced[0].end, sampler)
+    last = loader.args[-1]
+    apart = len(loader.args) > 1 and code.starts_line(last)
+    separator = f",{code.newline}{code.indentation(last)}" if apart else ", "
+    return code.edit(last.end, last.end, separator + sampler)
+
+
+def _epoch_edit(epochs: Epochs) -> Edit:
+    code, loop = epochs.code, epochs.loop
+    if not isinstance(loop.target, ir.Name) or loop.target.id == "_":
+        raise NoFixError("the loop has no name for its epoch")
+    if not _counts(loop.iterable):
+        raise NoFixError(f"`{code.short(loop.iterable)}` does not count the epochs")
+    first = loop.body[0]
+    if not code.starts_line(first):
+        raise NoFixError(f"`{code.short(loop)}` is written on one line")
+    line = f"{code.indentation(first)}{epochs.sampler}.set_epoch({loop.target.id}){code.newline}"
+    return code.insert_lines(code.extent(first)[0], line)
+
+
+def _counts(iterable: ir.Expr) -> bool:
+    """Whether a loop's variable is a number: ``range(n)``, be it shown as a progress bar."""
+    while isinstance(iterable, ir.Call):
+        name = dotted(iterable.func) or ""
+        if name == "range":
+            return True
+        if not iterable.args or name.rpartition(".")[2] not in ("tqdm", "trange", "track"):
+            return False
+        if name.endswith("trange"):
+            return True
+        iterable = iterable.args[0].value
+    return False

@@ -1,0 +1,60 @@
+"""What feeds a training loop."""
+
+from __future__ import annotations
+
+import re
+
+DATA_LOADERS = frozenset(
+    {
+        "torch.utils.data.DataLoader",
+        "torchdata.stateful_dataloader.StatefulDataLoader",
+    }
+)
+DISTRIBUTED_SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
+
+# Datasets of libraries that give the same samples, in the same places, to every process.
+_DATASETS = frozenset(
+    {
+        "torch.utils.data.ConcatDataset",
+        "torch.utils.data.StackDataset",
+        "torch.utils.data.Subset",
+        "torch.utils.data.TensorDataset",
+    }
+)
+_ITERATES = re.compile(r"builtins\.|tqdm(\.|$)|itertools\.|rich\.progress\.|__len__$|__iter__$")
+
+# Words by which data may differ between ranks after all, or is shared among them on purpose.
+_BY_RANK = re.compile(
+    r"rank|world|replica|shard|split_dataset|process_index|num_processes|node|\bdp\b|_dp|dp_",
+    re.IGNORECASE,
+)
+_BY_CHANCE = re.compile(r"rand|shuffle|sample\(|seed|generator|uuid|time\(", re.IGNORECASE)
+_DIVIDED = re.compile(
+    r"chunk\(|tensor_split|scatter|\.split\(|broadcast|\[[^\]\n]*(rank|world)", re.IGNORECASE
+)
+
+
+def is_fixed_dataset(name: str) -> bool:
+    """Whether a library's dataset, by canonical name, is the same in every process."""
+    images = name.startswith("torchvision.datasets.") and not name.endswith("FakeData")
+    return images or name in _DATASETS
+
+
+def only_iterates(name: str) -> bool:
+    """Whether a function or method given a loader or sampler does no more than go through it."""
+    return _ITERATES.match(name) is not None or name in DATA_LOADERS
+
+
+def may_differ(text: str) -> bool:
+    """Whether the words of a dataset hint at samples that depend on the process."""
+    return _BY_RANK.search(text) is not None or _BY_CHANCE.search(text) is not None
+
+
+def mentions_ranks(text: str) -> bool:
+    """Whether the words of a call hint at a part of the data for each rank."""
+    return _BY_RANK.search(text) is not None
+
+
+def divides(text: str) -> bool:
+    """Whether the words of a loop hint at batches that ranks divide among themselves."""
+    return _DIVIDED.search(text) is not None

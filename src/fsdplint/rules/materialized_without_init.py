@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.weights import UndefinedWeights, undefined_weights
+from fsdplint.engine.program import Program
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.initialise import initialise
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD204",
+    summary="a model is materialized with `to_empty` and its weights are never set",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def materialized_without_init(program: Program) -> Iterator[Report]:
+    for fact in undefined_weights(program):
+        site = fact.emptied.site
+        assert isinstance(site.node, ir.Call)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node.func)}` leaves the weights undefined, and "
+            f"nothing sets them before the forward {program.where(fact.forward.site, site)}",
+            "memory as it was found",
+            _evidence(program, fact),
+            partial(_fix, program, fact),
+        )
+
+
+def _evidence(program: Program, fact: UndefinedWeights) -> tuple[Evidence, ...]:
+    whole = fact.whole
+    made = () if whole.site is None else (program.evidence(whole.site, "the model is built"),)
+    return (
+        *made,
+        program.evidence(fact.shard.site, "sharded here"),
+        program.evidence(fact.forward.site, "computes with undefined weights"),
+        *program.conditions(fact.emptied.site, fact.shard.site),
+    )
+
+
+def _fix(program: Program, fact: UndefinedWeights) -> Fix | Declined:
+    site = fact.emptied.site
+    assert isinstance(site.node, ir.Call)
+    return initialise(Code.of(program.tree(site.path)), site.node, fact.whole)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.ranks_weights import (
+    DifferentSeeds,
+    LoadedAlone,
+    different_seeds,
+    loaded_alone,
+)
+from fsdplint.engine.places import common_frame
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.equal_weights import load_everywhere, seed_after_sharding, sync_states
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.words import means_rank
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD205",
+    summary="ranks build a model from different weights, and sharding mixes them",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def rank_dependent_init(program: Program) -> Iterator[Report]:
+    for seeds in different_seeds(program):
+        yield _seeds(program, seeds)
+    for load in loaded_alone(program):
+        yield _load(program, load)
+
+
+def _seeds(program: Program, fact: DifferentSeeds) -> Report:
+    path, node = _place(program, fact.seed.site)
+    seed, shard = Site(path, node), fact.shard
+    made = fact.model.site
+    return Report(
+        Span(path, node.start, node.end),
+        f"`{program.text(path, node)}` has each rank draw weights of its own, and "
+        f"`{program.text(shard.site.path, shard.call.func)}` {program.where(shard.site, seed)} "
+        "makes the model of their slices",
+        "another seed on each rank",
+        (
+            *(() if made is None else (program.evidence(made, "the weights are drawn"),)),
+            program.evidence(shard.site, "each rank keeps its slice of its own weights"),
+            *program.conditions(fact.seed.site, shard.site),
+        ),
+        partial(_reseed, program, fact),
+    )
+
+
+def _place(program: Program, site: Site) -> tuple[str, ir.Node]:
+    """The innermost call whose words say that it is given the rank."""
+    frames = [frame for frame in site.frames() if means_rank(program.text(*frame))]
+    return frames[-1] if frames else (site.path, site.node)
+
+
+def _reseed(program: Program, fact: DifferentSeeds) -> Fix | Declined:
+    frame = common_frame(fact.seed.site, fact.last.site)
+    if frame is None or frame[1] is not _place(program, fact.seed.site)[1]:
+        return Declined("the seed is set in one function and the model sharded in another")
+    path, seed, last = frame
+    assert isinstance(seed, ir.Call)
+    return seed_after_sharding(Code.of(program.tree(path)), seed, last)
+
+
+def _load(program: Program, fact: LoadedAlone) -> Report:
+    site, shard = fact.source, fact.shard
+    assert isinstance(site.node, ir.Call)
+    return Report(
+        program.span(site),
+        f"`{program.text(site.path, site.node.func)}` loads weights on some ranks only, and "
+        f"`{program.text(shard.site.path, shard.call.func)}` {program.where(shard.site, site)} "
+        "makes the model of slices of all of them",
+        "the other ranks keep other weights",
+        (
+            program.evidence(shard.site, "each rank keeps its slice of its own weights"),
+            *program.conditions(site, shard.site),
+        ),
+        partial(_load_fix, program, fact),
+    )
+
+
+def _load_fix(program: Program, fact: LoadedAlone) -> Fix | Declined:
+    shard = fact.shard
+    if shard.generation is Generation.FSDP1:
+        return sync_states(Code.of(program.tree(shard.site.path)), shard.call)
+    return load_everywhere(
+        Code.of(program.tree(fact.source.path)), fact.source.node, fact.guard.test
+    )

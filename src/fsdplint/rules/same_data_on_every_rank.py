@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.feeding import SharedData, shared_data
+from fsdplint.engine.program import Program
+from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.sampling import Epochs, sample_by_rank
+from fsdplint.rule import Report, rule
+from fsdplint.rules.epoch_not_set import epochs_of
+
+
+@rule(
+    "FSD801",
+    summary="every rank trains a sharded model on the same batches",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def same_data_on_every_rank(program: Program) -> Iterator[Report]:
+    for fact in shared_data(program):
+        site = fact.training.loader.site
+        assert isinstance(site.node, ir.Call)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node.func)}` gives every rank the same batches in the "
+            "same order: all ranks do the work of one",
+            "no sampler divides the dataset",
+            _evidence(program, fact),
+            partial(_fix, program, fact),
+        )
+
+
+def _evidence(program: Program, fact: SharedData) -> tuple[Evidence, ...]:
+    training, seed = fact.training, fact.seed
+    shuffled = () if seed is None else (program.evidence(seed.site, "every rank shuffles by it"),)
+    loop = training.loop.site
+    assert isinstance(loop.node, ir.For)
+    over = loop.node.iterable
+    return (
+        *shuffled,
+        program.evidence(training.shard.site, "the model that all ranks train"),
+        Evidence(Span(loop.path, over.start, over.end), "each rank goes through all of it"),
+    )
+
+
+def _fix(program: Program, fact: SharedData) -> Fix | Declined:
+    training = fact.training
+    site = training.loader.site
+    assert isinstance(site.node, ir.Call)
+    epochs: Epochs | Declined | None = None
+    if fact.seed is not None and training.epochs is not None:
+        epochs = epochs_of(program, training, training.epochs)
+    if isinstance(epochs, Declined):
+        return epochs
+    return sample_by_rank(
+        Code.of(program.tree(site.path)), site.node, fact.seed is not None, epochs
+    )

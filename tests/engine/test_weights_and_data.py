@@ -1,0 +1,126 @@
+"""What is tracked of weights and loaders, and the facts that are read from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers import path_of, script
+
+from fsdplint.engine.facts.feeding import same_orders, shared_data
+from fsdplint.engine.facts.ranks_weights import different_seeds, loaded_alone
+from fsdplint.engine.facts.weights import undefined_weights
+from fsdplint.engine.values import Object
+
+FEED = """
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+torch.manual_seed(0)
+model = fully_shard(nn.Linear(8, 8))
+rows = TensorDataset(torch.load("rows.pt"))
+"""
+
+
+def test_uses_of_a_module_are_noted_once_its_weights_are_undefined(tmp_path: Path) -> None:
+    trace = path_of(
+        script(
+            tmp_path,
+            """
+            model = nn.Linear(8, 8)
+            model.train()
+            fully_shard(model)
+            model.to_empty(device="cuda")
+            model.eval()
+            for p in model.parameters():
+                p.requires_grad = False
+                p.data.normal_()
+            load(model)
+            """,
+        )
+    )
+    assert [use.name for use in trace.uses] == ["eval", "parameters", "normal_", "?"]
+
+
+def test_modules_know_the_device_they_are_built_on(tmp_path: Path) -> None:
+    trace = path_of(
+        script(
+            tmp_path,
+            """
+            with torch.device("meta"):
+                a = nn.Linear(8, 8)
+            with torch.device("meta") if small else context():
+                b = nn.Bilinear(8, 8, 8)
+            c = fully_shard(nn.Embedding(8, 8))
+            """,
+        )
+    )
+    built = {}
+    for each in trace.objects:
+        name = getattr(each.cls, "name", "")
+        if isinstance(each, Object) and name.startswith("torch.nn."):
+            built[name] = each.on_meta
+    assert built == {
+        "torch.nn.Linear": True,
+        "torch.nn.Bilinear": None,
+        "torch.nn.Embedding": False,
+    }
+
+
+def test_undefined_weights_need_a_forward(tmp_path: Path) -> None:
+    empty = "model = fully_shard(nn.Linear(8, 8))\nmodel.to_empty(device='cuda')\n"
+    assert not list(undefined_weights(script(tmp_path, empty)))
+    (fact,) = undefined_weights(script(tmp_path, empty + "model(x)\n"))
+    assert (fact.forward.name, fact.on_meta) == ("forward", False)
+
+
+def test_the_last_seed_before_the_model_counts(tmp_path: Path) -> None:
+    ranked = "torch.manual_seed(dist.get_rank())\n"
+    model = "model = fully_shard(nn.Linear(8, 8))\nmodel(x)\n"
+    (fact,) = different_seeds(script(tmp_path, "torch.manual_seed(0)\n" + ranked + model))
+    assert fact.shard is fact.last
+    assert not list(different_seeds(script(tmp_path, ranked + "torch.manual_seed(0)\n" + model)))
+    assert not list(different_seeds(script(tmp_path, model + ranked)))
+
+
+def test_a_load_by_some_ranks_counts_unless_the_others_load_too(tmp_path: Path) -> None:
+    alone = """
+model = nn.Linear(8, 8)
+if dist.get_rank() == 0:
+    model.load_state_dict(torch.load("a.pt"))
+"""
+    other = "else:\n    model.load_state_dict(torch.load('b.pt'))\n"
+    rest = "fully_shard(model)\nmodel(x)\n"
+    assert len(list(loaded_alone(script(tmp_path, alone + rest)))) == 1
+    assert not list(loaded_alone(script(tmp_path, alone + other + rest)))
+
+
+def test_a_loader_is_followed_into_loops_and_generators(tmp_path: Path) -> None:
+    feed = FEED + "loader = DataLoader(rows, batch_size=4)\n"
+    loop = "for (batch,) in enumerate(loader):\n    model(batch).mean().backward()\n"
+    generator = """
+def batches():
+    for batch in loader:
+        yield batch.cuda()
+
+
+stream = batches()
+for step in range(10):
+    model(next(stream)).mean().backward()
+"""
+    evaluation = "for (batch,) in loader:\n    model(batch)\n"
+    assert len(list(shared_data(script(tmp_path, feed + loop)))) == 1
+    assert len(list(shared_data(script(tmp_path, feed + generator)))) == 1
+    assert not list(shared_data(script(tmp_path, feed + evaluation)))
+
+
+def test_epochs_are_the_loop_that_the_sampler_outlives(tmp_path: Path) -> None:
+    made = "loader = DataLoader(rows, sampler=DistributedSampler(rows))\n"
+    train = "for batch in loader:\n    model(batch).mean().backward()\n"
+
+    def indented(text: str) -> str:
+        return "".join(f"    {line}" for line in text.splitlines(keepends=True))
+
+    epochs = "for epoch in range(n):\n"
+    (fact,) = same_orders(script(tmp_path, FEED + made + epochs + indented(train)))
+    assert fact.epochs is fact.training.epochs
+    assert not list(same_orders(script(tmp_path, FEED + epochs + indented(made + train))))
+    assert not list(same_orders(script(tmp_path, FEED + made + train)))
