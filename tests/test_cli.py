@@ -465,10 +465,12 @@ def test_explain_prints_a_page_as_json() -> None:
 def test_explain_an_error() -> None:
     ran = run("explain", "--error", "-", stdin=ERROR)
     assert ran.code == 0
-    first, error, *_, last = ran.out.splitlines()
+    direct, custom = ran.out.split("\n\n")
+    first, error, *_, last = direct.splitlines()
     assert first == "FSD302 direct-forward: `.forward` of a sharded module is called past its hooks"
     assert error.startswith("  error: RuntimeError: … got mixed torch.Tensor and DTensor, need")
     assert last == "  page: fsdplint explain direct-forward"
+    assert custom.endswith("\n  page: fsdplint explain custom-method-bypasses-hooks\n")
 
 
 def test_explain_an_error_with_its_script(here: Path) -> None:
@@ -481,7 +483,8 @@ def test_explain_an_error_with_its_script(here: Path) -> None:
         "the parameters of `model`, which `fully_shard` shards on line 4"
     ]
     told = json.loads(run("explain", "--error=log.txt", "train.py", "--output-format=json").out)
-    assert [rule["rule"] for rule in told["rules"]] == ["direct-forward"]
+    both = ["direct-forward", "custom-method-bypasses-hooks"]
+    assert [rule["rule"] for rule in told["rules"]] == both
     assert [finding["start"]["line"] for finding in told["findings"]] == [5]
     assert told["lines"] == [{"path": "train.py", "line": 5}]
 
@@ -526,7 +529,7 @@ def test_rules_are_listed() -> None:
     ]
     listed = json.loads(run("rules", "--output-format=json").out)
     assert [rule["name"] for rule in listed] == [rule.name for rule in RULES]
-    assert listed[-1]["fix"] == "unsafe"
+    assert [rule["fix"] for rule in listed] == [r.fix and r.fix.value for r in RULES]
 
 
 @pytest.mark.parametrize(
