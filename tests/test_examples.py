@@ -21,10 +21,12 @@ SCRIPTS = {
     "clip-grad-util-on-fsdp1": "clip_grad_util_on_fsdp1.py",
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
+    "full-state-dict-into-sharded-model": "full_state_dict_into_sharded_model.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
+    "optimizer-state-saved-raw": "optimizer_state_saved_raw.py",
     "root-not-sharded": "root_not_sharded.py",
     "root-unsharded-after-eval": "root_unsharded_after_eval.py",
     "sharded-reduction-read-locally": "sharded_reduction_read_locally.py",
@@ -45,6 +47,11 @@ FINDINGS = [
     ("direct_forward.py", "direct-forward", "block.forward"),
     ("direct_forward.py", "direct-forward", "model.forward"),
     (
+        "full_state_dict_into_sharded_model.py",
+        "full-state-dict-into-sharded-model",
+        "model.load_state_dict(state)",
+    ),
+    (
         "gradient_sync_left_off.py",
         "gradient-sync-left-off",
         "self.model.set_requires_gradient_sync(False)",
@@ -55,6 +62,16 @@ FINDINGS = [
         "optimizer_before_sharding/trainer.py",
         "optimizer-before-sharding",
         "torch.optim.AdamW(self.model.parameters(), lr=1e-3)",
+    ),
+    (
+        "optimizer_state_saved_raw.py",
+        "optimizer-state-saved-raw",
+        "torch.save(optimizer.state_dict(), path)",
+    ),
+    (
+        "optimizer_state_saved_raw.py",
+        "optimizer-state-saved-raw",
+        "optimizer.load_state_dict(torch.load(path))",
     ),
     ("root_not_sharded.py", "root-not-sharded", "fully_shard(block, mesh=mesh)"),
     (
@@ -84,6 +101,11 @@ torch.manual_seed(0)
 parts = {name: p.chunk(2)[int(os.environ["RANK"])] for name, p in GPT().named_parameters()}
 same = [name for name, p in model.named_parameters() if torch.equal(p.to_local(), parts[name])]
 print("untrained", *same)
+"""
+MOMENTS = """
+state = torch.load("adamw.pt")["state"].values()
+local = [getattr(each["exp_avg"], "_local_tensor", each["exp_avg"]) for each in state]
+print("share", sum(map(torch.numel, local)) / sum(map(torch.numel, GPT().state_dict().values())))
 """
 
 
@@ -156,6 +178,11 @@ def test_no_sync_stops(ranks: Ranks) -> None:
     assert all("has no attribute 'no_sync'" in outcome.error for outcome in outcomes)
 
 
+def test_a_plain_state_dict_stops(ranks: Ranks) -> None:
+    outcomes = run(ranks, BROKEN / SCRIPTS["full-state-dict-into-sharded-model"])
+    assert all("got mixed torch.Tensor and DTensor" in outcome.error for outcome in outcomes)
+
+
 @pytest.mark.parametrize("rule", ["optimizer-before-sharding", "gradient-sync-left-off"])
 def test_it_learns_nothing(rule: str, ranks: Ranks) -> None:
     outcomes = run(ranks, BROKEN / SCRIPTS[rule])
@@ -186,5 +213,12 @@ def test_units(folder: Path, units: int, ranks: Ranks) -> None:
 @pytest.mark.parametrize(("folder", "share"), [(BROKEN, 0.5), (CORRECT, 1.0)])
 def test_share_of_the_model_in_the_file(folder: Path, share: float, ranks: Ranks) -> None:
     outcomes = run(ranks, folder / SCRIPTS["sharded-state-saved"], SAVED)
+    assert report(outcomes) == ""
+    assert all(f"share {share}\n" in outcome.output for outcome in outcomes)
+
+
+@pytest.mark.parametrize(("folder", "share"), [(BROKEN, 0.5), (CORRECT, 1.0)])
+def test_share_of_the_moments_in_the_file(folder: Path, share: float, ranks: Ranks) -> None:
+    outcomes = run(ranks, folder / SCRIPTS["optimizer-state-saved-raw"], MOMENTS)
     assert report(outcomes) == ""
     assert all(f"share {share}\n" in outcome.output for outcome in outcomes)

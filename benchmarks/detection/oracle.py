@@ -59,9 +59,17 @@ def runs(seed: int, mutants: bool, rule: str, name: str) -> list[Run]:
                 for args in program.args
             ]
         for made in mutate(program, seed) if mutants else []:
-            if rule in made.rule:
+            if rule in made.rule and not _reads_files(program, made):
                 found += [_mutant_run(program, made, args) for args in _args(program, made)]
     return found
+
+
+def _reads_files(program: Program, made: Mutant) -> bool:
+    """Whether a mutant reads state from files that no run has written."""
+    readers = ("torch.load(", "load_file(", "pickle.load(")
+    changed = [text for path, text in made.files.items() if program.files[path] != text]
+    before = "".join(program.files.values())
+    return any(reader in text and reader not in before for text in changed for reader in readers)
 
 
 def _args(program: Program, made: Mutant) -> list[tuple[str, ...]]:
@@ -135,7 +143,7 @@ def _harms(observed: list[Observed]) -> set[str]:
     if any(1 in one.units for one in observed):
         harms.add("only-root-sharded")
     if any(_slices_lost(path, observed) for one in observed for path in one.saved):
-        harms.add("sharded-state-saved")
+        harms.update(("sharded-state-saved", "optimizer-state-saved-raw"))
     return harms
 
 

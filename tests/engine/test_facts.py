@@ -291,7 +291,7 @@ def test_writes_of_sharded_state(tmp_path: Path, write: str, expected: bool) -> 
         full, sharded = StateDictOptions(full_state_dict=True), StateDictOptions(cpu_offload=True)
         model, other = Net(), Net()
         fully_shard(model)
-        {BUILD}
+        optimizer = torch.optim.AdamW(model.parameters())
         number = dist.get_rank()
         {write}
     """

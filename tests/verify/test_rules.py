@@ -24,6 +24,7 @@ SCRIPTS = {
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
+    "optimizer-state-saved-raw": "optimizer_state_saved_raw.py",
     "root-not-sharded": "root_not_sharded.py",
     "root-unsharded-after-eval": "root_unsharded_after_eval.py",
     "sharded-reduction-read-locally": "sharded_reduction_read_locally.py",

@@ -12,11 +12,13 @@ from benchmarks.detection.mutators import (
     eval_first,
     feeding,
     fsdp1_clip,
+    loaded_state,
     local_reads,
     materialized,
     no_sync,
     only_root,
     optimizer_order,
+    optimizer_state,
     rank_guard,
     rank_init,
     root_not_sharded,
@@ -42,6 +44,8 @@ MUTATORS: tuple[Mutator, ...] = (
     rank_guard.mutate,
     fsdp1_clip.mutate,
     local_reads.mutate,
+    optimizer_state.mutate,
+    loaded_state.mutate,
     authored.mutate,
 )
 

@@ -11,6 +11,7 @@ from benchmarks.detection.module import Edit, Function, Module, modules, name_of
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "sharded-state-saved"
+OF_OPTIMIZERS = "optimizer-state-saved-raw"
 GATHERS = {"get_model_state_dict", "get_optimizer_state_dict"}
 WRITES = {"save", "atomic_save"}
 
@@ -43,7 +44,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
             kind = random.choice(["direct", "detached"])
             yield mutant(program, RULE, "safetensors", _sliced(everything, kind, "safetensors"))
     if any(name_of(call) == "get_optimizer_state_dict" for _, call in gathers):
-        yield mutant(program, RULE, "optimizer only", _optimizer_only(everything))
+        yield mutant(program, OF_OPTIMIZERS, "not gathered", _optimizer_only(everything))
     for module, call in gathers:
         yield from _inlined(program, module, call)
     for module in everything:
@@ -155,7 +156,8 @@ def _inlined(program: Program, module: Module, call: ast.Call) -> Iterator[Mutan
                 (*module.span(uses[0]), state),
             ]
             kind = f"{state} in the guarded write"
-            yield mutant(program, RULE, kind, {module.path: module.edited(edits)})
+            rule = OF_OPTIMIZERS if name_of(call) == "get_optimizer_state_dict" else RULE
+            yield mutant(program, rule, kind, {module.path: module.edited(edits)})
 
 
 IN_LOOP = {
@@ -165,9 +167,6 @@ IN_LOOP = {
     "in the loop, in a dict": """running = {{"model": {model}.state_dict(), "done": False}}
 if torch.distributed.get_rank() == 0:
     {mark}torch.save(running, "running.pt")
-""",
-    "in the loop, optimizer": """if torch.distributed.get_rank() == 0:
-    {mark}torch.save({{"optimizer": {optimizer}.state_dict()}}, "optimizer.pt")
 """,
     "in the loop, by every rank": """{mark}torch.save({model}.state_dict(), "running.pt")
 """,
@@ -189,11 +188,9 @@ def _in_the_loop(program: Program, module: Module, random: Random) -> Iterator[M
         model = _root_at_hand(program, module, call)
         if not model:
             continue
-        assert isinstance(call.func, ast.Attribute)
-        optimizer = module.source(call.func.value)
         statement = module.statement(call)
         for kind in random.sample(sorted(IN_LOOP), 2):
-            code = IN_LOOP[kind].format(mark=MARK, model=model, optimizer=optimizer)
+            code = IN_LOOP[kind].format(mark=MARK, model=model)
             end = module.rows(statement)[1]
             lines = [module.indent(statement) + line if line else "" for line in code.split("\n")]
             text = "\n".join(lines)

@@ -15,6 +15,7 @@ from fsdplint.engine.values import (
     Parameters,
     Sequence,
     StateDict,
+    Symbol,
     Tensor,
     Value,
     resolved,
@@ -43,6 +44,17 @@ class Shard:
     call: ir.Call
     keywords: dict[str, Value] = field(default_factory=dict)
     strategy: Value | None = None
+
+    @property
+    def cuts_flat(self) -> bool:
+        """Whether it is FSDP1's, with a strategy that surely gives each rank a part."""
+        if self.generation is not Generation.FSDP1:
+            return False
+        if "sharding_strategy" in self.keywords:
+            strategy = self.keywords["sharding_strategy"]
+            return isinstance(strategy, Symbol) and not strategy.name.endswith("NO_SHARD")
+        plain = [argument for argument in self.call.args if argument.keyword is None]
+        return len(plain) < 3 and not any(argument.star for argument in plain)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +87,8 @@ class Call:
     Attributes:
         name: a function's canonical name, a method's own name, or "forward" for a module's call.
         receiver: what a method or a module's call is on, None for a function.
+        names: by what names the calling function knows modules and optimizers, for calls that
+            take or give state.
     """
 
     time: int
@@ -83,6 +97,7 @@ class Call:
     receiver: Value | None
     arguments: Arguments
     result: Value
+    names: dict[str, Object] = field(default_factory=dict)
 
     def argument(self, position: int, keyword: str) -> Value | None:
         """The resolved argument, None if it is not given or not known to be."""

@@ -217,9 +217,10 @@ class Parameters:
 
 @dataclass(slots=True, eq=False)
 class StateDict:
-    """The state of a module or an optimizer as DTensors, each holding this rank's slice.
+    """The state of a sharded module or optimizer, each tensor of it this rank's slice.
 
     Attributes:
+        generation: FSDP2's slices are DTensors; those of FSDP1's optimizers are plain, cut flat.
         element: one value of the dict rather than the dict.
         escaped: it was handed to unknown code, which may have gathered it in place.
     """
@@ -230,6 +231,7 @@ class StateDict:
     element: bool = False
     escaped: bool = False
     taint: Taint = Taint.NONE
+    generation: Generation = Generation.FSDP2
 
 
 @dataclass(slots=True, eq=False)
@@ -317,6 +319,7 @@ class Object:
         role: what it surely is in a distributed run, if it has to do with the rank.
         born: the time it was made.
         on_meta: it was built on the meta device, None where that depends.
+        file: where it was read from, as it is, e.g. by ``torch.load``.
     """
 
     serial: int
@@ -340,6 +343,7 @@ class Object:
     role: Role | None = None
     born: int = 0
     on_meta: bool | None = False
+    file: Value | None = None
 
     def ancestors(self) -> Iterator[Object]:
         """The objects this is a part of, nearest first, itself excluded."""
@@ -492,6 +496,13 @@ def reachable(value: Value) -> Iterator[Object]:
         yield current
         for held in (*current.attrs.values(), *current.elements.values(), *current.args):
             stack.extend(item for item in contained(held) if isinstance(item, Object))
+
+
+def read_from(value: Value) -> Object | None:
+    """What was read from a file, if ``value`` is that or a part of it, still as it was read."""
+    if not isinstance(value, Object) or value.escaped is not None or value.sharded:
+        return None
+    return next((whole for whole in (value, *value.ancestors()) if whole.file is not None), None)
 
 
 def class_names(value: ClassValue | Symbol | None) -> set[str]:

@@ -70,6 +70,15 @@ PLAIN_WRITES: dict[str, tuple[Signature, Signature]] = {
     "safetensors.torch.save_file": (Signature(0, "tensors"), Signature(1, "filename")),
 }
 
+# Calls that give what a file holds, with where they take it from.
+PLAIN_READS: dict[str, Signature] = {
+    "torch.load": Signature(0, "f"),
+    "pickle.load": Signature(0, "file"),
+    "safetensors.torch.load_file": Signature(0, "filename"),
+    "torch.hub.load_state_dict_from_url": Signature(0, "url"),
+    "torch.utils.model_zoo.load_url": Signature(0, "url"),
+}
+
 # Calls whose result is (for identity, sharding and parameters) the given argument.
 RETURNS_ARGUMENT: dict[str, int] = {
     "torch.compile": 0,
@@ -161,6 +170,17 @@ WATCHED_METHODS: dict[str, str] = {
     "set_epoch": "",
     "iterate": "",
 }
+
+# Of these, the ones that take or give the state of a model or an optimizer.
+STATE_CALLS = frozenset(
+    {
+        "state_dict",
+        "load_state_dict",
+        "torch.distributed.checkpoint.save",
+        "torch.distributed.checkpoint.async_save",
+        "torch.distributed.checkpoint.load",
+    }
+)
 
 # `checkpoint(function, *args)` calls its first argument.
 CALLS_FIRST_ARGUMENT = frozenset(

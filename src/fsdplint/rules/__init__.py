@@ -9,11 +9,13 @@ from fsdplint.rules.collective_under_rank_guard import collective_under_rank_gua
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
+from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
+from fsdplint.rules.optimizer_state_saved_raw import optimizer_state_saved_raw
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
 from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
@@ -54,6 +56,8 @@ RULES: tuple[Rule, ...] = (
     gradient_sync_left_off,
     root_unsharded_after_eval,
     sharded_state_saved,
+    optimizer_state_saved_raw,
+    full_state_dict_into_sharded_model,
     collective_under_rank_guard,
     same_data_on_every_rank,
     epoch_not_set,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fsdplint.engine import ir
@@ -112,9 +113,7 @@ class Builtins(Statements):
         return self.mapping_item(receiver, values[0])
 
     def state_method(self, receiver: StateDict, name: str, arguments: Arguments) -> Value:
-        element = StateDict(
-            receiver.owner, receiver.source, receiver.optimizer, True, receiver.escaped
-        )
+        element = replace(receiver, element=True)
         if receiver.element:
             return receiver if name in known.KEEPS_SHARDED else self.unknown()
         if name == "items":

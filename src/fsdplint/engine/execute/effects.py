@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from fsdplint.engine import ir
@@ -36,6 +36,7 @@ from fsdplint.engine.values import (
     Origin,
     Parameters,
     Partial,
+    Scope,
     Sequence,
     Sharded,
     StateDict,
@@ -46,6 +47,7 @@ from fsdplint.engine.values import (
     class_names,
     contained,
     key_of,
+    read_from,
     resolved,
     taint_of,
 )
@@ -72,7 +74,8 @@ class Effects(Builtins):
         result = self.known_call(symbol, arguments, node, frame)
         self.used(time, name, arguments.values(), node, frame)
         if name in known.WATCHED_CALLS:
-            self.emit(Call(time, self.site(node, frame), name, None, arguments, result))
+            names = trained_names(frame) if name in known.STATE_CALLS else {}
+            self.emit(Call(time, self.site(node, frame), name, None, arguments, result, names))
         self.seeded(name, arguments)
         return result
 
@@ -107,6 +110,8 @@ class Effects(Builtins):
             return made
         if name in known.PLAIN_WRITES:
             return self.plain_write(name, arguments, node, frame)
+        if name in known.PLAIN_READS:
+            return self.plain_read(symbol, arguments, node, frame)
         if name in known.STATE_HELPERS:
             return self.state_helper(name, arguments, node, frame)
         if name in known.RETURNS_ARGUMENT:
@@ -256,7 +261,7 @@ class Effects(Builtins):
     def built(self, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
         captures = self.captured(arguments)
         optimizer.captures = list(captures)
-        optimizer.args = tuple(arguments.args)
+        optimizer.args, optimizer.keywords = tuple(arguments.args), dict(arguments.keywords)
         cls = optimizer.cls
         label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else ""
         label = (
@@ -285,11 +290,17 @@ class Effects(Builtins):
     # State and files
 
     def state_of(self, owner: Object, node: ir.Node, frame: Frame) -> Value:
-        """``owner.state_dict()``, sharded if the owner or an optimizer's model is FSDP2's."""
+        """``owner.state_dict()``: slices, if the owner is FSDP2's or an optimizer's model sharded.
+
+        An FSDP1 model gathers its own, unless it is told not to.
+        """
         if owner.captures:
+            site = self.site(node, frame)
             modules = [capture.module for capture in owner.captures]
             if any(holds_fsdp2(module, self) for module in modules):
-                return StateDict(modules[0], self.site(node, frame), optimizer=owner)
+                return StateDict(modules[0], site, optimizer=owner)
+            if any(cut_by_fsdp1(module, self) for module in modules):
+                return StateDict(modules[0], site, owner, generation=known.Generation.FSDP1)
         elif holds_fsdp2(owner, self):
             return StateDict(owner, self.site(node, frame))
         return self.unknown(owner.taint)
@@ -327,6 +338,15 @@ class Effects(Builtins):
             )
             self.emit(event)
         return NONE
+
+    def plain_read(
+        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        """What a file holds, e.g. by ``torch.load``; its parts know where they come from."""
+        at = known.PLAIN_READS[symbol.name]
+        made = self.result_of(("call", symbol.name), symbol, arguments)
+        made.site, made.file = self.site(node, frame), arguments.get(at.position, at.keyword)
+        return made
 
     # Calls of modules
 
@@ -377,7 +397,8 @@ class Effects(Builtins):
         self.used(time, name, [receiver, *arguments.values()], node, frame)
         self.note_weights(receiver, name, arguments)
         if name in known.WATCHED_METHODS:
-            self.emit(Call(time, self.site(node, frame), name, receiver, arguments, result))
+            names = trained_names(frame) if name in known.STATE_CALLS else {}
+            self.emit(Call(time, self.site(node, frame), name, receiver, arguments, result, names))
         return result
 
     def note_weights(self, receiver: Value, name: str, arguments: Arguments) -> None:
@@ -419,6 +440,8 @@ class Effects(Builtins):
             )
         if name in known.SUBMODULE_VIEWS or name in ("items", "values", "keys", "get_submodule"):
             return self.view(receiver, name, arguments)
+        if name in ("get", "pop") and arguments.args and read_from(receiver) is not None:
+            return self.item(receiver, arguments.args[0])
         if name == "state_dict":
             return self.state_of(receiver, node, frame)
         if name in known.RETURNS_SELF and (
@@ -525,6 +548,41 @@ class Effects(Builtins):
 
 # A module has methods of other names in common with its parameters, such as `to` and `float`.
 _OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED
+
+
+def trained_names(frame: Frame) -> dict[str, Object]:
+    """The modules and optimizers a function can name, nearest and shortest first.
+
+    Attributes of its variables are named as well.
+    """
+    found: dict[str, Object] = {}
+    scope: Scope | None = frame.scope
+    while scope is not None:
+        named = [pair for item in scope.names.items() for pair in _with_attributes(*item)]
+        for path, item in sorted(named, key=lambda pair: pair[0].count(".")):
+            if item.captures or is_module(item):
+                found.setdefault(path, item)
+        scope = scope.parent
+    return found
+
+
+def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
+    value = resolved(value)
+    if not isinstance(value, Object):
+        return
+    yield name, value
+    for attribute, held in () if is_module(value) else list(value.attrs.items()):
+        inner = resolved(held)
+        if attribute.isidentifier() and isinstance(inner, Object):
+            yield f"{name}.{attribute}", inner
+
+
+def cut_by_fsdp1(module: Object, machine: Effects) -> bool:
+    """Whether the parameters of a module are surely cut flat by FSDP1."""
+    around = {module, *module.ancestors()}
+    shards = (event for event in machine.trace.events if isinstance(event, Shard))
+    return any(event.cuts_flat and event.module in around for event in shards)
+
 
 _Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
 

@@ -239,7 +239,7 @@ class Expressions(State):
         if isinstance(value, Mapping):
             return self.mapping_item(value, index)
         if isinstance(value, StateDict):
-            return StateDict(value.owner, value.source, value.optimizer, element=True)
+            return replace(value, element=True, escaped=False, taint=Taint.NONE)
         if isinstance(value, Parameters):
             return value
         if isinstance(value, Symbol) and value.name == "os.environ":

@@ -54,6 +54,7 @@ from fsdplint.engine.values import (
     class_names,
     contained,
     key_of,
+    read_from,
     resolved,
     same,
 )
@@ -210,6 +211,8 @@ class Statements(Definitions):
             self.overwritten(owner, value, target, frame)
             if isinstance(index, Const) and isinstance(index.value, (int, str)):
                 owner.elements[index.value] = value
+            if read_from(owner) is not None and read_from(resolved(value)) is None:
+                owner.escaped = self.tick()  # it is no longer what the file holds
             self.compose(owner, value, "[]")
             self.note_repointing(owner, index, target, frame)
 

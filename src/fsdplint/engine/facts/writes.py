@@ -6,22 +6,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import PlainWrite, Shard
+from fsdplint.engine.events import PlainWrite, Shard, Trace
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Guard
-from fsdplint.engine.values import Object, Origin, StateDict, Taint, contained
+from fsdplint.engine.site import Guard, Site
+from fsdplint.engine.values import Object, Origin, StateDict, Symbol, Taint, Value, contained
 from fsdplint.knowledge.words import means_rank
 
 
 @dataclass(frozen=True, slots=True)
 class ShardedWrite:
-    """A file written with DTensor shards; ``guards`` are the tests that only some ranks pass."""
+    """A file written with slices; ``guards`` are the tests that only some ranks pass."""
 
+    trace: Trace
     write: PlainWrite
     states: tuple[StateDict, ...]
     shard: Shard
     guards: tuple[Guard, ...]
+
+    @property
+    def of_optimizers(self) -> bool:
+        """Whether there is no model's state in it."""
+        return all(state.optimizer is not None for state in self.states)
 
 
 def sharded_writes(program: Program) -> Iterator[ShardedWrite]:
@@ -29,26 +35,39 @@ def sharded_writes(program: Program) -> Iterator[ShardedWrite]:
     for trace in program.traces:
         for write in trace.of(PlainWrite):
             guards = tuple(guard for guard in write.site.guards if program.is_rank_test(guard))
-            if not write.states or _one_per_rank(program, write, bool(guards)):
+            states = write.states
+            if all(is_stateless(state.optimizer) for state in states):
                 continue
-            shard = sharding_of(trace, write.states[0].owner)
+            if one_per_rank(program, write.site, write.target, bool(guards), 1):
+                continue
+            shard = sharding_of(trace, states[0].owner, states[0].generation)
             if shard is not None and program.together(write.site, shard.site):
-                yield ShardedWrite(write, write.states, shard, guards)
+                yield ShardedWrite(trace, write, states, shard, guards)
 
 
-def _one_per_rank(program: Program, write: PlainWrite, guarded: bool) -> bool:
-    """Whether each rank may write a file of its own, or where to is not known."""
-    target = write.target
+def is_stateless(optimizer: Object | None) -> bool:
+    """Whether an optimizer surely keeps nothing per parameter: SGD, unless it has momentum."""
+    if optimizer is None or not isinstance(optimizer.cls, Symbol):
+        return False
+    plain = optimizer.cls.name == "torch.optim.SGD" and len(optimizer.args) < 3
+    return plain and "momentum" not in optimizer.keywords
+
+
+def one_per_rank(
+    program: Program, site: Site, target: Value | None, guarded: bool, position: int = 0
+) -> bool:
+    """Whether each rank may have a file of its own, or which file it is is not known.
+
+    Args:
+        position: of the first argument that says which file.
+    """
     if target is None:
         return False
     if any(value.taint & Taint.RANK for value in contained(target)):
         return True
-    node = write.site.node
-    if isinstance(node, ir.Call) and means_rank(_argument_text(program, write, node)):
+    node = site.node
+    arguments = node.args[position:] if isinstance(node, ir.Call) else ()
+    if means_rank(" ".join(program.text(site.path, argument) for argument in arguments)):
         return True
     handed_in = isinstance(target, Object) and target.origin is Origin.PARAMETER
     return handed_in and not guarded
-
-
-def _argument_text(program: Program, write: PlainWrite, node: ir.Call) -> str:
-    return " ".join(program.text(write.site.path, argument) for argument in node.args[1:])

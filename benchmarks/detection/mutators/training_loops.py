@@ -1,0 +1,79 @@
+"""Where the programs train: the places at which state can be loaded before, and saved after."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.detection.module import Function, Module, modules, name_of
+from benchmarks.detection.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A step of an optimizer, with what the function around it calls things.
+
+    Attributes:
+        model: the root that FSDP2 shards, "" where the function does not name it.
+    """
+
+    module: Module
+    step: ast.stmt
+    start: ast.stmt
+    model: str
+    optimizer: str
+
+    def before(self, code: str, imports: str, helper: str = "") -> dict[str, str]:
+        """The file with ``code`` above the loops that hold the step."""
+        at = self.module.rows(self.start)[0]
+        return self._with(at, self.start, code, imports, helper)
+
+    def after(self, code: str, imports: str, helper: str = "") -> dict[str, str]:
+        """The file with ``code`` behind the step."""
+        at = self.module.rows(self.step)[1]
+        return self._with(at, self.step, code, imports, helper)
+
+    def _with(
+        self, at: int, like: ast.stmt, code: str, imports: str, helper: str
+    ) -> dict[str, str]:
+        indent = self.module.indent(like)
+        lines = [indent + line + "\n" if line else "\n" for line in code.rstrip("\n").split("\n")]
+        edited = self.module.edited([(at, at, "".join(lines))], imports, helper)
+        return {self.module.path: edited}
+
+
+def trainings(program: Program) -> Iterator[Training]:
+    """Every step of an optimizer in ``program``."""
+    for module in modules(program):
+        for call in module.calls():
+            if name_of(call) != "step" or "optim" not in ast.unparse(call.func):
+                continue
+            assert isinstance(call.func, ast.Attribute)
+            optimizer = module.source(call.func.value)
+            step = module.statement(call)
+            start = _outermost_loop(module, step)
+            yield Training(module, step, start, _root(program, module, call), optimizer)
+
+
+def _outermost_loop(module: Module, statement: ast.stmt) -> ast.stmt:
+    found: ast.stmt = statement
+    node: ast.AST = statement
+    while node in module.parents and not isinstance(node, Function):
+        if isinstance(node, (ast.For, ast.While)):
+            found = node
+        node = module.parents[node]
+    return found
+
+
+def _root(program: Program, module: Module, node: ast.AST) -> str:
+    """The root that the function around ``node`` names itself."""
+    if not program.units:
+        return ""
+    scope = node
+    while scope in module.parents and not isinstance(scope, Function):
+        scope = module.parents[scope]
+    text = ast.unparse(scope).replace("'", '"')
+    named = re.search(rf"(?<![\w.]){re.escape(program.units[0])}(?![\w(])", text)
+    return program.units[0] if named else ""

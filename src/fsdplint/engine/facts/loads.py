@@ -1,0 +1,103 @@
+"""State that is loaded as it is read from a file, into what is sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.facts.writes import is_stateless, one_per_rank
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Guard
+from fsdplint.engine.values import (
+    Choice,
+    Const,
+    Mapping,
+    Object,
+    Value,
+    read_from,
+)
+from fsdplint.knowledge.calls import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLoad:
+    """``load_state_dict`` of what a file holds; ``guards`` are the tests that some ranks pass.
+
+    Attributes:
+        module: what is loaded into, or what the optimizer trains that is loaded into.
+        optimizer: None where it is a model.
+        file: what was read.
+    """
+
+    trace: Trace
+    call: Call
+    module: Object
+    optimizer: Object | None
+    file: Object
+    shard: Shard
+    guards: tuple[Guard, ...]
+
+
+def plain_loads(program: Program) -> Iterator[PlainLoad]:
+    """Loads of one file by all ranks, or by some, into a sharded model or its optimizer."""
+    for trace in program.traces:
+        for call in trace.calls("load_state_dict"):
+            fact = _load(program, trace, call)
+            if fact is not None and program.together(call.site, fact.shard.site):
+                yield fact
+
+
+def _load(program: Program, trace: Trace, call: Call) -> PlainLoad | None:
+    receiver, given = call.receiver, call.arguments.get(0, "state_dict")
+    file = None if given is None else _file(given)
+    if not isinstance(receiver, Object) or file is None or file.site is None:
+        return None
+    guards = tuple(guard for guard in call.site.guards if program.is_rank_test(guard))
+    guarded = any(program.is_rank_test(guard) for guard in file.site.guards)
+    if one_per_rank(program, file.site, file.file, guarded or bool(guards)):
+        return None
+    optimizer = receiver if receiver.captures else None
+    if is_stateless(optimizer):
+        return None
+    for module in [capture.module for capture in receiver.captures] or [receiver]:
+        shard = _sharded(trace, module, call.time, flat=optimizer is not None)
+        if shard is not None:
+            return PlainLoad(trace, call, module, optimizer, file, shard, guards)
+    return None
+
+
+def _file(given: Value, depth: int = 0) -> Object | None:
+    """What was read that ``given`` is, if it is that whichever way the program goes."""
+    if isinstance(given, Mapping) and given.rest and not given.items and depth < 4:
+        found = [_file(item, depth + 1) for item in given.rest]
+    elif isinstance(given, Choice):
+        options = [option for option in given.options if not _is_nothing(option)]
+        found = [_file(option, depth + 1) for option in options]
+    else:
+        return read_from(given)
+    return found[0] if found and all(found) else None
+
+
+def _is_nothing(value: Value) -> bool:
+    empty = isinstance(value, Mapping) and not value.items and not value.rest
+    return empty or isinstance(value, Const)
+
+
+def _sharded(trace: Trace, module: Object, time: int, *, flat: bool) -> Shard | None:
+    """The last sharding call before ``time`` that put slices in the place of the parameters.
+
+    Args:
+        flat: FSDP1's count as well, whose models cut what they load by themselves.
+    """
+    around = {module, *module.ancestors()}
+    found = None
+    for shard in trace.of(Shard):
+        if shard.generation is Generation.FSDP2:
+            inside = module in shard.module.ancestors() and is_module(module)
+            counts = inside or shard.module in around
+        else:
+            counts = flat and shard.cuts_flat and shard.module in around
+        found = shard if counts and shard.time < time else found
+    return found

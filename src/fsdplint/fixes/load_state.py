@@ -1,0 +1,89 @@
+"""Whole state from one file, cut to each rank's slices as it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
+
+_HELPERS = "torch.distributed.checkpoint.state_dict"
+_PARAMETERS = ("state_dict", "strict", "assign")
+
+
+@builder
+def load_state(
+    code: Code,
+    call: ir.Call,
+    model: str,
+    optimizer: str | None,
+    guards: Sequence[ir.If],
+    *,
+    rank_zero: bool = False,
+) -> Fix:
+    """Replaces ``load_state_dict`` by the helper that gives each rank its slices.
+
+    Args:
+        guards: the if statements of this function that let some ranks only get to ``call``. It is
+            moved below, since the helper is a collective.
+        rank_zero: no other rank calls this function.
+    """
+    require_exact(code)
+    if rank_zero:
+        raise NoFixError("the function that loads runs on one rank, and others take part in this")
+    given = _arguments(code, call)
+    imports = Imports(code, call)
+    kind = "model" if optimizer is None else "optimizer"
+    load = imports.name(_HELPERS, f"set_{kind}_state_dict")
+    options = imports.name(_HELPERS, "StateDictOptions")
+    settings = "full_state_dict=True, broadcast_from_rank0=True"
+    settings += f", strict={given['strict']}" if "strict" in given else ""
+    of = model if optimizer is None else f"{model}, {optimizer}"
+    form = f"{load}({of}, {{}}, options={options}({settings}))"
+    if guards:
+        edits = _below(code, call, guards, form, given["state_dict"])
+    else:
+        edits = [code.edit(call.start, call.end, form.format(given["state_dict"]))]
+    title = f"load with `{load}`, which gives each rank its slices"
+    return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits))
+
+
+def _arguments(code: Code, call: ir.Call) -> dict[str, str]:
+    """The texts of what ``load_state_dict`` is given, by parameter."""
+    found = {}
+    for index, argument in enumerate(call.args):
+        name = argument.keyword or (_PARAMETERS[index] if index < len(_PARAMETERS) else "")
+        if argument.star or name not in _PARAMETERS:
+            raise NoFixError(f"`{code.short(call)}` has arguments of its own")
+        found[name] = code.slice(argument.value)
+    return found
+
+
+def _below(code: Code, call: ir.Call, guards: Sequence[ir.If], form: str, given: str) -> list[Edit]:
+    """The load follows the test, in whose body rank 0 reads what the others get from it."""
+    statement, guard = code.statement(call), min(guards, key=lambda test: test.start)
+    last = len(guards) == 1 and guard.body[-1:] == (statement,) and not guard.orelse
+    whole = isinstance(statement, ir.Expression) and statement.value is call
+    if not (last and whole) or code.is_elif(guard) or not code.alone(statement):
+        raise NoFixError("only some ranks get to the load, and all would take part in this one")
+    indent, newline = code.indentation(guard), code.newline
+    assigned = [
+        target.id
+        for node in guard.body
+        if isinstance(node, ir.Assign)
+        for target in node.targets
+        if isinstance(target, ir.Name)
+    ]
+    name = given if given in assigned else fresh(code, call, "state_dict")
+    before = code.line_start(guard.start)
+    after = code.after(guard)
+    edits = [code.insert_lines(before, f"{indent}{name} = {{}}{newline}")]
+    if name == given:
+        edits.append(code.delete_lines(code.line_start(statement.start), code.after(statement)))
+    else:
+        edits.append(code.edit(call.start, call.end, f"{name} = {given}"))
+    return [*edits, code.insert_lines(after, f"{indent}{form.format(name)}{newline}")]

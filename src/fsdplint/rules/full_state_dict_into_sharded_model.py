@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.loads import plain_loads
+from fsdplint.engine.program import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.whole_load import whole_load
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD503",
+    summary="a plain state dict is loaded into a model that FSDP2 has sharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def full_state_dict_into_sharded_model(program: Program) -> Iterator[Report]:
+    for fact in plain_loads(program):
+        site, read = fact.call.site, fact.file.site
+        if fact.optimizer is not None or read is None:
+            continue
+        yield Report(
+            program.span(site),
+            f"this loads what `{program.text(read.path, read.node)}` reads into a model that is "
+            f"already sharded {program.where(fact.shard.site, site)}: plain tensors do not fit "
+            "its DTensors",
+            "the parameters are DTensors here",
+            (
+                program.evidence(fact.shard.site, "the parameters become DTensor shards"),
+                program.evidence(read, "read as it is in the file"),
+                *program.conditions(site, fact.shard.site),
+            ),
+            partial(whole_load, program, fact),
+        )

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.loads import PlainLoad, plain_loads
+from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
+from fsdplint.engine.program import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.gathered_write import gathered_write
+from fsdplint.fixes.whole_load import whole_load
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD502",
+    summary="a sharded model's optimizer state is written or loaded as one file",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="saves",
+)
+def optimizer_state_saved_raw(program: Program) -> Iterator[Report]:
+    for write in sharded_writes(program):
+        if write.of_optimizers:
+            yield _of_write(program, write)
+    for load in plain_loads(program):
+        if load.optimizer is not None:
+            yield _of_load(program, load)
+
+
+def _of_write(program: Program, fact: ShardedWrite) -> Report:
+    site, state = fact.write.site, fact.states[0]
+    what = program.text(state.source.path, state.source.node)
+    kind = "DTensor shards" if state.generation is Generation.FSDP2 else "slices of flat parameters"
+    whose = "this rank's slice" if fact.guards else "each rank's own slice"
+    return Report(
+        program.span(site),
+        f"`{fact.write.function}` writes `{what}`, whose tensors are {kind}: the file holds "
+        f"{whose} of the optimizer's state",
+        "not the whole state",
+        (
+            program.evidence(fact.shard.site, "the parameters are sharded"),
+            *(program.evidence(state.source, "sharded state") for state in fact.states),
+            *program.conditions(site, fact.shard.site),
+        ),
+        partial(gathered_write, program, fact),
+    )
+
+
+def _of_load(program: Program, fact: PlainLoad) -> Report:
+    site, read = fact.call.site, fact.file.site
+    assert read is not None  # a file is only known by the call that read it
+    return Report(
+        program.span(site),
+        f"this gives every rank the optimizer state that `{program.text(read.path, read.node)}` "
+        "reads, where each rank needs a slice of its own",
+        "not this rank's slice",
+        (
+            program.evidence(fact.shard.site, "the parameters are sharded"),
+            program.evidence(read, "every rank reads the same file"),
+            *program.conditions(site, fact.shard.site),
+        ),
+        partial(whole_load, program, fact),
+    )
