@@ -58,11 +58,13 @@ def test_a_result_has_its_evidence_across_files() -> None:
         "optimizer = torch.optim.AdamW(model.parameters())\nshard(model)\n"
     )
     outcome = outcome_of({"pyproject.toml": "", "lib/shard.py": shard, "train.py": train})
-    result = only(run_of(outcome))
+    run = run_of(outcome)
+    result = only(run)
     (finding,) = outcome.findings
     notes = [evidence.note for evidence in finding.evidence]
     links = ", ".join(f"[{note}]({number})" for number, note in enumerate(notes, 1))
-    assert (result["ruleId"], result["ruleIndex"]) == ("FSD301", 3)
+    number = [rule["id"] for rule in run["tool"]["driver"]["rules"]].index("FSD301")
+    assert (result["ruleId"], result["ruleIndex"]) == ("FSD301", number)
     assert (result["kind"], result["level"]) == ("fail", "error")
     assert result["message"]["text"] == f"{finding.message}. See where: {links}."
     (location,) = result["locations"]
