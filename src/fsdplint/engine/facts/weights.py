@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace, Use
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, resolved
+from fsdplint.engine.values import ClassValue, Const, Object, Symbol, resolved
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import keeps_weights
 
@@ -60,7 +60,7 @@ def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
 
 
 def _certain(program: Program, emptied: Call, module: Object, shard: Shard, forward: Call) -> bool:
-    if any(guard.divergent for guard in emptied.site.guards):
+    if any(guard.divergent for guard in emptied.site.guards) or not _is_read(root(module)):
         return False
     if shard.generation is Generation.FSDP1 and syncs_states(shard) is not False:
         return False
@@ -69,6 +69,13 @@ def _certain(program: Program, emptied: Call, module: Object, shard: Shard, forw
     sites = (emptied.site, forward.site)
     together = all(program.together(site, shard.site) for site in sites)
     return together and driven(emptied.site, forward.site)
+
+
+def _is_read(model: Object) -> bool:
+    """Whether it is known what the model is, and so whether its own code gives it weights."""
+    if isinstance(model.cls, ClassValue):
+        return not model.cls.opaque()
+    return isinstance(model.cls, Symbol)
 
 
 # What weights' stories have in common
