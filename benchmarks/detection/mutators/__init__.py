@@ -21,6 +21,7 @@ from benchmarks.detection.mutators import (
     optimizer_state,
     rank_guard,
     rank_init,
+    reduced_loss,
     root_not_sharded,
     saved_state,
     sync_left_off,
@@ -46,6 +47,7 @@ MUTATORS: tuple[Mutator, ...] = (
     local_reads.mutate,
     optimizer_state.mutate,
     loaded_state.mutate,
+    reduced_loss.mutate,
     authored.mutate,
 )
 

@@ -166,8 +166,20 @@ class Store:
     value: Value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Divided:
+    """``value`` divided ``by`` another; ``result`` is the same object where that is in place."""
+
+    time: int
+    site: Site
+    value: Object
+    by: Value
+    result: Value
+
+
 Event = (
     Store
+    | Divided
     | Shard
     | BuildOptimizer
     | Repoint

@@ -128,6 +128,23 @@ READING_FUNCTIONS = frozenset(
     }
 )
 
+# Methods that divide by their first argument, with "_" in place.
+DIVISIONS = frozenset({"div", "div_", "true_divide", "true_divide_"})
+
+# Contexts and decorators under which no gradient is recorded.
+NO_GRADIENT = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
+# What has gradients summed or scaled otherwise than by the mean over the ranks.
+RESCALES_GRADIENTS = frozenset(
+    {
+        "set_gradient_divide_factor",
+        "set_reduce_scatter_divide_factor",
+        "set_force_sum_reduction_for_comms",
+        "register_comm_hook",
+        "gradient_predivide_factor",
+        "gradient_postdivide_factor",
+    }
+)
+
 INFINITIES = frozenset({"math.inf", "torch.inf", "numpy.inf", "numpy.Inf"})
 
 _COMBINING = re.compile(r"reduce|gather|sync|average|aggregate|allmean|allsum", re.IGNORECASE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
+from fsdplint.rules.all_reduced_loss_before_backward import all_reduced_loss_before_backward
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
@@ -55,6 +56,7 @@ RULES: tuple[Rule, ...] = (
     custom_method_bypasses_hooks,
     gradient_sync_left_off,
     root_unsharded_after_eval,
+    all_reduced_loss_before_backward,
     sharded_state_saved,
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,

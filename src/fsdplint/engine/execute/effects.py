@@ -61,7 +61,7 @@ from fsdplint.knowledge.names import (
     is_optimizer,
 )
 from fsdplint.knowledge.ranks import Role
-from fsdplint.knowledge.tensors import ELEMENTWISE, NUMBERS, REDUCTIONS
+from fsdplint.knowledge.tensors import DIVISIONS, ELEMENTWISE, NUMBERS, REDUCTIONS
 
 
 class Effects(Builtins):
@@ -396,6 +396,9 @@ class Effects(Builtins):
         result = self.known_method(receiver, name, arguments, node, frame)
         self.used(time, name, [receiver, *arguments.values()], node, frame)
         self.note_weights(receiver, name, arguments)
+        if name in DIVISIONS and arguments.args:
+            quotient = receiver if name.endswith("_") else result
+            self.divided(receiver, arguments.args[0], quotient, node, frame)
         if name in known.WATCHED_METHODS:
             names = trained_names(frame) if name in known.STATE_CALLS else {}
             self.emit(Call(time, self.site(node, frame), name, receiver, arguments, result, names))

@@ -452,6 +452,8 @@ class Expressions(State):
                 return made
         taint = taint_of(left, right)
         result = self.unknown(taint, key=(node.op, key_of(left), key_of(right)))
+        if node.op == "Divide":
+            self.divided(left, right, result, node, frame)
         if node.op == "MatrixMultiply":
             given = Arguments([left, right], {})
             site = self.site(node, frame)

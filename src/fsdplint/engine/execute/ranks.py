@@ -65,9 +65,9 @@ def _comparison(value: Condition, rank: int) -> bool | None:
     a, b = _number(left, rank), _number(right, rank)
     if a is not None and b is not None:
         return a == b if value.op == "==" else a > b
-    if _is_size(left) and b is not None and b <= 1:
+    if is_size(left) and b is not None and b <= 1:
         return value.op == ">"  # more than one rank is what a distributed run has
-    if _is_size(right) and a is not None and a < RANKS:
+    if is_size(right) and a is not None and a < RANKS:
         return False
     return None
 
@@ -90,7 +90,8 @@ def _whole(constant: object) -> int | None:
     return int(constant) if isinstance(constant, (int, bool)) else None
 
 
-def _is_size(value: Value) -> bool:
+def is_size(value: Value) -> bool:
+    """Whether a value is the number of ranks in a distributed run."""
     options = _telling(value) if isinstance(value, Choice) else [value]
     return all(isinstance(option, Object) and option.role is Role.SIZE for option in options)
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeVar
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Escape, Event, Repoint, Trace, Use
+from fsdplint.engine.events import Divided, Escape, Event, Repoint, Trace, Use
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.link import Project, Unit, identifiers
 from fsdplint.engine.site import Guard, Site
@@ -28,6 +28,7 @@ from fsdplint.engine.values import (
     Value,
     contained,
     reachable,
+    resolved,
 )
 
 MAX_DEPTH = 14
@@ -125,6 +126,11 @@ class State:
     def emit(self, event: Event) -> None:
         if not self.importing:
             self.trace.events.append(event)
+
+    def divided(self, value: Value, by: Value, result: Value, node: ir.Node, frame: Frame) -> None:
+        value = resolved(value)
+        if isinstance(value, Object):
+            self.emit(Divided(self.tick(), self.site(node, frame), value, by, result))
 
     @contextmanager
     def under(self, guards: Sequence[Guard]) -> Iterator[None]:

@@ -110,7 +110,10 @@ class Statements(Definitions):
             self.bind_target(node.target, kept, frame)
             return Flow.NEXT
         taint = old.taint | value.taint | (Taint.ELEMENT if frame.loops else Taint.NONE)
-        self.bind_target(node.target, self.unknown(taint), frame)
+        result = self.unknown(taint)
+        if node.op == "Divide":
+            self.divided(old, value, result, node, frame)
+        self.bind_target(node.target, result, frame)
         return Flow.NEXT
 
     def return_(self, node: ir.Return, frame: Frame) -> Flow:

@@ -1,0 +1,160 @@
+"""Losses that were averaged over the ranks before their gradients are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Divided, Shard, Trace
+from fsdplint.engine.execute.ranks import is_size
+from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, Symbol, Value, contained
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.tensors import NO_GRADIENT, RESCALES_GRADIENTS
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedLoss:
+    """``backward`` of what ``reduction`` added up over the ranks and ``division`` made the mean.
+
+    Attributes:
+        division: None where the reduction itself takes the mean.
+    """
+
+    backward: Call
+    reduction: Call
+    division: Divided | None
+    shard: Shard
+
+
+def reduced_losses(program: Program) -> Iterator[ReducedLoss]:
+    """Backward passes whose gradients are divided by the number of ranks once too often."""
+    if any(_named(node) in RESCALES_GRADIENTS for node in _nodes(program)):
+        return
+    for trace in program.traces:
+        reductions = trace.calls("torch.distributed.all_reduce")
+        for backward in trace.calls("backward", "torch.autograd.backward") if reductions else ():
+            fact = _reduced(program, trace, reductions, backward)
+            if fact is not None:
+                yield fact
+
+
+def _reduced(
+    program: Program, trace: Trace, reductions: list[Call], backward: Call
+) -> ReducedLoss | None:
+    objects, divisions = _history(trace, backward)
+    for reduction in reductions:
+        given = reduction.argument(0, "tensor")
+        if reduction.time > backward.time or given not in objects or not _of_all(reduction):
+            continue
+        operation = _operation(reduction)
+        division = next((d for d in divisions if is_size(d.by)), None)
+        if operation == "AVG" and _uses_gloo(program):
+            division = None
+        elif operation != "SUM" or division is None:
+            continue
+        scaled = (reduction if division is None else division).site
+        shard = _sharding(trace, reduction)
+        if shard is None or _without_gradients(program, scaled):
+            continue
+        sites = [backward.site, reduction.site, scaled]
+        if _exclude(sites) or not all(program.together(site, shard.site) for site in sites):
+            continue
+        return ReducedLoss(backward, reduction, division, shard)
+    return None
+
+
+def _history(trace: Trace, backward: Call) -> tuple[set[Value], list[Divided]]:
+    """What the loss is, and what it was before it was divided; and those divisions."""
+    roots = [backward.receiver, *backward.arguments.args[:1]]
+    objects: set[Value] = {
+        item
+        for root in roots
+        if root is not None
+        for item in contained(root)
+        if isinstance(item, Object)
+    }
+    divisions = []
+    for division in reversed(trace.of(Divided)):
+        in_place = isinstance(division.site.node, ir.AugAssign) and division.value in objects
+        if division.time < backward.time and (in_place or division.result in objects):
+            objects.add(division.value)
+            divisions.append(division)
+    return objects, divisions
+
+
+def _of_all(reduction: Call) -> bool:
+    """Whether it is over all ranks, for all that is known."""
+    group = reduction.argument(2, "group")
+    plain = group is None or (isinstance(group, Const) and group.value is None)
+    world = isinstance(group, Symbol) and group.name.endswith(".WORLD")
+    return not reduction.arguments.open and (plain or world)
+
+
+def _operation(reduction: Call) -> str:
+    operation = reduction.argument(1, "op")
+    if operation is None:
+        return "SUM"
+    return operation.name.rpartition(".")[2] if isinstance(operation, Symbol) else ""
+
+
+def _sharding(trace: Trace, reduction: Call) -> Shard | None:
+    """The sharding of the model whose forward was the last before ``reduction``."""
+    for forward in reversed(trace.calls("forward")):
+        module = forward.receiver
+        if forward.time > reduction.time or not isinstance(module, Object):
+            continue
+        for generation in Generation:
+            shard = sharding_of(trace, module, generation)
+            if shard is not None and shard.time < forward.time:
+                return shard
+    return None
+
+
+def _exclude(sites: list[Site]) -> bool:
+    """Whether the places are on different branches, or some ranks only come to one of them."""
+    guards = [guard for site in sites for guard in site.guards]
+    taken = {(guard.key, guard.taken) for guard in guards}
+    return any(guard.divergent or (guard.key, not guard.taken) in taken for guard in guards)
+
+
+def _without_gradients(program: Program, site: Site) -> bool:
+    """Whether no gradient is recorded there, so that in place only the number changes."""
+    for path, node in site.frames():
+        for above in program.tree(path).ancestors(node):
+            marks: list[ir.Expr] = []
+            if isinstance(above, ir.With):
+                marks = [item.value for item in above.items]
+            elif isinstance(above, ir.Function):
+                marks = list(above.decorators)
+            if any(_named(inner) in NO_GRADIENT for mark in marks for inner in ir.walk(mark)):
+                return True
+    return False
+
+
+def _uses_gloo(program: Program) -> bool:
+    """Whether every process group is surely gloo's, which alone divides where autograd sees it."""
+    found = [
+        node.args[0].value
+        if node.args and node.args[0].keyword in (None, "backend") and not node.args[0].star
+        else None
+        for node in _nodes(program)
+        if isinstance(node, ir.Call) and _named(node.func) == "init_process_group"
+    ]
+    return bool(found) and all(
+        isinstance(backend, ir.Constant) and backend.value == "gloo" for backend in found
+    )
+
+
+def _nodes(program: Program) -> Iterator[ir.Node]:
+    for unit in program.units:
+        yield from ir.walk(unit.module)
+
+
+def _named(node: ir.Node) -> str:
+    if isinstance(node, ir.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ir.Name) else ""
