@@ -32,8 +32,12 @@ class ReducedLoss:
 
 def reduced_losses(program: Program) -> Iterator[ReducedLoss]:
     """Backward passes whose gradients are divided by the number of ranks once too often."""
-    if any(_named(node) in RESCALES_GRADIENTS for node in _nodes(program)):
-        return
+    found = list(_found(program))
+    if found and not any(_named(node) in RESCALES_GRADIENTS for node in _nodes(program)):
+        yield from found
+
+
+def _found(program: Program) -> Iterator[ReducedLoss]:
     for trace in program.traces:
         reductions = trace.calls("torch.distributed.all_reduce")
         for backward in trace.calls("backward", "torch.autograd.backward") if reductions else ():
