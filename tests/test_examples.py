@@ -17,6 +17,7 @@ from fsdplint.rules import RULES
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"
 SCRIPTS = {
+    "all-reduced-loss-before-backward": "all_reduced_loss_before_backward.py",
     "collective-under-rank-guard": "collective_under_rank_guard.py",
     "clip-grad-util-on-fsdp1": "clip_grad_util_on_fsdp1.py",
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
@@ -37,6 +38,11 @@ SCRIPTS = {
     "sharded-state-saved": "sharded_state_saved.py",
 }
 FINDINGS = [
+    (
+        "all_reduced_loss_before_backward.py",
+        "all-reduced-loss-before-backward",
+        "loss.backward()",
+    ),
     (
         "clip_grad_util_on_fsdp1.py",
         "clip-grad-util-on-fsdp1",
