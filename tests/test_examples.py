@@ -25,6 +25,7 @@ SCRIPTS = {
     "epoch-not-set": "epoch_not_set.py",
     "full-state-dict-into-sharded-model": "full_state_dict_into_sharded_model.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
+    "module-added-after-sharding": "module_added_after_sharding.py",
     "materialized-without-init": "materialized_without_init.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
@@ -67,6 +68,7 @@ FINDINGS = [
         "gradient-sync-left-off",
         "self.model.set_requires_gradient_sync(False)",
     ),
+    ("module_added_after_sharding.py", "module-added-after-sharding", "model.head"),
     (
         "materialized_without_init.py",
         "materialized-without-init",

@@ -21,6 +21,7 @@ SCRIPTS = {
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
+    "module-added-after-sharding": "module_added_after_sharding.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",

@@ -15,6 +15,7 @@ from benchmarks.detection.mutators import (
     loaded_state,
     local_reads,
     materialized,
+    module_added,
     no_sync,
     only_root,
     optimizer_order,
@@ -32,6 +33,7 @@ Mutator = Callable[[Program, Random], Iterator[Mutant]]
 MUTATORS: tuple[Mutator, ...] = (
     only_root.mutate,
     root_not_sharded.mutate,
+    module_added.mutate,
     materialized.mutate,
     rank_init.mutate,
     feeding.mutate,

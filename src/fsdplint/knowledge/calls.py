@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.knowledge import collectives
-from fsdplint.knowledge.modules import TAKES_WEIGHTS
+from fsdplint.knowledge.modules import ADDS_ADAPTERS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
 
@@ -132,6 +132,7 @@ WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(
         (*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES, *TAKES_WEIGHTS), ""
     ),
+    **dict.fromkeys(ADDS_ADAPTERS, ""),
     "torch.autograd.backward": "backward",
     "torch.nn.utils.clip_grad_norm": "clip",
     "torch.nn.utils.get_total_norm": "",

@@ -49,6 +49,12 @@ TAKES_WEIGHTS: tuple[str, ...] = (
     "torch.nn.functional.layer_norm",
     "torch.nn.functional.rms_norm",
 )
+# Calls that put adapters with parameters of their own into the model they are given.
+ADDS_ADAPTERS: tuple[str, ...] = (
+    "peft.get_peft_model",
+    "peft.inject_adapter_in_model",
+    "peft.mapping.get_peft_model",
+)
 # Keyword arguments that, when False, leave a layer without trainable parameters.
 TURNS_PARAMETERS_OFF = frozenset({"requires_grad", "elementwise_affine", "affine"})
 

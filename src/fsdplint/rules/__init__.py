@@ -13,6 +13,7 @@ from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.materialized_without_init import materialized_without_init
+from fsdplint.rules.module_added_after_sharding import module_added_after_sharding
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
@@ -46,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     UNUSED_SUPPRESSION,
     only_root_sharded,
     root_not_sharded,
+    module_added_after_sharding,
     materialized_without_init,
     rank_dependent_init,
     optimizer_before_sharding,

@@ -74,13 +74,13 @@ def _unsharded(program: Program, trace: Trace, model: Object) -> UnshardedRoot |
     training = _training(trace, model)
     if training is None or not program.together(training, last.site):
         return None
-    if _handed_over(trace, model, last) or _synchronized(program, trace):
+    if _handed_over(trace, model, last) or is_synchronized(program, trace):
         return None
     outside = _outside(model, {surely_in(shard.module) for shard in shards})
     if outside is None:
         return None
-    trained = [part for part in outside or (model,) if not _frozen(trace, part)]
-    if not trained or any(_replicated(trace, part) for part in trained):
+    trained = [part for part in outside or (model,) if not is_frozen(trace, part)]
+    if not trained or any(is_replicated(trace, part) for part in trained):
         return None
     return UnshardedRoot(model, last, training, tuple(trained) if outside else ())
 
@@ -120,7 +120,7 @@ def _training(trace: Trace, model: Object) -> Site | None:
     return backward[0].site if backward and not optimizers else None
 
 
-def _frozen(trace: Trace, part: Object) -> bool:
+def is_frozen(trace: Trace, part: Object) -> bool:
     """Whether the parameters of ``part`` may not be trained, by the last word on it."""
     if any(isinstance(v, Const) and v.value is False for v in _switches(part)):
         return True
@@ -167,7 +167,7 @@ def _handed_over(trace: Trace, model: Object, last: Shard) -> bool:
     return model.escaped is not None and model.escaped < first
 
 
-def _replicated(trace: Trace, part: Object) -> bool:
+def is_replicated(trace: Trace, part: Object) -> bool:
     """Whether something else than these units may reduce the gradients of ``part``."""
     whole = (part, *part.ancestors())
     names = (*KEEPS_REPLICAS_EQUAL, *REPOINTING_CALLS, *REPOINTING_METHODS)
@@ -179,7 +179,7 @@ def _replicated(trace: Trace, part: Object) -> bool:
     )
 
 
-def _synchronized(program: Program, trace: Trace) -> bool:
+def is_synchronized(program: Program, trace: Trace) -> bool:
     """Whether the program may reduce gradients by its own hand."""
     if trace.calls(*GRADIENT_HOOKS):
         return True

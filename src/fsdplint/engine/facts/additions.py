@@ -1,0 +1,94 @@
+"""Parameters that a model gets after it was sharded, which no unit holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine.events import BuildOptimizer, Call, Shard, Store, Trace
+from fsdplint.engine.facts.coverage import is_frozen, is_replicated, is_synchronized
+from fsdplint.engine.facts.sharding import unfollowed_sharding
+from fsdplint.engine.layers import surely_in, with_parameters
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Object, Origin, resolved
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import ADDS_ADAPTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Parameters added to a model behind its sharding.
+
+    Attributes:
+        first: the first call that shards the model or a part of it.
+        around: the last one before the addition that shards what it is added to.
+    """
+
+    site: Site
+    first: Shard
+    around: Shard
+    training: Site
+
+
+def additions(program: Program) -> Iterator[Addition]:
+    """Modules, parameters and adapters that an optimizer trains and that came after sharding."""
+    for trace in program.traces:
+        for event in trace.events:
+            found = None
+            if isinstance(event, Store):
+                found = _stored(program, trace, event)
+            elif isinstance(event, Call) and event.name in ADDS_ADAPTERS:
+                found = _adapted(trace, event)
+            if found is not None and program.together(event.site, found.around.site):
+                yield found
+
+
+def _stored(program: Program, trace: Trace, store: Store) -> Addition | None:
+    owner, added = store.owner, resolved(store.value)
+    if not isinstance(owner, Object) or not isinstance(added, Object):
+        return None
+    if added.origin is not Origin.ALLOCATED or added.parent is not owner:
+        return None
+    if any(each.value is store.value and each.time < store.time for each in trace.of(Store)):
+        return None  # it was a part of something already
+    units = {surely_in(shard.module) for shard in trace.of(Shard) if shard.time < store.time}
+    new = list(with_parameters(added, units))
+    if not new or any(is_frozen(trace, part) or is_replicated(trace, part) for part in new):
+        return None
+    if is_synchronized(program, trace):
+        return None
+    return _after(program, trace, store, owner, added)
+
+
+def _adapted(trace: Trace, call: Call) -> Addition | None:
+    model = call.argument(0, "model")
+    shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+    if not isinstance(model, Object) or any(s.time > call.time for s in shards):
+        return None
+    around = [s for s in shards if s.module is model]
+    builds = [build for build in trace.of(BuildOptimizer) if build.time > call.time]
+    if not around or not builds:
+        return None
+    return Addition(call.site, shards[0], around[-1], builds[0].site)
+
+
+def _after(
+    program: Program, trace: Trace, store: Store, owner: Object, added: Object
+) -> Addition | None:
+    """The addition, if what it is added to is sharded before it and nothing is behind it."""
+    whole = (owner, *owner.ancestors())
+    shards = [s for s in trace.of(Shard) if s.module in whole or whole[-1] in s.module.ancestors()]
+    around = [s for s in shards if s.module in whole and s.time < store.time]
+    if not around or any(s.generation is not Generation.FSDP2 for s in shards):
+        return None
+    if any(s.time > store.time for s in shards) or unfollowed_sharding(program, store.site):
+        return None
+    if any(e.time > store.time and {added, *whole} & e.objects for e in trace.escapes):
+        return None
+    for build in trace.of(BuildOptimizer):
+        given = build.optimizer.captures
+        trained = [c for c in given if c.module in (added, *whole) and not c.filtered]
+        if trained and build.time > store.time:
+            return Addition(store.site, shards[0], around[-1], build.site)
+    return None

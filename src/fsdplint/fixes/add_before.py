@@ -1,0 +1,42 @@
+"""A part added to a model before the model is sharded, so that its unit holds it."""
+
+from __future__ import annotations
+
+from fsdplint.engine import ir
+from fsdplint.finding import Fix, Safety
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.names import clash, names_in
+
+
+@builder
+def add_before(code: Code, added: ir.Node, first: ir.Node) -> Fix:
+    """Moves the statement of ``added`` above that of ``first``, which begins the sharding.
+
+    Both must stand in one block, in which only sharding comes between them, or what has nothing
+    to do with the addition.
+    """
+    require_exact(code)
+    statement = code.statement(added)
+    if not isinstance(statement, (ir.Assign, ir.Expression)):
+        raise NoFixError(f"`{code.short(statement)}` cannot move")
+    block = code.block(statement)
+    around = [each for each in block.statements if each.start <= first.start < each.end]
+    if not around or around[0].start >= statement.start:
+        raise NoFixError(f"`{code.short(first)}` is not in the block of `{code.short(statement)}`")
+    place = around[0]
+    order = block.statements
+    own = names_in(statement)
+    for between in order[order.index(place) : order.index(statement)]:
+        names = names_in(between)
+        rebound = {path for path in names.writes if not clash([path], names.reads)}
+        used = clash(rebound, own.all)
+        if used is not None:
+            raise NoFixError(f"`{code.short(between)}` makes `{used}`")
+    start, end = code.extent(statement)
+    at, _ = code.extent(place)
+    lines = code.text[start:end]
+    if not lines.endswith(("\n", "\r")):
+        lines += code.newline
+    title = f"put `{code.short(statement)}` before the sharding"
+    return Fix(title, Safety.UNSAFE, (code.delete_lines(start, end), code.insert_lines(at, lines)))
