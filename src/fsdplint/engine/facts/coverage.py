@@ -204,13 +204,13 @@ def _of_gradients(program: Program, site: Site) -> bool:
 def trains_outside(trace: Trace, model: Object, shards: Collection[Shard]) -> bool:
     """Whether ``model`` surely trains parameters that ``shards`` of its parts leave to itself."""
     if not shards:
-        return not _frozen(trace, model)
+        return not is_frozen(trace, model)
     outside = None
     if _is_read(model):
         outside = _outside(model, {surely_in(shard.module) for shard in shards})
     if outside is None:
         return False
-    return not all(_frozen(trace, part) for part in outside or (model,))
+    return not all(is_frozen(trace, part) for part in outside or (model,))
 
 
 def _outside(model: Object, units: set[Object]) -> tuple[Object, ...] | None:
