@@ -68,12 +68,12 @@ FINDINGS = [
         "gradient-sync-left-off",
         "self.model.set_requires_gradient_sync(False)",
     ),
-    ("module_added_after_sharding.py", "module-added-after-sharding", "model.head"),
     (
         "materialized_without_init.py",
         "materialized-without-init",
         "model.to_empty(device=device)",
     ),
+    ("module_added_after_sharding.py", "module-added-after-sharding", "model.head"),
     ("no_sync_under_fsdp2.py", "no-sync-under-fsdp2", "self.model.no_sync()"),
     ("only_root_sharded.py", "only-root-sharded", "fully_shard(model, mesh=mesh)"),
     (
