@@ -233,6 +233,7 @@ def _execute(request: Request) -> None:
         import torch.distributed as dist
 
         dist.init_process_group("gloo", timeout=timedelta(seconds=request.timeout))
+        dist.barrier()  # else short code on rank 0 ends its store while others still ask it
     main = ModuleType("__main__")
     main.__file__ = request.path
     sys.modules["__main__"] = main

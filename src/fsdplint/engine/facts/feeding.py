@@ -216,14 +216,26 @@ def _is_whole(program: Program, loader: Call) -> bool:
     arguments = loader.arguments
     if arguments.open or taint_of(*arguments.values()) & Taint.RANK:
         return False
-    for position, keyword in ((3, "sampler"), (4, "batch_sampler")):
-        given = arguments.get(position, keyword)
-        if given is not None and not (isinstance(given, Const) and given.value is None):
-            return False
+    if _takes_sampler(loader):
+        return False
     if any(mentions_ranks(program.text(path, node)) for path, node in loader.site.frames()[-1:]):
         return False
     dataset = loader.argument(0, "dataset")
     return dataset is not None and _is_fixed(program, dataset)
+
+
+def _takes_sampler(loader: Call) -> bool:
+    """Whether a loader has a sampler, or is handed what others decide on, even if it is none."""
+    node = loader.site.node
+    written = [a for a in node.args if not a.star] if isinstance(node, ir.Call) else []
+    for place, argument in enumerate(written):
+        named = argument.keyword in ("sampler", "batch_sampler")
+        if named or (argument.keyword is None and place in (3, 4)):
+            value = argument.value
+            if not (isinstance(value, ir.Constant) and value.value is None):
+                return True
+    given = (loader.argument(3, "sampler"), loader.argument(4, "batch_sampler"))
+    return any(v is not None and not (isinstance(v, Const) and v.value is None) for v in given)
 
 
 def _is_fixed(program: Program, dataset: object) -> bool:

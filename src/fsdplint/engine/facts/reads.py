@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdplint.engine import ir
 from fsdplint.engine.events import Read, Shard, Trace
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
@@ -37,6 +38,21 @@ def _local(program: Program, trace: Trace, read: Read) -> LocalRead | None:
     flat = sharding_of(trace, tensor.module, Generation.FSDP1)
     if shard is None or flat is not None or shard.time > tensor.time or tensor.reduced is None:
         return None
-    if not program.together(read.site, shard.site):
+    if not program.together(read.site, shard.site) or _asked_by_all(program, read):
         return None
     return LocalRead(read, tensor.reduced, shard)
+
+
+def _asked_by_all(program: Program, read: Read) -> bool:
+    """Whether the run goes on only if the parts of all ranks allow it, as the whole would.
+
+    So it is with ``assert x.all()`` and ``if x.any(): raise``, where every rank asks.
+    """
+    kind, statement = read.tensor.partial, program.tree(read.site.path).statement(read.site.node)
+    if kind not in ("any", "all") or any(guard.divergent for guard in read.site.guards):
+        return False
+    if isinstance(statement, ir.Assert):
+        return (kind == "any") is isinstance(statement.test, ir.Not)
+    if isinstance(statement, ir.If) and isinstance(statement.body[-1], ir.Raise):
+        return (kind == "all") is isinstance(statement.test, ir.Not)
+    return False
