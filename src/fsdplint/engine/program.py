@@ -19,7 +19,7 @@ from fsdplint.engine.relevance import related_units
 from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.tree import Tree
 from fsdplint.finding import Evidence, Span
-from fsdplint.knowledge.words import means_parallel_mode, means_rank
+from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,9 @@ class Program:
     def together(self, use: Site, shard: Site) -> bool:
         """Whether a use and a sharding surely can happen in one run of the program."""
         ours, theirs = _modes(use), _modes(shard)
+        refused = [guard for key, guard in ours.items() if key not in theirs and not guard.taken]
+        if any(means_sharding(self.text(g.path, g.test)) for g in refused):
+            return False
         if not ours.keys() - theirs.keys() or not theirs.keys() - ours.keys():
             return True
         apart = [

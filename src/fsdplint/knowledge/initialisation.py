@@ -164,3 +164,30 @@ SPREADS_WEIGHTS = frozenset(
 def draws_weights(name: str) -> bool:
     """Whether a call gives parameters values by the seed of the process, or constants."""
     return name in _DRAWING_METHODS or name.startswith("torch.nn.init.")
+
+
+# Layers that draw their weights when they are built; others start from ones, zeros or nothing.
+DRAWN_LAYERS = frozenset(
+    f"torch.nn.{name}"
+    for name in (
+        "Bilinear",
+        "Conv1d",
+        "Conv2d",
+        "Conv3d",
+        "ConvTranspose1d",
+        "ConvTranspose2d",
+        "ConvTranspose3d",
+        "Embedding",
+        "EmbeddingBag",
+        "GRU",
+        "LSTM",
+        "Linear",
+        "MultiheadAttention",
+        "RNN",
+        "Transformer",
+        "TransformerDecoder",
+        "TransformerDecoderLayer",
+        "TransformerEncoder",
+        "TransformerEncoderLayer",
+    )
+)

@@ -10,6 +10,7 @@ _RANK = re.compile(
     re.IGNORECASE,
 )
 _RANK_COUNT = re.compile(r"world|size|gpu|proc|dist|devices|ranks", re.IGNORECASE)
+_SHARDING = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 _PARALLEL = re.compile(
     r"fsdp|ddp|dist|parallel|shard|strateg|zero|world|deepspeed|gpu|multi|single|backend|mode"
     r"|wrap|engine|accelerat|megatron|replic|\btp\b|_tp|tp_|\bdp\b|dp_|version|fsdp2",
@@ -25,6 +26,11 @@ _MODEL_PARALLEL = re.compile(
 def means_model_parallel(text: str) -> bool:
     """Whether the words of an expression hint at ranks that hold different parts of a model."""
     return _MODEL_PARALLEL.search(text) is not None
+
+
+def means_sharding(text: str) -> bool:
+    """Whether the words of a test hint at whether the program shards at all."""
+    return _SHARDING.search(text) is not None
 
 
 def means_rank(text: str) -> bool:

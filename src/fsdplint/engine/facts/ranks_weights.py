@@ -22,6 +22,7 @@ from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.values import ClassValue, Object, Origin, Symbol, Taint, taint_of
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import (
+    DRAWN_LAYERS,
     SEEDS,
     SPREADS_WEIGHTS,
     draws_weights,
@@ -129,9 +130,9 @@ def _is_drawn(trace: Trace, model: Object) -> bool:
     if not isinstance(model.cls, ClassValue) or model.cls.opaque():
         return False
     parts = list(composed(model))
-    known = all(
-        part.cls.name.startswith("torch.nn.") for part in parts if isinstance(part.cls, Symbol)
-    )
+    layers = [part.cls.name for part in parts if isinstance(part.cls, Symbol)]
+    known = all(name.startswith("torch.nn.") for name in layers)
+    known &= any(name in DRAWN_LAYERS for name in layers)
     loads = trace.calls("load_state_dict")
     return known and not any(_concerns(load, part) for load in loads for part in parts)
 
