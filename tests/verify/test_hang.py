@@ -133,10 +133,12 @@ def test_ranks_that_do_nothing_at_all_are_stopped_and_nobody_is_accused(
 
 
 def test_a_busy_rank_has_until_the_timeout(verifier: Verifier) -> None:
-    run = verifier.observe(
-        GROUP + "while rank:\n    sum(range(1000))\ndist.barrier()\n", timeout=5.0
-    )
-    assert run.stall is not None
+    code = GROUP + "while rank:\n    sum(range(1000))\ndist.barrier()\n"
+    for timeout in 5.0, 20.0, 60.0:  # a busy machine takes longer until the ranks are there
+        run = verifier.observe(code, timeout=timeout)
+        assert run.stall is not None
+        if run.stall.stacks:
+            break
     assert not run.stall.certain
     assert collectives.judge(run).status.value == "not exercised"
     assert set(run.stall.stacks) == {0, 1}
