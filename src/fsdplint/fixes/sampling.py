@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 
@@ -19,6 +19,15 @@ class Epochs:
     code: Code
     loop: ir.For
     sampler: str
+
+
+def epochs_of(code: Code, loop: ir.For | ir.While, loader: str | None) -> Epochs | Declined:
+    """The loop over epochs with the expression that is the sampler of its loader."""
+    if not isinstance(loop, ir.For):
+        return Declined("the loop around the epochs does not count them")
+    if loader is None:
+        return Declined("the loop around the epochs has no name for the loader")
+    return Epochs(code, loop, f"{loader}.sampler")
 
 
 @builder

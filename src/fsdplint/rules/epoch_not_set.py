@@ -4,16 +4,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.feeding import Loop, SameOrder, Training, same_orders
+from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
 from fsdplint.engine.places import name_in
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import Const
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.sampling import Epochs, set_epoch
+from fsdplint.fixes.sampling import Epochs, epochs_of, set_epoch
 from fsdplint.rule import Report, rule
 
 
@@ -58,35 +56,6 @@ def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
     name = name_in(program, fact.sampler.site, path, loop)
     if name is not None and isinstance(loop, ir.For):
         return set_epoch(Epochs(Code.of(program.tree(path)), loop, name))
-    epochs = epochs_of(program, fact.training, fact.epochs)
+    code = Code.of(program.tree(path))
+    epochs = epochs_of(code, loop, loader_name(program, fact.training, fact.epochs))
     return epochs if isinstance(epochs, Declined) else set_epoch(epochs)
-
-
-def epochs_of(program: Program, training: Training, epochs: Loop) -> Epochs | Declined:
-    """The epoch loop with the expression that is the loader's sampler in it."""
-    path, loop = epochs
-    if not isinstance(loop, ir.For):
-        return Declined("the loop around the epochs does not count them")
-    name = name_in(program, training.loader.site, path, loop) or _iterated(
-        program, training, epochs
-    )
-    if name is None:
-        return Declined("the loop around the epochs has no name for the loader")
-    return Epochs(Code.of(program.tree(path)), loop, f"{name}.sampler")
-
-
-def _iterated(program: Program, training: Training, epochs: Loop) -> str | None:
-    """The name by which the inner loop knows the loader, if the loop around it knows it too."""
-    path, loop = epochs
-    inner, tree = training.loop.site, program.tree(path)
-    names = [str(each.value) for each in training.loop.arguments.args if isinstance(each, Const)]
-    if inner.path != path:
-        return None
-    if tree.function(inner.node) is not tree.function(loop):
-        classes = [_class(tree, node) for node in (inner.node, loop)]
-        names = [name for name in names if name.startswith("self.") and classes[0] is classes[1]]
-    return names[0] if names else None
-
-
-def _class(tree: Tree, node: ir.Node) -> ir.Node | None:
-    return next((each for each in tree.ancestors(node) if isinstance(each, ir.ClassDef)), None)

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.feeding import SharedData, shared_data
+from fsdplint.engine.facts.feeding import SharedData, loader_name, shared_data
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.sampling import Epochs, sample_by_rank
+from fsdplint.fixes.sampling import Epochs, epochs_of, sample_by_rank
 from fsdplint.rule import Report, rule
-from fsdplint.rules.epoch_not_set import epochs_of
 
 
 @rule(
@@ -55,7 +54,9 @@ def _fix(program: Program, fact: SharedData) -> Fix | Declined:
     assert isinstance(site.node, ir.Call)
     epochs: Epochs | Declined | None = None
     if fact.seed is not None and training.epochs is not None:
-        epochs = epochs_of(program, training, training.epochs)
+        path, loop = training.epochs
+        name = loader_name(program, training, training.epochs)
+        epochs = epochs_of(Code.of(program.tree(path)), loop, name)
     if isinstance(epochs, Declined):
         return epochs
     return sample_by_rank(

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.weights import related
+from fsdplint.engine.places import name_in
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import (
     ClassValue,
     Const,
@@ -322,3 +324,31 @@ def _adapted(trace: Trace, made: Call) -> bool:
     result = made.result
     uses = [use for use in trace.uses if result in use.given]
     return any(not only_iterates(use.name) for use in uses if use.time > made.time)
+
+
+# Names
+
+
+def loader_name(program: Program, training: Training, epochs: Loop) -> str | None:
+    """What the loop over epochs may call the loader, if it has a name there."""
+    path, loop = epochs
+    return name_in(program, training.loader.site, path, loop) or _iterated(
+        program, training, epochs
+    )
+
+
+def _iterated(program: Program, training: Training, epochs: Loop) -> str | None:
+    """The name by which the inner loop knows the loader, if the loop around it knows it too."""
+    path, loop = epochs
+    inner, tree = training.loop.site, program.tree(path)
+    names = [str(each.value) for each in training.loop.arguments.args if isinstance(each, Const)]
+    if inner.path != path:
+        return None
+    if tree.function(inner.node) is not tree.function(loop):
+        classes = [_class(tree, node) for node in (inner.node, loop)]
+        names = [name for name in names if name.startswith("self.") and classes[0] is classes[1]]
+    return names[0] if names else None
+
+
+def _class(tree: Tree, node: ir.Node) -> ir.Node | None:
+    return next((each for each in tree.ancestors(node) if isinstance(each, ir.ClassDef)), None)
