@@ -2,16 +2,19 @@
 
 A fence of ``python`` is an example: a line ending ``# error`` is a finding on that line, one
 ending ``# missed`` a known false negative, every other line is clean. The fence after a line
-"Use instead:" is what the fix makes of the example above it. A fence of ``python ranks=N`` is a
-proof for N ranks. Fences of ``text`` and ``console`` are only read by people.
+"Use instead:" is what the fix makes of the example above it. A fence of ``python torch<2.6`` is an
+example for code that is meant for those releases. A fence of ``python ranks=N`` is a proof for N
+ranks. Fences of ``text`` and ``console`` are only read by people.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 RULES = Path(__file__).parent.parent / "rules"
 HEADINGS = (
@@ -43,6 +46,7 @@ class Example:
         line: the page's line that holds the first line of `text`.
         errors: the lines of `text` with a finding, counted from 1.
         missed: the lines that deserve a finding and are known to get none.
+        torch: the releases of PyTorch that the code is meant for.
     """
 
     text: str
@@ -50,6 +54,7 @@ class Example:
     errors: tuple[int, ...]
     missed: tuple[int, ...]
     fixed: str | None = None
+    torch: TorchRange = EVERY_RELEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +163,16 @@ def _examples(path: Path, fences: list[_Fence]) -> Iterator[Example]:
     above: Example | None = None
     for fence in fences:
         if fence.before == FIXED:
-            if fence.info != "python" or above is None or not above.errors:
+            if not _is_example(fence) or above is None or not above.errors:
                 raise PageError(f"{path}:{fence.line}: `{FIXED}` without an example to fix")
-            yield Example(above.text, above.line, above.errors, above.missed, fence.text)
+            yield replace(above, fixed=fence.text)
             above = _example(path, fence)
             if above.errors or above.missed:
                 raise PageError(f"{path}:{fence.line}: a marker in a fixed block")
         else:
             if above:
                 yield above
-            above = _example(path, fence) if fence.info == "python" else None
+            above = _example(path, fence) if _is_example(fence) else None
     if above:
         yield above
 
@@ -184,7 +189,14 @@ def _example(path: Path, fence: _Fence) -> Example:
     if found["missed"] and fence.section != "Known limitations":
         raise PageError(f"{path}:{fence.line}: `# missed` outside of Known limitations")
     text = "\n".join(lines) + "\n"
-    return Example(text, fence.line, tuple(found["error"]), tuple(found["missed"]))
+    errors, missed = tuple(found["error"]), tuple(found["missed"])
+    releases = fence.info.removeprefix("python").strip().removeprefix("torch")
+    torch = TorchRange.parse(releases) if releases else EVERY_RELEASE
+    return Example(text, fence.line, errors, missed, torch=torch)
+
+
+def _is_example(fence: _Fence) -> bool:
+    return fence.info == "python" or re.fullmatch("python torch[<>=~].*", fence.info) is not None
 
 
 def _proofs(path: Path, fences: list[_Fence]) -> Iterator[Proof]:
@@ -194,5 +206,5 @@ def _proofs(path: Path, fences: list[_Fence]) -> Iterator[Proof]:
             raise PageError(f"{path}:{fence.line}: a proof stands under Proof, and nothing else")
         if proof:
             yield Proof(fence.text, fence.line, int(proof[1]))
-        elif fence.info != "python" and fence.info not in READ_BY_PEOPLE:
+        elif not _is_example(fence) and fence.info not in READ_BY_PEOPLE:
             raise PageError(f"{path}:{fence.line}: a fence of `{fence.info}`")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from pages import HEADINGS, Example, PageError, Proof, read
 
+from fsdplint.torch_range import TorchRange
+
 FIRST = "```python\nx = 1\nbad()  # error\n```\n"
 FIXED = "\nUse instead:\n\n```python\nx = 1\ngood()\n```\n"
 MISSED = "```python\nhidden()  # missed\n```\n"
@@ -38,6 +40,13 @@ def test_blocks_and_their_lines(tmp_path: Path) -> None:
         ("hidden()\n", (), (1,), None),
     ]
     assert read_page.proofs == (Proof("assert True\n", lines.index("## Proof") + 4, 2),)
+
+
+def test_an_example_says_for_which_torch_it_is(tmp_path: Path) -> None:
+    text = page(example=FIRST.replace("```python", "```python torch>=2.6,<2.9") + FIXED)
+    first, second = read(write(tmp_path, text)).examples
+    assert first.torch == TorchRange((2, 6, 0), (2, 9, 0))
+    assert (first.fixed, second.torch) == ("x = 1\ngood()\n", TorchRange())
 
 
 def test_sections_are_prose_around_blocks(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fsdplint.pages import messages
 from fsdplint.pages import page as text_of
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
+from fsdplint.torch_range import TorchRange
 
 PAGES = read_pages()
 EXAMPLES = [(page, example) for page in PAGES for example in page.examples]
@@ -35,16 +36,16 @@ def ids(blocks: Sequence[tuple[Page, Example | Proof]]) -> list[str]:
     return [f"{page.name}:{block.line}" for page, block in blocks]
 
 
-def findings(text: str) -> list[tuple[int, str]]:
+def findings(text: str, torch: TorchRange) -> list[tuple[int, str]]:
     """Returns line and rule of each finding in `text`."""
-    found = check_text(text, "snippet.py")
+    found = check_text(text, "snippet.py", torch)
     return sorted((text.count("\n", 0, f.span.start) + 1, f.rule) for f in found)
 
 
-def fixed(text: str) -> str:
+def fixed(text: str, torch: TorchRange) -> str:
     """Returns `text` with every fix applied, pass by pass."""
     for _ in range(10):
-        chosen = select([f for f in check_text(text, "snippet.py") if f.fix])
+        chosen = select([f for f in check_text(text, "snippet.py", torch) if f.fix])
         if not chosen:
             return text
         text = apply(text, [edit for f in chosen if f.fix for edit in f.fix.edits])
@@ -72,12 +73,12 @@ def test_a_fix_is_shown_where_the_rule_has_one(rule: Rule) -> None:
 
 @pytest.mark.parametrize(("page", "example"), EXAMPLES, ids=ids(EXAMPLES))
 def test_findings_are_exactly_the_markers(page: Page, example: Example) -> None:
-    assert findings(example.text) == [(line, page.name) for line in example.errors]
+    assert findings(example.text, example.torch) == [(line, page.name) for line in example.errors]
 
 
 @pytest.mark.parametrize("example", [example for _, example in FIXES], ids=ids(FIXES))
 def test_the_fix_makes_what_is_shown(example: Example) -> None:
-    assert fixed(example.text) == example.fixed
+    assert fixed(example.text, example.torch) == example.fixed
 
 
 @pytest.mark.parametrize(("page", "proof"), PROOFS, ids=ids(PROOFS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from fsdplint.source.problem import syntax_problem
 from fsdplint.sources import Sources
 from fsdplint.stack import deep
 from fsdplint.suppression import suppress
+from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 if TYPE_CHECKING:
     from fsdplint.engine.inspection import Inspection
@@ -85,11 +86,18 @@ def check(
     )
 
 
-def check_text(text: str, path: str = "snippet.py") -> list[Finding]:
-    """Findings of every rule in ``text`` alone, as if it stood in a file at ``path``."""
+def check_text(
+    text: str, path: str = "snippet.py", torch: TorchRange = EVERY_RELEASE
+) -> list[Finding]:
+    """Findings of every rule in ``text`` alone, as if it stood in a file at ``path``.
+
+    Args:
+        torch: the releases of PyTorch that it is meant to run on.
+    """
     source = from_text(text, path)
     overlay = {source.path: source}
-    return list(check([source.path], defaults(preview=True), overlay, alone=True).findings)
+    settings = replace(defaults(preview=True), target_torch=torch)
+    return list(check([source.path], settings, overlay, alone=True).findings)
 
 
 def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
@@ -143,7 +151,7 @@ def _findings(
         single = [] if alone else [file for file in files if file in given]
         around = _around(root, single, settings.exclude)
         program = Files(root, (*files, *around), tuple(files))
-        for finding in _raised(program, sources, record):
+        for finding in _raised(program, sources, record, settings.target_torch):
             # What lies in a file that was only followed into is not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
@@ -197,13 +205,14 @@ def _raised(
     program_files: Files,
     sources: Sources,
     record: Record,
+    torch: TorchRange,
 ) -> Iterator[Finding]:
     """What every rule finds in a program; files that do not parse are noted."""
     from fsdplint.engine.program import analyze
     from fsdplint.rules import RULES
 
     root, focus = program_files.root, list(map(Path, program_files.checked))
-    program = analyze(root, list(map(Path, program_files.every)), sources.text, focus)
+    program = analyze(root, list(map(Path, program_files.every)), sources.text, focus, torch)
     for path in sorted(program.project.too_large):
         record.failures.append(SourceError(path, "is too large to be analysed"))
     record.partly.extend(sorted(program.project.overlong))

@@ -75,3 +75,4 @@ _INTERVALS = {
     "==": _equal,
     "~=": _compatible,
 }
+EVERY_RELEASE = TorchRange()

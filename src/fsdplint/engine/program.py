@@ -20,15 +20,21 @@ from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.tree import Tree
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
+from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program as the engine understood it."""
+    """A program as the engine understood it.
+
+    Attributes:
+        torch: the releases of PyTorch that it is meant to run on.
+    """
 
     project: Project
     units: tuple[Unit, ...]
     traces: tuple[Trace, ...]
+    torch: TorchRange = EVERY_RELEASE
     trees: dict[str, Tree] = field(default_factory=dict)
 
     # Places
@@ -111,17 +117,22 @@ class Program:
 
 
 def analyze(
-    root: Path, files: Iterable[Path], read: Reader, focus: Collection[Path] | None = None
+    root: Path,
+    files: Iterable[Path],
+    read: Reader,
+    focus: Collection[Path] | None = None,
+    torch: TorchRange = EVERY_RELEASE,
 ) -> Program:
     """What the program in ``files`` does, following imports to other files below ``root``.
 
     Args:
         focus: the files that findings are wanted for, if not for all.
         read: the text of a file, or None if it cannot be read.
+        torch: the releases of PyTorch that the program is meant to run on.
     """
     project = Project(root, read)
     units = related_units(project, files, focus)
-    return Program(project, tuple(units), tuple(explore(project, units)))
+    return Program(project, tuple(units), tuple(explore(project, units)), torch)
 
 
 def _modes(site: Site) -> dict[object, Guard]:
