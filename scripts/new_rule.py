@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+INDEXED = "fsdplint rules --format markdown > rules/README.md"
 PAGE = """\
 # {name} ({code})
 
@@ -100,6 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     for path in written:
         print(path.relative_to(ROOT).as_posix())
+    print(f"once it has its summary: {INDEXED}", file=sys.stderr)
     return 0
 
 
@@ -130,7 +132,8 @@ def start_rule(root: Path, name: str, code: str) -> list[Path]:
 
 def _codes(root: Path) -> dict[str, str]:
     """The code of each rule's page by the stem of its module."""
-    titles = ((p.stem, p.read_text("utf-8").split("\n")[0]) for p in (root / "rules").glob("*.md"))
+    pages = [page for page in (root / "rules").glob("*.md") if page.stem != "README"]
+    titles = ((page.stem, page.read_text("utf-8").split("\n")[0]) for page in pages)
     return {stem.replace("-", "_"): title[-7:-1] for stem, title in titles}
 
 

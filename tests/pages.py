@@ -17,6 +17,7 @@ from pathlib import Path
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 RULES = Path(__file__).parent.parent / "rules"
+INDEX = RULES / "README.md"
 HEADINGS = (
     "What it does",
     "Why it is bad",
@@ -96,7 +97,7 @@ def read_pages() -> list[Page]:
     Raises:
         PageError: a page is malformed.
     """
-    return [read(path) for path in sorted(RULES.glob("*.md"))]
+    return [read(path) for path in sorted(RULES.glob("*.md")) if path != INDEX]
 
 
 def read(path: Path) -> Page:

@@ -31,6 +31,12 @@ def test_every_page_is_in_the_wheel(wheel: zipfile.Path, rule: Rule) -> None:
     assert shipped.read_text("utf-8") == page(rule.name)
 
 
+def test_no_other_page_is_in_the_wheel(wheel: zipfile.Path) -> None:
+    shipped = {path.name for path in (wheel / "fsdplint" / "rules").iterdir()}
+    pages = {name for name in shipped if name.endswith(".md")}
+    assert pages == {f"{rule.name}.md" for rule in RULES} | {"README.md"}
+
+
 def test_the_package_is_typed_and_licensed(wheel: zipfile.Path) -> None:
     assert (wheel / "fsdplint" / "py.typed").is_file()
     licenses = [n for n in wheel.root.namelist() if n.endswith("licenses/LICENSE")]

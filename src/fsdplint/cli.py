@@ -28,6 +28,7 @@ from fsdplint.config import (
     settings_for,
 )
 from fsdplint.discover import searched
+from fsdplint.index import index
 from fsdplint.outcome import Changes, Outcome, Recheck, merged
 from fsdplint.outputs import Output, OutputError, outputs
 from fsdplint.pages import page
@@ -373,11 +374,16 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
 
 
 @cli.command()
-@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+@click.option(
+    "--output-format", "--format", type=click.Choice(("text", "json", "markdown")), default="text"
+)
 def rules(output_format: str) -> None:
     """List the rules."""
     if output_format == "json":
         click.echo(json.dumps([_rule(rule) for rule in RULES], indent=2))
+        return
+    if output_format == "markdown":
+        click.echo(index(RULES), nl=False)
         return
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:
