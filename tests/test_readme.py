@@ -1,4 +1,4 @@
-"""The README is true: what it draws is what the command prints, and its table is the rules."""
+"""The README is true: what it draws is what the command prints, and its tables are the rules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pages import INDEX
 
 from fsdplint import cli
 from fsdplint.rules import RULES
@@ -60,6 +61,13 @@ def test_the_table_of_rules() -> None:
         )
         for rule in RULES
     ]
+
+
+def test_the_index_of_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["rules", "--format", "markdown"])
+    refresh = "fsdplint rules --format markdown > rules/README.md"
+    assert INDEX.read_text("utf-8") == capsys.readouterr().out, f"out of date: {refresh}"
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:
