@@ -285,6 +285,20 @@ class Imported:
 
 
 @dataclass(slots=True, eq=False)
+class Deferred:
+    """A class of an imported module, made when its name is first read.
+
+    Attributes:
+        made: the class, once it is.
+    """
+
+    node: ir.ClassDef
+    scope: Scope
+    made: Value | None = None
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
 class Context:
     """The result of a call that only counts once it is entered, e.g. an FSDP1 state dict type."""
 
@@ -381,6 +395,7 @@ Value = (
     | Condition
     | Super
     | Imported
+    | Deferred
     | Context
     | Object
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fsdplint.engine import ir
@@ -12,6 +14,7 @@ from fsdplint.engine.link import Unit
 from fsdplint.engine.values import (
     ClassValue,
     Const,
+    Deferred,
     FunctionValue,
     Imported,
     Object,
@@ -30,15 +33,21 @@ class Definitions(Calls):
         """The variables of an imported module; its body runs once, following no branch apart."""
         if unit not in self.scopes:
             scope = self.scopes[unit] = Scope({"__name__": Const(unit.path)}, None, unit)
-            outer = self.guards, self.calls, self.active
-            self.guards, self.calls, self.active = [], [], []
-            self.importing += 1
-            try:
+            with self.import_time():
                 self.run(unit.module.body, Frame(scope, unit))
-            finally:
-                self.importing -= 1
-                self.guards, self.calls, self.active = outer
         return self.scopes[unit]
+
+    @contextmanager
+    def import_time(self) -> Iterator[None]:
+        """What runs inside is no part of the path that made it necessary."""
+        outer = self.guards, self.calls, self.active
+        self.guards, self.calls, self.active = [], [], []
+        self.importing += 1
+        try:
+            yield
+        finally:
+            self.importing -= 1
+            self.guards, self.calls, self.active = outer
 
     def function_def(self, node: ir.FunctionDef, frame: Frame) -> Flow:
         made = FunctionValue(node.function, frame.scope)
@@ -79,6 +88,23 @@ class Definitions(Calls):
         return wrapper
 
     def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
+        """Most classes of an imported module are never used; those that none decorates can wait."""
+        if self.importing and frame.scope.parent is None and not node.decorators:
+            frame.scope.names[node.name] = Deferred(node, frame.scope)
+        else:
+            frame.scope.names[node.name] = cls = self.make_class(node, frame)
+            self.decorate(node.decorators, cls, frame)
+        return Flow.NEXT
+
+    def deferred_class(self, deferred: Deferred) -> Value:
+        if deferred.made is None:
+            deferred.made = self.unknown()  # while it is being made
+            with self.import_time():
+                unit = deferred.scope.unit
+                deferred.made = self.make_class(deferred.node, Frame(deferred.scope, unit))
+        return deferred.made
+
+    def make_class(self, node: ir.ClassDef, frame: Frame) -> ClassValue:
         bases = tuple(self.evaluate(base, frame) for base in node.bases)
         cls = ClassValue(node, frame.scope, bases, {})
         body = Frame(Scope(cls.attrs, frame.scope, frame.unit), frame.unit)
@@ -88,9 +114,7 @@ class Definitions(Calls):
                 # Names in a method are looked up past the class body.
                 outer = frame.scope if value.scope is body.scope else value.scope
                 cls.attrs[name] = FunctionValue(value.function, outer, cls, only=value.only)
-        frame.scope.names[node.name] = cls
-        self.decorate(node.decorators, cls, frame)
-        return Flow.NEXT
+        return cls
 
     def import_(self, node: ir.Import, frame: Frame) -> Flow:
         for name, alias in node.names:

@@ -76,7 +76,7 @@ class Machine(Effects):
 
     def start_definition(self, entry: Entry, definition: Definition) -> None:
         frame = Frame(self.imported_scope(entry.unit), entry.unit)
-        value = frame.scope.names.get(definition.name)
+        value = self.lookup(definition.name, frame.scope)
         if isinstance(value, FunctionValue):
             self.invoke(value, self.open_parameters(value, None), {}, frame, definition.node)
         elif isinstance(value, ClassValue):

@@ -31,6 +31,7 @@ from fsdplint.engine.values import (
     ClassValue,
     Condition,
     Const,
+    Deferred,
     FunctionValue,
     Imported,
     Mapping,
@@ -83,6 +84,9 @@ class Expressions(State):
     @abstractmethod
     def imported_scope(self, unit: Unit) -> Scope: ...
 
+    @abstractmethod
+    def deferred_class(self, deferred: Deferred) -> Value: ...
+
     def evaluate(self, node: ir.Expr, frame: Frame) -> Value:
         self.spend()
         return _HANDLERS[type(node)](self, node, frame)
@@ -96,8 +100,8 @@ class Expressions(State):
         current: Scope | None = scope
         while current is not None:
             value = current.names.get(name)
-            if isinstance(value, (Imported, Choice)):
-                value = current.names[name] = self.imported(value)
+            if isinstance(value, (Imported, Deferred, Choice)):
+                value = current.names[name] = self.read_first(value)
             if value is not None:
                 return value
             outermost, current = current, current.parent
@@ -106,12 +110,16 @@ class Expressions(State):
         value = outermost.names[name] = self.unknown(key=("name", outermost.unit.path, name))
         return value
 
-    def imported(self, value: Value) -> Value:
-        """The value behind an import, or behind each alternative of one."""
+    def read_first(self, value: Value) -> Value:
+        """The value behind an import or a deferred class, or behind each alternative of one."""
         if isinstance(value, Imported):
             return self.import_value(value)
-        if isinstance(value, Choice) and any(isinstance(o, Imported) for o in value.options):
-            return choice([self.imported(option) for option in value.options], value.taint)
+        if isinstance(value, Deferred):
+            return self.deferred_class(value)
+        if isinstance(value, Choice) and any(
+            isinstance(option, (Imported, Deferred)) for option in value.options
+        ):
+            return choice([self.read_first(option) for option in value.options], value.taint)
         return value
 
     def import_value(self, imported: Imported) -> Value:
