@@ -38,3 +38,10 @@ def test_overlap_is_a_release_in_common() -> None:
     assert not target.overlaps(lower=(2, 9, 0))
     assert target.overlaps(upper=(2, 6, 1))
     assert not target.overlaps(upper=(2, 6, 0))
+
+
+def test_where_every_release_is_meant_only_todays_counts() -> None:
+    assert TorchRange().concerns(lower=(2, 6, 0))
+    assert not TorchRange().concerns(upper=(2, 6, 0))
+    assert TorchRange.parse(">=2.4").concerns(upper=(2, 6, 0))
+    assert not TorchRange.parse(">=2.6").concerns(upper=(2, 6, 0))

@@ -9,6 +9,8 @@ Release = tuple[int, int, int]
 
 EARLIEST: Release = (0, 0, 0)
 UNBOUNDED: Release = (1_000_000, 0, 0)
+TODAY: Release = (2, 13, 0)
+"""The release that code is taken to be for where nothing is said."""
 _CLAUSE = re.compile(r"(>=|<=|==|~=|>|<)\s*(\d+)(?:\.(\d+))?(?:\.(\d+))?(\.\*)?")
 
 
@@ -37,6 +39,15 @@ class TorchRange:
     def overlaps(self, lower: Release = EARLIEST, upper: Release = UNBOUNDED) -> bool:
         """Whether a release of this range is at least ``lower`` and before ``upper``."""
         return max(self.lower, lower) < min(self.upper, upper)
+
+    def concerns(self, lower: Release = EARLIEST, upper: Release = UNBOUNDED) -> bool:
+        """Whether what breaks the releases from ``lower`` to before ``upper`` breaks the code.
+
+        It does if one of them is in this range; where every release is, only today's counts.
+        """
+        if self == EVERY_RELEASE:
+            return lower <= TODAY < upper
+        return self.overlaps(lower, upper)
 
 
 def _bounds(clause: str) -> tuple[Release, Release]:

@@ -33,6 +33,7 @@ class Shard:
         wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
         keywords: the keyword arguments, those of ``**`` and of a partial included.
         strategy: FSDP1's ``sharding_strategy``, None where none is given.
+        positional: the arguments without a keyword, the module included.
     """
 
     time: int
@@ -44,6 +45,7 @@ class Shard:
     call: ir.Call
     keywords: dict[str, Value] = field(default_factory=dict)
     strategy: Value | None = None
+    positional: tuple[Value, ...] = ()
 
     @property
     def cuts_flat(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans
@@ -40,7 +41,7 @@ def clip_by_root(code: Code, call: ir.Call, wrapped: bool = True) -> Fix:
     if not wrapped:
         return Fix(title, Safety.SAFE, tuple(_asking(code, call, root, kept)))
     edits = [code.edit(call.func.start, call.func.end, f"{root}.clip_grad_norm_")]
-    edits += _without(code, call.args, kept)
+    edits += without(code, call.args, kept)
     callee = dotted(call.func)
     dropped = orphans(code, callee.split(".")[0], edits) if callee else []
     dropped = dropped or (orphans(code, callee.rpartition(".")[0], edits) if callee else [])
@@ -81,20 +82,6 @@ def _given(code: Code, call: ir.Call) -> dict[str, ir.Argument]:
     if "parameters" not in given or given.keys() - set(_PARAMETERS):
         raise NoFixError(f"`{code.short(call)}` is not called as torch defines it")
     return given
-
-
-def _without(
-    code: Code, arguments: Sequence[ir.Argument], kept: Sequence[ir.Argument]
-) -> list[Edit]:
-    """Deletes the arguments that are not kept, each with one comma."""
-    first = next(argument for argument in arguments if argument in kept)
-    edits = []
-    if arguments[0] is not first:
-        edits.append(code.edit(arguments[0].start, first.start, ""))
-    for index, argument in enumerate(arguments):
-        if argument.start > first.start and argument not in kept:
-            edits.append(code.edit(arguments[index - 1].end, argument.end, ""))
-    return edits
 
 
 def _root(code: Code, parameters: ir.Expr) -> str:

@@ -230,19 +230,23 @@ def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
     statement = found[0].statement
     if not isinstance(code.parent(statement), ir.Module) or not code.alone(statement):
         return []
-    dropped = _dropped(code, found[0])
-    if dropped is None or any(overlap(dropped, edit) for edit in edits):
+    ways = _dropped(code, found[0])
+    free = [way for way in ways if not any(overlap(way, edit) for edit in edits)]
+    if not free:
         return []
+    dropped = free[0]
     rest = apply(code.text, [*edits, dropped])
     written = re.search(rf"(?<!\.)\b{re.escape(name)}\b", rest)  # an attribute is another name
     return [] if written else [dropped]
 
 
-def _dropped(code: Code, binding: Binding) -> Edit | None:
+def _dropped(code: Code, binding: Binding) -> Iterator[Edit]:
+    """The ways to drop a name: a list's item goes with the comma before it, or else behind it."""
     statement = binding.statement
     if len(statement.names) == 1:
         start, end = code.line_start(statement.start), code.line_end(statement.end)
-        return code.delete_lines(start, end)
+        yield code.delete_lines(start, end)
+        return
     imported = binding.target
     if isinstance(statement, ir.ImportFrom):
         imported = imported.rpartition(".")[2]
@@ -251,7 +255,7 @@ def _dropped(code: Code, binding: Binding) -> Edit | None:
     keyword = re.search(r"\bimport\b", code.slice(statement))
     offset = statement.start + (keyword.end() if keyword else 0)
     names = code.text[offset : statement.end]
-    match = re.search(rf",\s*{item}", names) or re.search(rf"{item}\s*,\s*", names)
-    if match is None or code.comments(statement.start, statement.end):
-        return None
-    return code.edit(offset + match.start(), offset + match.end(), "")
+    for pattern in (rf",\s*{item}", rf"{item}\s*,\s*"):
+        match = re.search(pattern, names)
+        if match is not None and not code.comments(statement.start, statement.end):
+            yield code.edit(offset + match.start(), offset + match.end(), "")

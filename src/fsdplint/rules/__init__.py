@@ -10,6 +10,7 @@ from fsdplint.rules.collective_under_rank_guard import collective_under_rank_gua
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
+from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully_shard
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.materialized_without_init import materialized_without_init
@@ -63,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,
     collective_under_rank_guard,
+    fsdp1_argument_to_fully_shard,
     same_data_on_every_rank,
     epoch_not_set,
 )

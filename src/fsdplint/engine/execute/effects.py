@@ -218,9 +218,16 @@ class Effects(Builtins):
             self.initialise(module, arguments, node, frame)
             keeps = self.flag(arguments, -1, "use_orig_params")
             wraps = self.wraps_children(arguments)
+        elif "auto_wrap_policy" in arguments.keywords:
+            wraps = None  # a call that fails, of which it is meant
         module.sharded.append(Sharded(generation, time, site))
         keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
-        self.emit(Shard(time, site, generation, module, keeps, wraps, node, keywords, strategy))
+        positional = tuple(arguments.args)
+        self.emit(
+            Shard(
+                time, site, generation, module, keeps, wraps, node, keywords, strategy, positional
+            )
+        )
 
     def initialise(self, module: Object, arguments: Arguments, node: ir.Call, frame: Frame) -> None:
         """FSDP1 calls its ``param_init_fn`` on each submodule that is on meta."""

@@ -1,0 +1,39 @@
+"""Whether an error is expected where it would be raised."""
+
+from __future__ import annotations
+
+from fsdplint.engine import ir
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+
+_EVERYTHING = frozenset({"Exception", "BaseException"})
+_PARENTS = {"ModuleNotFoundError": "ImportError"}
+
+
+def is_caught(program: Program, site: Site, error: str) -> bool:
+    """Whether a `try` around a place, or around a call that leads there, handles ``error``."""
+    return any(handles(program.tree(path), node, error) for path, node in site.frames())
+
+
+def handles(tree: Tree, node: ir.Node, error: str) -> bool:
+    """Whether a `try` of the same file around ``node`` handles ``error``."""
+    inside: ir.Node = node
+    for around in tree.ancestors(node):
+        if isinstance(around, ir.Try) and inside in around.body:
+            names = {name for handler in around.handlers for name in _names(handler)}
+            if names & {error, _PARENTS.get(error, error), *_EVERYTHING}:
+                return True
+        if isinstance(around, ir.Function):
+            return False
+        inside = around
+    return False
+
+
+def _names(handler: ir.Handler) -> set[str]:
+    """The last names of the errors that a handler is for."""
+    if handler.type is None:
+        return set(_EVERYTHING)
+    nodes = list(ir.walk(handler.type))
+    names = {node.id for node in nodes if isinstance(node, ir.Name)}
+    return names | {node.attr for node in nodes if isinstance(node, ir.Attribute)}

@@ -1,0 +1,157 @@
+"""The arguments of a `fully_shard` call turned into those that it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.arguments import renamed, without
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.policies import (
+    construction,
+    is_offload_policy,
+    meaning,
+    offloads,
+    precision_policy,
+    unused,
+)
+from fsdplint.knowledge.fully_shard import FOREIGN, NEEDLESS, RENAMED, REPLACED
+from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
+
+_STRATEGY = "torch.distributed.fsdp.ShardingStrategy."
+
+
+@builder
+def pass_own_arguments(code: Code, call: ir.Call, blocks_sharded: bool) -> Fix:
+    """``fully_shard(m, device_mesh=mesh, device_id=0)`` to ``fully_shard(m, mesh=mesh)``.
+
+    Args:
+        blocks_sharded: a wrap policy is not needed, since other calls do what it says.
+    """
+    require_exact(code)
+    if any(argument.star for argument in call.args):
+        raise NoFixError("the call does not write all its arguments out")
+    rewriting = _Rewriting(code, call, blocks_sharded)
+    plain = [argument for argument in call.args if argument.keyword is None]
+    for argument in plain[1:]:
+        rewriting.mesh(argument)
+    for argument in call.args:
+        if argument.keyword in FOREIGN:
+            rewriting.own(argument, str(argument.keyword))
+    return rewriting.fix()
+
+
+@dataclass(slots=True)
+class _Rewriting:
+    code: Code
+    call: ir.Call
+    blocks_sharded: bool
+    edits: list[Edit] = field(default_factory=list)
+    dropped: list[ir.Argument] = field(default_factory=list)
+    replaced: list[ir.Expr] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+    imports: list[Imports] = field(default_factory=list)
+    safe: bool = True
+
+    def fix(self) -> Fix:
+        code, call = self.code, self.call
+        if not self.named and not self.dropped:
+            raise NoFixError("the arguments do not stand at the call")
+        if self.dropped and code.comments(call.start, call.end):
+            raise NoFixError("a comment stands inside the call")
+        kept = [argument for argument in call.args if argument not in self.dropped]
+        added = [edit for imports in self.imports for edit in imports.edits()]
+        edits = [*self.edits, *without(code, call.args, kept), *added]
+        gone = [*self.replaced, *(argument.value for argument in self.dropped)]
+        edits += unused(code, gone, edits)
+        return Fix(self.title(), Safety.SAFE if self.safe else Safety.UNSAFE, tuple(edits))
+
+    def title(self) -> str:
+        passed = ", ".join(f"`{name}`" for name in self.named)
+        dropped = ", ".join(f"`{argument.keyword}`" for argument in self.dropped)
+        parts = [passed and f"pass {passed}", dropped and f"drop {dropped}"]
+        return " and ".join(filter(None, parts))
+
+    def importing(self, use: ir.Expr) -> Imports:
+        """What the fix imports, all of it for the first code that needs it."""
+        if not self.imports:
+            self.imports.append(Imports(self.code, use))
+        return self.imports[0]
+
+    def name(self, argument: ir.Argument, new: str) -> None:
+        if new in self.named or any(a.keyword == new for a in self.call.args):
+            raise NoFixError(f"`{new}` would be given twice")
+        self.edits.append(renamed(self.code, argument, new))
+        self.named.append(new)
+
+    def drop(self, argument: ir.Argument) -> None:
+        self.dropped.append(argument)
+        self.safe = False
+
+    def mesh(self, argument: ir.Argument) -> None:
+        """A mesh given by its position."""
+        text = self.code.short(argument)
+        if "mesh" not in text.lower():
+            raise NoFixError(f"what `{text}` is meant to be cannot be seen")
+        self.name(argument, "mesh")
+
+    def own(self, argument: ir.Argument, keyword: str) -> None:
+        """What `fully_shard` has in the place of an argument that it does not have."""
+        new = RENAMED.get(keyword)
+        if keyword in NEEDLESS or is_default(argument.value, keyword):
+            self.drop(argument)
+        elif new == "mesh":
+            self.name(argument, new)
+        elif new == "mp_policy":
+            self.name(argument, new)
+            self.precision(argument)
+        elif new == "offload_policy":
+            self.offload(argument)
+        elif keyword == "sharding_strategy":
+            self.strategy(argument)
+        elif keyword == "auto_wrap_policy" and self.blocks_sharded:
+            self.drop(argument)
+        else:
+            raise NoFixError(REPLACED[keyword])
+
+    def precision(self, argument: ir.Argument) -> None:
+        made = construction(self.code, argument.value) or argument.value
+        edits = precision_policy(self.code, argument.value, self.importing(made))
+        self.edits += edits
+        if edits:
+            self.replaced.append(made)
+            self.safe = False
+
+    def offload(self, argument: ir.Argument) -> None:
+        self.safe = False
+        if not is_offload_policy(self.code, argument.value):
+            if not offloads(self.code, argument.value):
+                self.drop(argument)
+                return
+            value = argument.value
+            policy = self.importing(value).name(*CPU_OFFLOAD_POLICY.rsplit(".", 1))
+            self.edits.append(self.code.edit(value.start, value.end, f"{policy}()"))
+            self.replaced.append(value)
+        self.name(argument, "offload_policy")
+
+    def strategy(self, argument: ir.Argument) -> None:
+        """What is sharded, and whether it stays gathered until the backward pass."""
+        strategy = meaning(self.code, argument.value)
+        if strategy == _STRATEGY + "FULL_SHARD":
+            self.drop(argument)
+        elif strategy == _STRATEGY + "SHARD_GRAD_OP":
+            self.safe = False
+            self.name(argument, "reshard_after_forward")
+            value = argument.value
+            self.edits.append(self.code.edit(value.start, value.end, "False"))
+            self.replaced.append(value)
+        else:
+            raise NoFixError(REPLACED["sharding_strategy"])
+
+
+def is_default(value: ir.Expr, keyword: str) -> bool:
+    """Whether an argument says what is so without it."""
+    return isinstance(value, ir.Constant) and value.value in (None, False) and keyword in REPLACED

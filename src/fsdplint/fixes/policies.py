@@ -1,0 +1,116 @@
+"""FSDP1's policy objects made those of FSDP2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import without
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import NoFixError
+from fsdplint.fixes.imports import Imports, orphans, qualified
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.names import FSDP1, canonical
+from fsdplint.knowledge.policies import (
+    CPU_OFFLOAD,
+    CPU_OFFLOAD_POLICY,
+    MIXED_PRECISION,
+    MIXED_PRECISION_FIELDS,
+    MIXED_PRECISION_POLICY,
+    OFFLOAD_POLICY,
+)
+
+_KEPT = ("param_dtype", "reduce_dtype")
+_LOST = {
+    "cast_forward_inputs": True,
+    "cast_root_forward_inputs": True,
+    "_module_classes_to_ignore": None,
+}
+
+
+def meaning(code: Code, node: ir.Expr) -> str:
+    """The canonical name that the file's imports give ``node``, "" for none."""
+    name = qualified(code, node)
+    return "" if name is None else canonical(name)
+
+
+def precision_policy(code: Code, value: ir.Expr, imports: Imports) -> list[Edit]:
+    """Makes the `MixedPrecision(…)` that ``value`` is, or is assigned, a `MixedPrecisionPolicy`.
+
+    Raises:
+        NoFixError: where it is made cannot be seen, or it says what FSDP2 cannot do.
+    """
+    made = construction(code, value)
+    if not isinstance(made, ir.Call):
+        raise NoFixError(f"`{code.short(value)}` is not made by a call that can be seen here")
+    name = meaning(code, made.func)
+    if name == MIXED_PRECISION_POLICY:
+        return []
+    if name != MIXED_PRECISION:
+        raise NoFixError(f"`{code.short(made)}` is not FSDP1's `MixedPrecision`")
+    kept = [a for index, a in enumerate(made.args) if _is_kept(code, made, index, a)]
+    name = imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
+    renamed = code.edit(made.func.start, made.func.end, name)
+    return [renamed, *without(code, made.args, kept)]
+
+
+def _is_kept(code: Code, made: ir.Call, index: int, argument: ir.Argument) -> bool:
+    if argument.star or index >= len(MIXED_PRECISION_FIELDS):
+        raise NoFixError(f"the arguments of `{code.short(made.func)}` are not all written out")
+    name = argument.keyword or MIXED_PRECISION_FIELDS[index]
+    if name in _LOST:
+        same = isinstance(argument.value, ir.Constant) and argument.value.value is _LOST[name]
+        if not same:
+            raise NoFixError(f"FSDP2 has nothing like `{name}={code.short(argument.value)}`")
+    return name in _KEPT
+
+
+def offloads(code: Code, value: ir.Expr) -> bool:
+    """Whether FSDP1's ``cpu_offload``, or what is meant by it, asks for offloading.
+
+    Raises:
+        NoFixError: it cannot be seen.
+    """
+    made = construction(code, value)
+    if isinstance(made, ir.Constant) and made.value in (True, False, None, "cpu"):
+        return bool(made.value)
+    if isinstance(made, ir.Call) and meaning(code, made.func) == CPU_OFFLOAD:
+        flags = [argument for argument in made.args if not argument.star]
+        if not made.args:
+            return False
+        flag = flags[0].value if len(flags) == len(made.args) == 1 else None
+        if isinstance(flag, ir.Constant):
+            return bool(flag.value)
+    raise NoFixError(f"whether `{code.short(value)}` asks for offloading cannot be seen here")
+
+
+def is_offload_policy(code: Code, value: ir.Expr) -> bool:
+    made = construction(code, value)
+    names = (CPU_OFFLOAD_POLICY, OFFLOAD_POLICY)
+    return isinstance(made, ir.Call) and meaning(code, made.func) in names
+
+
+def construction(code: Code, value: ir.Expr) -> ir.Expr | None:
+    """What ``value`` is, or what the file assigns to it once and gives to no FSDP1 wrapper."""
+    path = dotted(value)
+    if path is None or meaning(code, value):
+        return value
+    nodes = list(ir.walk(code.module))
+    assigned = [n.value for n in nodes if isinstance(n, ir.Assign) and _assigns(n, path)]
+    users = (n for n in nodes if isinstance(n, ir.Call) and meaning(code, n.func) == FSDP1)
+    shared = any(dotted(argument.value) == path for user in users for argument in user.args)
+    return assigned[0] if len(assigned) == 1 and not shared else None
+
+
+def _assigns(statement: ir.Assign, path: str) -> bool:
+    return any(dotted(target) == path for target in statement.targets)
+
+
+def unused(code: Code, removed: Sequence[ir.Expr], edits: Sequence[Edit]) -> list[Edit]:
+    """The edits that drop the imports which only ``removed`` code used."""
+    names = [n.id for each in removed for n in ir.walk(each) if isinstance(n, ir.Name)]
+    found: list[Edit] = []
+    for name in sorted(set(names)):
+        found += orphans(code, name, [*edits, *found])
+    return found

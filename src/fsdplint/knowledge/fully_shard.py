@@ -1,0 +1,59 @@
+"""The arguments of `fully_shard`, and those of its predecessors that it does not have.
+
+Source: the signatures in the wheels of torch 2.4 to 2.15; each rejection was run on 2.13.
+"""
+
+from __future__ import annotations
+
+from fsdplint.torch_range import EARLIEST, Release
+
+# The keywords of torch 2.15 with the first release of each; all are keyword-only.
+SINCE: dict[str, Release] = {
+    "module": EARLIEST,
+    "mesh": EARLIEST,
+    "reshard_after_forward": EARLIEST,
+    "mp_policy": EARLIEST,
+    "offload_policy": EARLIEST,
+    "shard_placement_fn": (2, 6, 0),
+    "ignored_params": (2, 7, 0),
+    "dp_mesh_dims": (2, 12, 0),
+}
+
+# What is the same under another name.
+RENAMED: dict[str, str] = {
+    "device_mesh": "mesh",
+    "dp_mesh": "mesh",
+    "mixed_precision": "mp_policy",
+    "mixed_precision_policy": "mp_policy",
+    "cpu_offload": "offload_policy",
+    "cpu_offload_policy": "offload_policy",
+}
+
+# What tunes a mechanism that `fully_shard` does not have, or does by itself.
+NEEDLESS = frozenset(
+    {
+        "backward_prefetch",
+        "device_id",
+        "device_ids",
+        "find_unused_parameters",
+        "forward_prefetch",
+        "gradient_as_bucket_view",
+        "limit_all_gathers",
+        "static_graph",
+        "use_orig_params",
+    }
+)
+
+# What has to be done in another way, or what the default need not be.
+REPLACED: dict[str, str] = {
+    "auto_wrap_policy": "FSDP2 has no wrap policy: each block is sharded by a call of its own",
+    "sharding_strategy": "`reshard_after_forward` and the mesh say what the strategy said, "
+    "and this one cannot be read",
+    "sync_module_states": "FSDP2 does not send rank 0's weights to the other ranks",
+    "param_init_fn": "FSDP2 does not initialise modules on the meta device",
+    "process_group": "FSDP2 takes a mesh in place of a process group",
+    "ignored_modules": "FSDP2's `ignored_params` is a set of parameters",
+    "ignored_states": "FSDP2's `ignored_params` is a set of parameters",
+}
+
+FOREIGN = frozenset({*RENAMED, *NEEDLESS, *REPLACED})
