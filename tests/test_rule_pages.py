@@ -25,6 +25,7 @@ EXAMPLES = [(page, example) for page in PAGES for example in page.examples]
 FIXES = [(page, example) for page, example in EXAMPLES if example.fixed is not None]
 MESSAGES = [(page, message) for page in PAGES for message in messages(text_of(page.name))]
 UNPROVED = {
+    "CUDA error: invalid device ordinal": "driver_types.h, cudaErrorInvalidDevice: takes CUDA",
     "Watchdog caught collective operation timeout: WorkNCCL(…) ran for … milliseconds before "
     "timing out.": "ProcessGroupNCCL.cpp: takes two GPUs",
 }

@@ -13,6 +13,7 @@ from benchmarks.detection.mutators import (
     feeding,
     fsdp1_clip,
     fully_shard_arguments,
+    launch,
     loaded_state,
     local_reads,
     materialized,
@@ -52,6 +53,7 @@ MUTATORS: tuple[Mutator, ...] = (
     optimizer_state.mutate,
     loaded_state.mutate,
     reduced_loss.mutate,
+    launch.mutate,
     authored.mutate,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ class Imports:
         lines: dict[int, list[str]] = {}
         edits = []
         for module, alias in self.modules.items():
-            line = f"import {module} as {alias}"
+            line = f"import {module}" + (f" as {alias}" if alias != module else "")
             lines.setdefault(_place(self.code, self.use, module), []).append(line)
         for module, names in self.wanted.items():
             extended = self._extended(module, names)
@@ -138,6 +139,10 @@ class Imports:
     def _inserted(self, at: int, lines: Sequence[str]) -> Edit:
         newline = self.code.newline
         text = "".join(line + newline for line in lines)
+        following = self.code.line(at)
+        if at < self.use.start and following.startswith(("import ", "from ")):
+            names = {line.split()[1].split(".")[0] for line in (lines[-1], following)}
+            text += newline if len(names & sys.stdlib_module_names) == 1 else ""
         if not any(_top_imports(self.code, self.use)):
             above = at > 0 and self.code.line(at - 1).strip()
             text = (newline if above else "") + text
@@ -165,10 +170,17 @@ def _top_imports(code: Code, use: ir.Node) -> Iterator[ir.Import | ir.ImportFrom
 
 
 def _place(code: Code, use: ir.Node, module: str) -> int:
-    """Below the last import of the same package, or else below the last import."""
+    """Below the last import of the same package, or else below the last import.
+
+    One of the standard library goes below the last of those, or else above all.
+    """
     imports = [statement for statement in _top_imports(code, use) if code.ends_line(statement)]
     root = module.split(".")[0]
     like = [statement for statement in imports if root in _roots(statement)]
+    if root in sys.stdlib_module_names and imports and not like:
+        like = [each for each in imports if _roots(each) & sys.stdlib_module_names]
+        if not like:
+            return code.line_start(imports[0].start)
     for statement in (like or imports)[-1:]:
         return code.line_end(statement.end)
     first = code.module.body[0]

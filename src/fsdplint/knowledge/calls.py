@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from enum import Enum
 
-from fsdplint.knowledge import collectives
+from fsdplint.knowledge import collectives, launch
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
@@ -115,6 +115,7 @@ GATHERING_METHODS = frozenset({"unshard", "reshard"})
 # "" for those that are no line of its own there.
 WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.CALLS), ""),
+    **dict.fromkeys(sorted(launch.CALLS), ""),
     "torch.distributed.init_device_mesh": "mesh",
     "torch.distributed.device_mesh.init_device_mesh": "mesh",
     "torch.distributed.DeviceMesh": "mesh",
@@ -152,6 +153,7 @@ WATCHED_CALLS: dict[str, str] = {
 # The same for methods, by their name alone.
 WATCHED_METHODS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.METHODS), ""),
+    **dict.fromkeys(sorted(launch.METHODS), ""),
     "step": "step",
     "backward": "backward",
     "zero_grad": "zero_grad",

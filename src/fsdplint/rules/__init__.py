@@ -12,6 +12,7 @@ from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully_shard
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
+from fsdplint.rules.global_rank_as_device import global_rank_as_device
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.module_added_after_sharding import module_added_after_sharding
@@ -46,6 +47,7 @@ UNUSED_SUPPRESSION = Rule(
 RULES: tuple[Rule, ...] = (
     INVALID_SYNTAX,
     UNUSED_SUPPRESSION,
+    global_rank_as_device,
     only_root_sharded,
     root_not_sharded,
     module_added_after_sharding,

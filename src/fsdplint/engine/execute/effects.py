@@ -156,7 +156,7 @@ class Effects(Builtins):
             role = ranks.FUNCTIONS[name]
             taint = Taint.NONE if role is Role.SIZE else Taint.RANK
             made = self.unknown(taint, key=("call", name))
-            made.role = role
+            made.role, made.told_by = role, name
             return made
         taint = Taint.RANK if name in known.RANK_CALLS else Taint.NONE
         return self.unknown(taint, key=("call", name, key_of(group)))

@@ -271,7 +271,7 @@ class Expressions(State):
         name = index.value if isinstance(index, Const) else None
         taint = Taint.RANK if name in RANK_VARIABLES else Taint.NONE
         made = self.unknown(taint, key=("environment", key_of(index)))
-        made.role = VARIABLES.get(str(name))
+        made.role, made.told_by = VARIABLES.get(str(name)), str(name)
         return made
 
     def object_item(self, value: Object, index: Value) -> Value:
@@ -490,7 +490,10 @@ class Expressions(State):
         if len(known) == len(values) and len(node.literals) == len(values) + 1:
             pieces = [text + str(value) for text, value in zip(node.literals, known, strict=False)]
             return Const("".join(pieces) + node.literals[-1], taint_of(*values))
-        return self.unknown(taint_of(*values), key=("text", *map(key_of, values)))
+        made = self.unknown(taint_of(*values), key=("text", *map(key_of, values)))
+        made.site = self.site(node, frame)
+        made.args = tuple(v for v in values if isinstance(v, Object) and v.role is not None)
+        return made
 
     def yield_(self, node: ir.Yield, frame: Frame) -> Value:
         value = NONE if node.value is None else self.evaluate(node.value, frame)

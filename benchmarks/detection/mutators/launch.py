@@ -1,0 +1,50 @@
+"""How a program comes up and down: its process group and the devices of its ranks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from random import Random
+
+from benchmarks.detection.module import Module, indented, modules, name_of
+from benchmarks.detection.program import MARK, Mutant, Program, mutant
+
+GLOBAL = "global-rank-as-device"
+# The rank among all nodes as a device: the lines behind the process group.
+BY_GLOBAL_RANK = {
+    "get_rank": f"torch.cuda.set_device({MARK}torch.distributed.get_rank())\n",
+    "RANK": f'rank_ = int(os.environ["RANK"])\ntorch.cuda.set_device({MARK}rank_)\n',
+    "torch.device": f'where = torch.device("cuda", {MARK}int(os.environ.get("RANK", 0)))\n',
+    "text": f'torch.zeros(1).to(f"cuda:{{{MARK}torch.distributed.get_rank()}}")\n',
+    "cuda": f'rank_ = int(os.getenv("RANK"))\ntorch.zeros(1).cuda({MARK}rank_)\n',
+}
+BY_LOCAL_RANK = {
+    "modulo": "torch.cuda.set_device(torch.distributed.get_rank() % torch.cuda.device_count())\n",
+    "LOCAL_RANK": "torch.zeros(1).to(f\"cuda:{int(os.environ['LOCAL_RANK'])}\")\n",
+    "not a device": 'rank_ = int(os.environ["RANK"])\ntorch.zeros(1).to(torch.int64).add(rank_)\n',
+}
+
+
+def mutate(program: Program, random: Random) -> Iterator[Mutant]:
+    for module in modules(program):
+        for call in module.calls():
+            if name_of(call) == "init_process_group":
+                yield from _devices(program, module, call, random)
+
+
+def _devices(program: Program, module: Module, init: ast.Call, random: Random) -> Iterator[Mutant]:
+    one_node = any("spawn" in text for text in program.files.values())
+    for kind in random.sample(sorted(BY_GLOBAL_RANK), 3):
+        lines = BY_GLOBAL_RANK[kind].replace(MARK, "" if one_node else MARK)
+        text = _behind(module, init, lines)
+        yield mutant(program, "" if one_node else GLOBAL, f"device of {kind}", {module.path: text})
+    kind = random.choice(sorted(BY_LOCAL_RANK))
+    text = _behind(module, init, BY_LOCAL_RANK[kind])
+    yield mutant(program, "", f"device of {kind}", {module.path: text})
+
+
+def _behind(module: Module, call: ast.Call, lines: str, imports: str = "import os, torch") -> str:
+    """The module with ``lines`` behind the statement of ``call``."""
+    statement = module.statement(call)
+    end = module.rows(statement)[1]
+    return module.edited([(end, end, indented(lines, module.indent(statement)))], imports=imports)

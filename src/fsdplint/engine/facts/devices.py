@@ -1,0 +1,122 @@
+"""Which device each rank's process computes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Choice, Const, Object, Value, resolved
+from fsdplint.engine.written import argument
+from fsdplint.knowledge.launch import (
+    ACCELERATORS,
+    DEVICE_FUNCTIONS,
+    DEVICE_METHODS,
+    LOCAL_RANKS,
+    SPAWNS,
+)
+from fsdplint.knowledge.ranks import Role
+
+# A program that starts its processes itself runs on one node; so does one that counts its ranks by
+# the devices it has.
+_STARTS_PROCESSES = re.compile(r"\bspawn\b|\bProcess\(")
+_COUNTS_DEVICES = re.compile(
+    r"^[^#\n]*(world_?size[^#\n]*device_count\(\)|device_count\(\)[^#\n]*world_?size)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalDevice:
+    """A device chosen by the rank among all nodes.
+
+    Attributes:
+        site: the rank, as it is written.
+        told_by: the function or variable that the rank is from.
+        local: the variable that tells the rank among those of its node.
+        use: the call that takes the device.
+    """
+
+    site: Site
+    told_by: str
+    local: str
+    use: Site
+
+
+def global_devices(program: Program) -> Iterator[GlobalDevice]:
+    """Devices whose index surely is the global rank, in programs for more than one node."""
+    for trace in program.traces:
+        spawned = {call.site.node for call in trace.calls(*SPAWNS)}
+        for site, value, use in _indices(trace):
+            rank = _global_rank(value)
+            if rank is None or any(node in spawned for _, node in site.frames()):
+                continue
+            if not _is_for_one_node(program, trace, site):
+                yield GlobalDevice(site, rank, LOCAL_RANKS[rank], use)
+
+
+def _global_rank(value: Value | None) -> str | None:
+    """By what a value is the rank among all nodes, whichever way it came about."""
+    options = value.options if isinstance(value, Choice) else (value,)
+    alone = [each for each in options if isinstance(each, Const) and each.value == 0]
+    ranks = [
+        each.told_by
+        for each in options
+        if isinstance(each, Object) and each.role is Role.NUMBER and each.told_by in LOCAL_RANKS
+    ]
+    return ranks[0] if ranks and len(ranks) + len(alone) == len(options) else None
+
+
+def _indices(trace: Trace) -> Iterator[tuple[Site, Value, Site]]:
+    """The index of each device that a path names: where, what, and by which call."""
+    for call in trace.of(Call):
+        yield from _of_call(call)
+    for shard in trace.of(Shard):
+        yield from _of_argument(shard.site, shard.keywords.get("device_id"), 9, "device_id")
+
+
+def _of_call(call: Call) -> Iterator[tuple[Site, Value, Site]]:
+    place = DEVICE_FUNCTIONS.get(call.name) or DEVICE_METHODS.get(call.name)
+    if place is None:
+        return
+    given = call.arguments.get(*place)
+    index = call.arguments.get(1, "index")
+    if call.name == "torch.device" and index is not None:
+        kind = None if given is None else resolved(given)
+        if isinstance(kind, Const) and kind.value in ACCELERATORS:
+            yield from _of_argument(call.site, index, 1, "index")
+        return
+    yield from _of_argument(call.site, given, *place)
+
+
+def _of_argument(
+    site: Site, value: Value | None, position: int, keyword: str
+) -> Iterator[tuple[Site, Value, Site]]:
+    if value is None:
+        return
+    text = value.site if isinstance(value, Object) else None
+    rank = None if text is None else _numbered(text.node)
+    if text is not None and rank is not None and isinstance(value, Object):
+        yield from ((replace(text, node=rank), inner, site) for inner in value.args)
+        return
+    written = argument(site.node, position, keyword)
+    if written is not None:
+        yield replace(site, node=written.value), value, site
+
+
+def _numbered(node: ir.Node) -> ir.Node | None:
+    """The number in ``f"cuda:{rank}"``."""
+    if not isinstance(node, ir.FormattedString) or len(node.literals) != 2:
+        return None
+    before, after = node.literals
+    named = before.endswith(":") and before.removesuffix(":") in ACCELERATORS
+    return node.values[0] if named and not after else None
+
+
+def _is_for_one_node(program: Program, trace: Trace, site: Site) -> bool:
+    texts = [program.tree(path).text for path in {trace.path, site.path}]
+    return any(_STARTS_PROCESSES.search(text) or _COUNTS_DEVICES.search(text) for text in texts)

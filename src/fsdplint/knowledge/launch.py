@@ -1,0 +1,32 @@
+"""How a distributed program comes up and down: process groups, ranks and their devices."""
+
+from __future__ import annotations
+
+INIT = "torch.distributed.init_process_group"
+DESTROY = "torch.distributed.destroy_process_group"
+MESHES = (
+    "torch.distributed.init_device_mesh",
+    "torch.distributed.device_mesh.init_device_mesh",
+)
+SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
+
+# What tells the rank among all nodes, with the variable that tells the one among its own node's.
+# Source: torchrun's environment (torch 2.4 to 2.15), the manuals of SLURM and Open MPI.
+LOCAL_RANKS: dict[str, str] = {
+    "torch.distributed.get_rank": "LOCAL_RANK",
+    "RANK": "LOCAL_RANK",
+    "SLURM_PROCID": "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+}
+
+# Functions and methods that take a device as their argument of this position and keyword.
+DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
+    "torch.cuda.set_device": (0, "device"),
+    "torch.cuda.device": (0, "device"),
+    "torch.device": (0, "device"),
+}
+DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "device")}
+ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
+
+CALLS = frozenset({INIT, DESTROY, *SPAWNS, *DEVICE_FUNCTIONS})
+METHODS = frozenset(DEVICE_METHODS)

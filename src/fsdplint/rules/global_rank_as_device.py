@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.devices import GlobalDevice, global_devices
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.local_rank import use_local_rank
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD102",
+    summary="the rank among all nodes chooses the device of a node",
+    severity=Severity.WARNING,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def global_rank_as_device(program: Program) -> Iterator[Report]:
+    for fact in global_devices(program):
+        site = fact.site
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node)}` is the rank among all nodes, by "
+            f"`{fact.told_by.rpartition('.')[2]}`; devices are counted on each node, so from the "
+            "second node on there is no such device",
+            "the global rank",
+            (
+                program.evidence(fact.use, "takes the number of a device of this node"),
+                *program.conditions(site),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: GlobalDevice) -> Fix | Declined:
+    code = Code.of(program.tree(fact.site.path))
+    return use_local_rank(code, fact.site.node, fact.local)  # type: ignore[arg-type]  # a device is an expression
