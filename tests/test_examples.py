@@ -23,6 +23,7 @@ SCRIPTS = {
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
     "epoch-not-set": "epoch_not_set.py",
+    "fresh-optimizer-in-dcp-load": "fresh_optimizer_in_dcp_load.py",
     "full-state-dict-into-sharded-model": "full_state_dict_into_sharded_model.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
     "module-added-after-sharding": "module_added_after_sharding.py",
@@ -58,6 +59,11 @@ FINDINGS = [
     ("direct_forward.py", "direct-forward", "block.forward"),
     ("direct_forward.py", "direct-forward", "model.forward"),
     ("epoch_not_set.py", "epoch-not-set", "DistributedSampler(dataset, shuffle=True)"),
+    (
+        "fresh_optimizer_in_dcp_load.py",
+        "fresh-optimizer-in-dcp-load",
+        "dcp.load(state, checkpoint_id=folder)",
+    ),
     (
         "full_state_dict_into_sharded_model.py",
         "full-state-dict-into-sharded-model",
@@ -251,3 +257,10 @@ def test_share_of_the_moments_in_the_file(folder: Path, share: float, ranks: Ran
     outcomes = run(ranks, folder / SCRIPTS["optimizer-state-saved-raw"], MOMENTS)
     assert report(outcomes) == ""
     assert all(f"share {share}\n" in outcome.output for outcome in outcomes)
+
+
+@pytest.mark.parametrize(("folder", "count"), [(BROKEN, 0), (CORRECT, 51)])
+def test_moments_that_are_restored(folder: Path, count: int, ranks: Ranks) -> None:
+    outcomes = run(ranks, folder / SCRIPTS["fresh-optimizer-in-dcp-load"])
+    assert report(outcomes) == ""
+    assert f"moments of {count} parameters\n" in outcomes[0].output

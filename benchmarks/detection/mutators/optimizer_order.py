@@ -48,14 +48,14 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     everything = modules(program)
     builders = reaching(everything, _direct_builders(everything))
     sharders = reaching(everything, SHARDERS)
-    constructions = [(m, call) for m in everything for call in m.calls() if _constructs(call)]
+    constructions = [(m, call) for m in everything for call in m.calls() if constructs(call)]
     for module in everything:
         for block in module.blocks():
             for site in _sites(module, block, builders, sharders):
                 yield from _mutants(program, site, constructions, random)
 
 
-def _constructs(call: ast.Call) -> bool:
+def constructs(call: ast.Call) -> bool:
     if name_of(call) in OPTIMIZERS:
         return True
     return isinstance(call.func, ast.Subscript) and ".parameters()" in ast.unparse(call)
@@ -66,7 +66,7 @@ def _direct_builders(everything: list[Module]) -> set[str]:
         function
         for module in everything
         for call in module.calls()
-        if _constructs(call)
+        if constructs(call)
         for function in module.functions(call)[:1]
     }
 
@@ -91,7 +91,7 @@ def _sites(
 
 def _builds(statement: ast.stmt, builders: set[str]) -> bool:
     calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(_constructs(call) or name_of(call) in builders for call in calls)
+    return any(constructs(call) or name_of(call) in builders for call in calls)
 
 
 def _inputs(build: ast.stmt, between: list[ast.stmt]) -> list[ast.stmt]:
@@ -175,7 +175,7 @@ def _mutants(
 
 
 def _is_direct(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or not _constructs(node) or not node.args:
+    if not isinstance(node, ast.Call) or not constructs(node) or not node.args:
         return False
     return isinstance(node.args[0], ast.Call) and name_of(node.args[0]) == "parameters"
 
@@ -216,7 +216,7 @@ def _with_marks(module: Module, statement: ast.stmt) -> str:
 def _captures(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
-    return _constructs(node) or name_of(node) in {"parameters", "named_parameters"}
+    return constructs(node) or name_of(node) in {"parameters", "named_parameters"}
 
 
 def _marked(
@@ -241,7 +241,7 @@ def _capture(site: Site, gap: ast.stmt) -> str:
 
 
 def _mark_build(site: Site) -> list[Edit]:
-    calls = [n for n in ast.walk(site.build) if isinstance(n, ast.Call) and _constructs(n)]
+    calls = [n for n in ast.walk(site.build) if isinstance(n, ast.Call) and constructs(n)]
     return [(start, start, MARK) for start, _ in map(site.module.span, calls)]
 
 

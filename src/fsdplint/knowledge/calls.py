@@ -123,6 +123,8 @@ WATCHED_CALLS: dict[str, str] = {
     "torch.distributed.checkpoint.save": "save",
     "torch.distributed.checkpoint.async_save": "save",
     "torch.distributed.checkpoint.load": "load",
+    "torch.distributed.checkpoint.save_state_dict": "save",
+    "torch.distributed.checkpoint.load_state_dict": "load",
     "torch.distributed.checkpoint.state_dict.get_model_state_dict": "state",
     "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": "state",
     "torch.distributed.checkpoint.state_dict.get_state_dict": "state",
@@ -182,6 +184,11 @@ STATE_CALLS = frozenset(
         "torch.distributed.checkpoint.save",
         "torch.distributed.checkpoint.async_save",
         "torch.distributed.checkpoint.load",
+        "torch.distributed.checkpoint.save_state_dict",
+        "torch.distributed.checkpoint.load_state_dict",
+        "torch.distributed.checkpoint.state_dict.get_model_state_dict",
+        "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict",
+        "torch.distributed.checkpoint.state_dict.get_state_dict",
     }
 )
 

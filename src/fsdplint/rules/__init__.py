@@ -10,6 +10,7 @@ from fsdplint.rules.collective_under_rank_guard import collective_under_rank_gua
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
+from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
 from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully_shard
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.global_rank_as_device import global_rank_as_device
@@ -65,6 +66,7 @@ RULES: tuple[Rule, ...] = (
     sharded_state_saved,
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,
+    fresh_optimizer_in_dcp_load,
     collective_under_rank_guard,
     fsdp1_argument_to_fully_shard,
     same_data_on_every_rank,

@@ -277,6 +277,7 @@ class Effects(Builtins):
         self.emit(
             BuildOptimizer(self.tick(), self.site(node, frame), optimizer, tuple(captures), label)
         )
+        self.track(optimizer)
 
     def captured(self, arguments: Arguments) -> list[Parameters]:
         """The parameters an optimizer takes: generators are consumed by its constructor."""

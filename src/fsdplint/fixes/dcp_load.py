@@ -1,0 +1,252 @@
+"""A distributed checkpoint's load into state that is complete, and is given back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Trace
+from fsdplint.engine.facts.dcp_loads import (
+    Entry,
+    LostLoad,
+    saved_entries,
+    state_argument,
+)
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import resolved
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.gathered_write import model_name, receiver
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
+from fsdplint.knowledge.checkpoints import HELPERS
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Where an entry's state is written, and the texts of what it is of.
+
+    Attributes:
+        node: the expression that stands for it.
+        model: what the function calls the model, "" where the state is the model's own.
+    """
+
+    entry: Entry
+    node: ir.Expr
+    owner: str
+    model: str
+
+
+@builder
+def give_back(program: Program, fact: LostLoad) -> Fix:
+    """Has the load fill what the helpers give, and gives that to the model or the optimizer.
+
+    The helpers name parameters where an optimizer numbers them, so that the saves of the same
+    checkpoint are changed as well.
+    """
+    call = fact.call.site.node
+    assert isinstance(call, ir.Call)
+    code = Code.of(program.tree(fact.call.site.path))
+    require_exact(code)
+    statement = code.statement(call)
+    if not isinstance(statement, ir.Expression) or statement.value is not call:
+        raise NoFixError(f"`{code.short(statement)}` does more than the load")
+    if not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+    states = [_state(program, fact.trace, fact.call, entry) for entry in fact.entries]
+    imports = Imports(code, call)
+    edits = [_asked(code, imports, state) for state in states if state.entry.raw]
+    name, named = _name(code, call, edits)
+    lines: list[str] = []
+    for state in states:
+        given = name + "".join(f"[{_key(key)}]" for key in state.entry.keys)
+        later = _given_later(fact, state.entry)
+        if later is None:
+            lines.append(_put(code, imports, state, given))
+        else:
+            named += _replaced(imports, code, later, state)
+    indent = code.indentation(statement)
+    text = "".join(indent + line + code.newline for line in lines)
+    after = [code.insert_lines(code.after(statement), text)] if lines else []
+    saves = _saves(program, code, imports, [state for state in states if state.entry.raw])
+    title = "load into state that names every tensor, and give it back"
+    return Fix(title, Safety.UNSAFE, (*imports.edits(), *named, *after, *saves))
+
+
+def _state(program: Program, trace: Trace, call: Call, entry: Entry) -> _State:
+    """What is written for ``entry`` in the function of ``call``, a save or a load."""
+    at = call if entry.given is None else entry.given
+    node = _written(program, call, entry)
+    if (at.site.path, at.site.calls) != (call.site.path, call.site.calls):
+        raise NoFixError("the state is taken in another function than the checkpoint's call")
+    target = node
+    if entry.given is not None:
+        code = Code.of(program.tree(call.site.path))
+        own = receiver(node)
+        if entry.given.receiver is None:
+            own = _argument(node, 0 if entry.optimizer is None else 1)
+        if own is None:
+            raise NoFixError(f"`{code.short(node)}` is not called as a method")
+        target = own
+    owner, model = program.text(call.site.path, target), ""
+    if entry.optimizer is not None:
+        if entry.given is not None and entry.given.receiver is None:
+            first = _argument(node, 0)
+            known = None if first is None else program.text(call.site.path, first)
+        else:
+            known = model_name(program, trace, at.site, entry.owner, entry.optimizer)
+        if known is None:
+            raise NoFixError("it is not clear what the optimizer's model is called there")
+        model = known
+    return _State(entry, node, owner, model)
+
+
+def _argument(node: ir.Expr, position: int) -> ir.Expr | None:
+    plain = [a.value for a in node.args if not a.keyword] if isinstance(node, ir.Call) else []
+    return plain[position] if len(plain) > position else None
+
+
+def _written(program: Program, call: Call, entry: Entry) -> ir.Expr:
+    """The expression of an entry: the call that gives it, or the value in the dict display."""
+    if entry.given is not None:
+        assert isinstance(entry.given.site.node, ir.Call)
+        return entry.given.site.node
+    tree = program.tree(call.site.path)
+    assert isinstance(call.site.node, ir.Call)
+    display: ir.Node | None = state_argument(call.site.node)
+    if isinstance(display, ir.Name):
+        scope = tree.function(call.site.node) or tree.module
+        name = display.id
+        bound = [n for n in ir.walk(scope) if isinstance(n, ir.Assign) and _binds(n, name)]
+        display = bound[0].value if len(bound) == 1 else None
+    for key in entry.keys:
+        items = display.items if isinstance(display, ir.DictDisplay) else ()
+        values = [v for k, v in items if isinstance(k, ir.Constant) and k.value == key]
+        display = values[0] if len(values) == 1 else None
+    if not isinstance(display, (ir.Name, ir.Attribute)):
+        raise NoFixError("the state is not written as one dictionary")
+    return display
+
+
+def _binds(node: ir.Assign, name: str) -> bool:
+    return any(isinstance(target, ir.Name) and target.id == name for target in node.targets)
+
+
+def _key(key: object) -> str:
+    if isinstance(key, str) and key.isprintable() and not set(key) & set('"\\'):
+        return f'"{key}"'
+    raise NoFixError("a key of the state is no plain text")
+
+
+def _asked(code: Code, imports: Imports, state: _State) -> Edit:
+    """The optimizer's state by its helper, which names what the optimizer does not have yet."""
+    get = imports.name(HELPERS, "get_optimizer_state_dict")
+    text = f"{get}({state.model}, {state.owner})"
+    return code.edit(state.node.start, state.node.end, text)
+
+
+def _name(code: Code, call: ir.Call, edits: Sequence[Edit]) -> tuple[str, list[Edit]]:
+    """The name of what is loaded, and the edits that give it one and make its state complete."""
+    argument = state_argument(call)
+    if isinstance(argument, ir.Name):
+        return argument.id, list(edits)
+    if argument is None:
+        raise NoFixError(f"`{code.short(call)}` is given its state by other arguments")
+    name, text = fresh(code, call, "state_dict"), code.slice(argument)
+    outside = []
+    for edit in sorted(edits, key=lambda edit: -edit.span.start):
+        start, end = edit.span.start - argument.start, edit.span.end - argument.start
+        if start >= 0 and end <= len(text):
+            text = text[:start] + edit.text + text[end:]
+        else:
+            outside.append(edit)
+    statement = code.statement(call)
+    line = f"{code.indentation(statement)}{name} = {text}{code.newline}"
+    above = code.insert_lines(code.line_start(statement.start), line)
+    return name, [above, code.edit(argument.start, argument.end, name), *outside]
+
+
+def _put(code: Code, imports: Imports, state: _State, given: str) -> str:
+    entry = state.entry
+    options = ""
+    if entry.given is not None and entry.given.receiver is None:
+        assert isinstance(state.node, ir.Call)
+        named = [a for a in state.node.args if a.keyword == "options"]
+        options = f", options={code.slice(named[0].value)}" if named else ""
+    if entry.optimizer is not None:
+        put = imports.name(HELPERS, "set_optimizer_state_dict")
+        return f"{put}({state.model}, {state.owner}, {given}{options})"
+    if entry.given is not None and entry.given.receiver is not None:
+        return f"{state.owner}.load_state_dict({given})"
+    return f"{imports.name(HELPERS, 'set_model_state_dict')}({state.owner}, {given}{options})"
+
+
+def _given_later(fact: LostLoad, entry: Entry) -> Call | None:
+    """The call that gives the loaded state to the optimizer already."""
+    setters = (
+        "load_state_dict",
+        f"{HELPERS}.set_optimizer_state_dict",
+        f"{HELPERS}.set_state_dict",
+    )
+    for later in fact.trace.calls(*setters):
+        values = map(resolved, later.arguments.values())
+        same = entry.given is not None and any(value is entry.value for value in values)
+        if later.time > fact.call.time and same:
+            return later
+    return None
+
+
+def _replaced(imports: Imports, code: Code, later: Call, state: _State) -> list[Edit]:
+    """Turns ``optimizer.load_state_dict(…)`` into the helper that reads names."""
+    if later.name != "load_state_dict":
+        return []
+    node = later.site.node
+    here = (later.site.path, code.function(node)) if later.site.path == code.path else None
+    if here != (code.path, code.function(state.node)) or not isinstance(node, ir.Call):
+        raise NoFixError("the state is given to the optimizer in another function")
+    if len(node.args) != 1:
+        raise NoFixError(f"`{code.short(node)}` has arguments of its own")
+    put = imports.name(HELPERS, "set_optimizer_state_dict")
+    given = code.slice(node.args[0].value)
+    return [code.edit(node.start, node.end, f"{put}({state.model}, {state.owner}, {given})")]
+
+
+def _saves(program: Program, code: Code, imports: Imports, lost: Sequence[_State]) -> list[Edit]:
+    """The edits of the saves that write the optimizers' numbered state under the same keys."""
+    keys = {state.entry.keys for state in lost}
+    seen: set[ir.Node] = {state.node for state in lost}
+    edits: list[Edit] = []
+    files = {code.path: (code, imports)}
+    found: set[tuple[object, ...]] = set()
+    for trace, call, entry in saved_entries(program):
+        if entry.keys not in keys or entry.optimizer is None:
+            continue
+        found.add(entry.keys)
+        if not entry.raw:
+            continue
+        state = _state(program, trace, call, entry)
+        if state.node in seen:
+            continue
+        seen.add(state.node)
+        edits.append(_of_save(program, files, call.site, state))
+    if found < keys:
+        raise NoFixError(
+            "no save of this checkpoint is seen, and what `optimizer.state_dict()` saved "
+            "does not have the names that the helper asks for"
+        )
+    others = [other for path, (_, other) in files.items() if path != code.path]
+    return [*(edit for other in others for edit in other.edits()), *edits]
+
+
+def _of_save(
+    program: Program, files: dict[str, tuple[Code, Imports]], site: Site, state: _State
+) -> Edit:
+    if site.path not in files:
+        other = Code.of(program.tree(site.path))
+        require_exact(other)
+        files[site.path] = (other, Imports(other, site.node))
+    code, imports = files[site.path]
+    return _asked(code, imports, state)

@@ -1,0 +1,65 @@
+"""What `torch.distributed.checkpoint` saves and loads, and when an optimizer has state (2.13)."""
+
+from __future__ import annotations
+
+CHECKPOINT = "torch.distributed.checkpoint"
+HELPERS = f"{CHECKPOINT}.state_dict"
+
+# The second of each pair is deprecated and takes no object that has a `state_dict` itself.
+FILLS = (f"{CHECKPOINT}.load",)
+LOADS = (*FILLS, f"{CHECKPOINT}.load_state_dict")
+SAVES = (f"{CHECKPOINT}.save", f"{CHECKPOINT}.async_save", f"{CHECKPOINT}.save_state_dict")
+
+# Planners that read what the given state asks for and nothing else.
+PLAIN_PLANNERS = frozenset(
+    {
+        f"{CHECKPOINT}.DefaultLoadPlanner",
+        f"{CHECKPOINT}.default_planner.DefaultLoadPlanner",
+    }
+)
+
+# The optimizers that make their state with their first step; Adagrad makes it when it is built.
+_STARTS_EMPTY = frozenset(
+    {
+        "ASGD",
+        "Adadelta",
+        "Adafactor",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "Muon",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+        "SGD",
+    }
+)
+
+# Uses that give an optimizer no state: methods, functions and classes.
+_KEEPS_FRESH = frozenset(
+    {
+        "add_param_group",
+        "state_dict",
+        "zero_grad",
+        "builtins.id",
+        "builtins.isinstance",
+        "builtins.len",
+        "builtins.print",
+        "builtins.type",
+        *LOADS,
+        *SAVES,
+    }
+)
+_SCHEDULES = ("torch.optim.lr_scheduler.", "transformers.get_", "transformers.optimization.get_")
+
+
+def starts_empty(optimizer: str) -> bool:
+    """Whether an optimizer class, by canonical name, keeps nothing before its first step."""
+    package, _, name = optimizer.rpartition(".")
+    return package == "torch.optim" and name in _STARTS_EMPTY
+
+
+def keeps_fresh(use: str) -> bool:
+    """Whether an optimizer that a function, method or class is given has no more state after it."""
+    return use in _KEEPS_FRESH or use.startswith(_SCHEDULES)
