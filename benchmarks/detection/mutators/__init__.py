@@ -8,6 +8,7 @@ from random import Random
 from benchmarks.detection.mutators import (
     authored,
     custom_method,
+    device_map,
     direct_forward,
     distributed_loads,
     eval_first,
@@ -34,6 +35,7 @@ from benchmarks.detection.program import Mutant, Program
 
 Mutator = Callable[[Program, Random], Iterator[Mutant]]
 MUTATORS: tuple[Mutator, ...] = (
+    device_map.mutate,
     only_root.mutate,
     root_not_sharded.mutate,
     module_added.mutate,

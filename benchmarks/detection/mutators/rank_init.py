@@ -49,7 +49,7 @@ def _loads(program: Program, module: Module) -> Iterator[tuple[str, str]]:
     """Rank 0 alone starts from a file, right before the model is sharded."""
     for root in models(program, module):
         model = module.source(root.args[0])
-        first = _first_sharding(module, root)
+        first = first_sharding(module, root)
         line = f'    {MARK}{model}.load_state_dict(torch.load("start.pt"))\n'
         lines = f"if torch.distributed.get_rank() == 0:\n{line}"
         start = module.rows(first)[0]
@@ -57,7 +57,7 @@ def _loads(program: Program, module: Module) -> Iterator[tuple[str, str]]:
         yield f"loaded on rank 0, {model}", text
 
 
-def _first_sharding(module: Module, root: ast.Call) -> ast.stmt:
+def first_sharding(module: Module, root: ast.Call) -> ast.stmt:
     """The first statement that shards anything in the block where ``root`` stands."""
     statement = module.statement(root)
     block = module.block(statement).statements

@@ -8,6 +8,7 @@ from fsdplint.rules.all_reduced_loss_before_backward import all_reduced_loss_bef
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
+from fsdplint.rules.device_map_auto import device_map_auto
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
@@ -49,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     INVALID_SYNTAX,
     UNUSED_SUPPRESSION,
     global_rank_as_device,
+    device_map_auto,
     only_root_sharded,
     root_not_sharded,
     module_added_after_sharding,

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.device_maps import spread_models
+from fsdplint.engine.program import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.drop_argument import drop_argument
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD110",
+    summary="every rank spreads a model over all GPUs of its node before it is sharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def device_map_auto(program: Program) -> Iterator[Report]:
+    for fact in spread_models(program):
+        site, shard = fact.load, fact.shard.site
+        assert isinstance(site.node, ir.Call)
+        call = program.text(shard.path, fact.shard.call.func)
+        yield Report(
+            program.span(site),
+            f'`device_map="{fact.map}"` has every rank spread the model over all GPUs of its node, '
+            f"and `{call}` {program.where(shard, site)} wants each rank on one",
+            "on several GPUs",
+            (program.evidence(shard, "sharded"), *program.conditions(site, shard)),
+            partial(
+                drop_argument,
+                Code.of(program.tree(site.path)),
+                site.node,
+                "device_map",
+                "load without a device map, as each rank's own copy",
+            ),
+        )
