@@ -24,6 +24,7 @@ SCRIPTS = {
     "direct-forward": "direct_forward.py",
     "epoch-not-set": "epoch_not_set.py",
     "fresh-optimizer-in-dcp-load": "fresh_optimizer_in_dcp_load.py",
+    "fsdp1-api-on-fsdp2-model": "fsdp1_api_on_fsdp2_model.py",
     "full-state-dict-into-sharded-model": "full_state_dict_into_sharded_model.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
     "module-added-after-sharding": "module_added_after_sharding.py",
@@ -64,6 +65,7 @@ FINDINGS = [
         "fresh-optimizer-in-dcp-load",
         "dcp.load(state, checkpoint_id=folder)",
     ),
+    ("fsdp1_api_on_fsdp2_model.py", "fsdp1-api-on-fsdp2-model", "model.clip_grad_norm_(1.0)"),
     (
         "full_state_dict_into_sharded_model.py",
         "full-state-dict-into-sharded-model",
@@ -211,6 +213,11 @@ def test_a_direct_forward_stops(ranks: Ranks) -> None:
 def test_no_sync_stops(ranks: Ranks) -> None:
     outcomes = run(ranks, BROKEN / SCRIPTS["no-sync-under-fsdp2"])
     assert all("has no attribute 'no_sync'" in outcome.error for outcome in outcomes)
+
+
+def test_a_method_of_fsdp1_stops(ranks: Ranks) -> None:
+    outcomes = run(ranks, BROKEN / SCRIPTS["fsdp1-api-on-fsdp2-model"])
+    assert all("has no attribute 'clip_grad_norm_'" in outcome.error for outcome in outcomes)
 
 
 def test_a_plain_state_dict_stops(ranks: Ranks) -> None:

@@ -20,6 +20,7 @@ SCRIPTS = {
     "clip-grad-util-on-fsdp1": "clip_grad_util_on_fsdp1.py",
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
+    "fsdp1-api-on-fsdp2-model": "fsdp1_api_on_fsdp2_model.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
     "module-added-after-sharding": "module_added_after_sharding.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",

@@ -135,6 +135,16 @@ class MethodCall:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Unwrap:
+    """``module.module`` or the like, read from an FSDP2 unit, which is no wrapper."""
+
+    time: int
+    site: Site
+    module: Object
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NoSync:
     time: int
     site: Site
@@ -189,6 +199,7 @@ Event = (
     | DirectForward
     | MethodCall
     | NoSync
+    | Unwrap
     | PlainWrite
 )
 E = TypeVar("E", bound=Event)

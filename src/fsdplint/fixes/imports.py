@@ -89,6 +89,10 @@ class Imports:
             self.modules[module] = alias
         return existing or alias
 
+    def bound(self, module: str) -> str | None:
+        """The name that stands for ``module`` by an import that is there already."""
+        return self._visible(module)
+
     def _check_free(self, name: str, target: str) -> None:
         if _meanings(self.code, self.use, name) - {target}:
             raise NoFixError(f"`{name}` has another meaning in this file")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.knowledge import collectives, launch
+from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
@@ -136,6 +137,7 @@ WATCHED_CALLS: dict[str, str] = {
         (*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES, *TAKES_WEIGHTS), ""
     ),
     **dict.fromkeys(ADDS_ADAPTERS, ""),
+    **dict.fromkeys((*FSDP1_STATICS, *WRAPPERS), ""),
     "torch.autograd.backward": "backward",
     "torch.nn.utils.clip_grad_norm": "clip",
     "torch.nn.utils.get_total_norm": "",
@@ -162,6 +164,8 @@ WATCHED_METHODS: dict[str, str] = {
     "load_state_dict": "load",
     "state_dict": "state",
     "clip_grad_norm_": "clip",
+    "summon_full_params": "",
+    "state_dict_type": "",
     "save_pretrained": "save",
     **dict.fromkeys(
         (*REPOINTING_METHODS, *GRADIENT_HOOKS, *GATHERING_METHODS, "requires_grad_"), ""
@@ -414,4 +418,7 @@ def is_harmless(name: str) -> bool:
 
 
 # FSDP1 surface that an FSDP2 module lacks (torch 2.4 to 2.15): AttributeError.
-ABSENT_FROM_FSDP2 = frozenset({"no_sync", "clip_grad_norm_", "summon_full_params", "module"})
+WRAPPED = frozenset({"module", "_fsdp_wrapped_module"})
+ABSENT_FROM_FSDP2 = frozenset(
+    {"no_sync", "clip_grad_norm_", "summon_full_params", "state_dict_type", *WRAPPED}
+)

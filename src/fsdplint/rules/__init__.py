@@ -12,6 +12,7 @@ from fsdplint.rules.device_map_auto import device_map_auto
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
+from fsdplint.rules.fsdp1_api_on_fsdp2_model import fsdp1_api_on_fsdp2_model
 from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully_shard
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.global_rank_as_device import global_rank_as_device
@@ -71,6 +72,7 @@ RULES: tuple[Rule, ...] = (
     fresh_optimizer_in_dcp_load,
     collective_under_rank_guard,
     fsdp1_argument_to_fully_shard,
+    fsdp1_api_on_fsdp2_model,
     same_data_on_every_rank,
     epoch_not_set,
 )

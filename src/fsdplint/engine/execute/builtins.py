@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Store
+from fsdplint.engine.events import Call, Shard, Store
 from fsdplint.engine.execute.calls import is_module, is_unit, keyword_mapping
 from fsdplint.engine.execute.elements import element_of, hashable, materialized, merge, store_key
 from fsdplint.engine.execute.state import Frame, State
@@ -159,6 +159,9 @@ class Builtins(Statements):
         if True in verdicts:
             return Const(True)
         if None not in verdicts:
+            if isinstance(value, Object) and is_unit(value) and _names_fsdp1(*options):
+                site, name = self.site(node, frame), "builtins.isinstance"
+                self.emit(Call(self.tick(), site, name, None, arguments, Const(False)))
             return Const(False)
         key = ("isinstance", key_of(value), *map(key_of, options))
         return Condition("isinstance", tuple(arguments.args), key, value.taint)
@@ -336,6 +339,11 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
             return True
         return None if value.cls.opaque() else False
     return None
+
+
+def _names_fsdp1(*classes: Value) -> bool:
+    found = (resolved(cls) for cls in classes)
+    return any(isinstance(cls, Symbol) and cls.name == FSDP1 for cls in found)
 
 
 _OF_DTENSORS = [key_of(Const(name)) for name in ("full_tensor", "to_local", "_local_tensor")]

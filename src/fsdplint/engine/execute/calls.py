@@ -35,7 +35,7 @@ from fsdplint.engine.values import (
     taint_of,
 )
 from fsdplint.knowledge import ranks
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import WRAPPED, Generation
 from fsdplint.knowledge.names import MODULE, is_optimizer
 from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import means_combining
@@ -99,7 +99,8 @@ class Calls(Expressions):
         receiver = resolved(self.evaluate(node.value, frame))
         if isinstance(receiver, Object) and node.attr not in receiver.attrs:
             cls = receiver.cls
-            if not (isinstance(cls, ClassValue) and cls.lookup(node.attr) is not None):
+            wraps = node.attr in WRAPPED and receiver.sharded
+            if not (wraps or (isinstance(cls, ClassValue) and cls.lookup(node.attr) is not None)):
                 return Method(receiver, node.attr, None, self.site(node, frame))
         elif isinstance(receiver, Object) and node.attr == "forward":
             replacement = Method(receiver, "forward", None, self.site(node, frame))

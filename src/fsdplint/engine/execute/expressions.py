@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call
+from fsdplint.engine.events import Call, Unwrap
 from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.elements import (
@@ -56,6 +56,7 @@ from fsdplint.knowledge.calls import (
     ABSENT_FROM_FSDP2,
     RANK_ATTRIBUTES,
     RANK_VARIABLES,
+    WRAPPED,
     Generation,
 )
 from fsdplint.knowledge.names import canonical
@@ -199,10 +200,12 @@ class Expressions(State):
         if name in named:
             return named[name]
         fsdp1 = value.generation() is Generation.FSDP1
-        if name in _BOUND_METHODS or (fsdp1 and name in ABSENT_FROM_FSDP2 - {"module"}):
+        if name in _BOUND_METHODS or (fsdp1 and name in ABSENT_FROM_FSDP2 - WRAPPED):
             return Method(value, name, None, self.site(node, frame))
         taint = Taint.RANK if name in RANK_ATTRIBUTES else Taint.NONE
-        if name == "module" and value.sharded:
+        if name in WRAPPED and value.sharded:
+            if not fsdp1:
+                self.emit(Unwrap(self.tick(), self.site(node, frame), value, name))
             return value
         made = value.attrs[name] = self.part(value, f".{name}", taint=taint)
         made.role = role_of_attribute(value, name)
