@@ -33,6 +33,7 @@ SCRIPTS = {
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
     "optimizer-state-saved-raw": "optimizer_state_saved_raw.py",
+    "parameters-replaced-after-optimizer": "parameters_replaced_after_optimizer.py",
     "rank-dependent-init": "rank_dependent_init.py",
     "root-not-sharded": "root_not_sharded.py",
     "root-unsharded-after-eval": "root_unsharded_after_eval.py",
@@ -98,6 +99,11 @@ FINDINGS = [
         "optimizer_state_saved_raw.py",
         "optimizer-state-saved-raw",
         "optimizer.load_state_dict(torch.load(path))",
+    ),
+    (
+        "parameters_replaced_after_optimizer.py",
+        "parameters-replaced-after-optimizer",
+        "load(model, weights)",
     ),
     (
         "rank_dependent_init.py",
@@ -225,7 +231,14 @@ def test_a_plain_state_dict_stops(ranks: Ranks) -> None:
     assert all("got mixed torch.Tensor and DTensor" in outcome.error for outcome in outcomes)
 
 
-@pytest.mark.parametrize("rule", ["optimizer-before-sharding", "gradient-sync-left-off"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "optimizer-before-sharding",
+        "gradient-sync-left-off",
+        "parameters-replaced-after-optimizer",
+    ],
+)
 def test_it_learns_nothing(rule: str, ranks: Ranks) -> None:
     outcomes = run(ranks, BROKEN / SCRIPTS[rule])
     assert report(outcomes) == ""

@@ -27,6 +27,7 @@ SCRIPTS = {
     "only-root-sharded": "only_root_sharded.py",
     "optimizer-before-sharding": "optimizer_before_sharding/train.py",
     "optimizer-state-saved-raw": "optimizer_state_saved_raw.py",
+    "parameters-replaced-after-optimizer": "parameters_replaced_after_optimizer.py",
     "root-not-sharded": "root_not_sharded.py",
     "root-unsharded-after-eval": "root_unsharded_after_eval.py",
     "sharded-reduction-read-locally": "sharded_reduction_read_locally.py",

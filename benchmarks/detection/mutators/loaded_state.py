@@ -54,7 +54,7 @@ LEGAL = {
 weights = torch.load("weights.pt")
 for key, like in {model}.state_dict().items():
     weights[key] = distribute_tensor(weights[key], like.device_mesh, like.placements)
-{model}.load_state_dict(weights, assign=True)
+{model}.load_state_dict(weights)
 """,
     "its own state": """{model}.load_state_dict({model}.state_dict())
 """,

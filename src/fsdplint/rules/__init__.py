@@ -23,6 +23,7 @@ from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.optimizer_state_saved_raw import optimizer_state_saved_raw
+from fsdplint.rules.parameters_replaced_after_optimizer import parameters_replaced_after_optimizer
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
 from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
@@ -66,6 +67,7 @@ RULES: tuple[Rule, ...] = (
     gradient_sync_left_off,
     root_unsharded_after_eval,
     all_reduced_loss_before_backward,
+    parameters_replaced_after_optimizer,
     sharded_state_saved,
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,
