@@ -23,6 +23,19 @@ _QUIET = frozenset(
     }
 )
 
+# What a variable for the result is called.
+_RESULTS = {
+    "forward": "output",
+    "full_tensor": "full",
+    "state_dict": "state_dict",
+    "get_model_state_dict": "state_dict",
+    "get_optimizer_state_dict": "optimizer_state",
+    "get_state_dict": "state_dict",
+    "optim_state_dict": "optimizer_state",
+    "full_optim_state_dict": "optimizer_state",
+    "clip_grad_norm_": "norm",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
@@ -57,6 +70,18 @@ def call_on_every_rank(code: Code, guarded: Guarded) -> Fix:
         edits = _out_of_expression(code, guarded, place)
     title = f"let every rank call `{code.short(_callee(guarded.call))}`"
     return Fix(title, Safety.UNSAFE, tuple(edits))
+
+
+def result_name(collective: str) -> str:
+    """What a variable for the result of a collective is called."""
+    return _RESULTS.get(collective.rpartition(".")[2], "result")
+
+
+def is_given(code: Code, call: ir.Call) -> bool:
+    """Whether a call is of a parameter, as in what a decorator makes of a function."""
+    around = [node for node in code.ancestors(call) if isinstance(node, ir.Function)]
+    names = {parameter.name for function in around for parameter in function.parameters}
+    return isinstance(call.func, ir.Name) and call.func.id in names
 
 
 def _callee(call: ir.Expr) -> ir.Node:

@@ -10,7 +10,7 @@ from fsdplint.engine.site import EVERY_RANK, Guard, Site
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.every_rank import Guarded, call_on_every_rank
+from fsdplint.fixes.every_rank import Guarded, call_on_every_rank, is_given, result_name
 from fsdplint.rule import Report, rule
 
 
@@ -34,20 +34,6 @@ def collective_under_rank_guard(program: Program) -> Iterator[Report]:
             _evidence(program, fact),
             partial(_fix, program, fact, facts),
         )
-
-
-# What a variable for the result is called.
-_RESULTS = {
-    "forward": "output",
-    "full_tensor": "full",
-    "state_dict": "state_dict",
-    "get_model_state_dict": "state_dict",
-    "get_optimizer_state_dict": "optimizer_state",
-    "get_state_dict": "state_dict",
-    "optim_state_dict": "optimizer_state",
-    "full_optim_state_dict": "optimizer_state",
-    "clip_grad_norm_": "norm",
-}
 
 
 def _called(program: Program, site: Site) -> str:
@@ -102,20 +88,13 @@ def _fix(
     if not isinstance(node, ir.Call):
         return Declined("the function is called by a library or a decorator")
     own = len(fact.chain) == 1
-    if not own and _is_given(code, node):
+    if not own and is_given(code, node):
         return Declined(f"`{code.short(guard.test)}` is asked for whatever function is given here")
     if fact.writes:
         return Declined(f"`{code.short(node.func)}` writes files too, which every rank would do")
-    call = fact.collective.call
-    name = _RESULTS.get(call.name.rpartition(".")[2], "result") if own else "result"
-    barrier = call.name == "torch.distributed.barrier"
+    name = fact.collective.call.name
+    barrier = name == "torch.distributed.barrier"
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
-    guarded = Guarded(node, guard.test, guard.telling, tuple(others), guard.early, name, barrier)
+    result = result_name(name) if own else "result"
+    guarded = Guarded(node, guard.test, guard.telling, tuple(others), guard.early, result, barrier)
     return call_on_every_rank(code, guarded)
-
-
-def _is_given(code: Code, call: ir.Call) -> bool:
-    """Whether a call is of a parameter, as in what a decorator makes of a function."""
-    around = [node for node in code.ancestors(call) if isinstance(node, ir.Function)]
-    names = {parameter.name for function in around for parameter in function.parameters}
-    return isinstance(call.func, ir.Name) and call.func.id in names

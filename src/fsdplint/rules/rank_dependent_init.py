@@ -12,13 +12,11 @@ from fsdplint.engine.facts.ranks_weights import (
 )
 from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.equal_weights import load_everywhere, seed_after_sharding, sync_states
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.words import means_rank
 from fsdplint.rule import Report, rule
 
 
@@ -39,12 +37,10 @@ def rank_dependent_init(program: Program) -> Iterator[Report]:
 
 
 def _seeds(program: Program, fact: DifferentSeeds) -> Report:
-    path, node = _place(program, fact.seed.site)
-    seed, shard = Site(path, node), fact.shard
-    made = fact.model.site
+    seed, shard, made = fact.place, fact.shard, fact.model.site
     return Report(
-        Span(path, node.start, node.end),
-        f"`{program.text(path, node)}` has each rank draw weights of its own, and "
+        program.span(seed),
+        f"`{program.text(seed.path, seed.node)}` has each rank draw weights of its own, and "
         f"`{program.text(shard.site.path, shard.call.func)}` {program.where(shard.site, seed)} "
         "makes the model of their slices",
         "another seed on each rank",
@@ -57,15 +53,9 @@ def _seeds(program: Program, fact: DifferentSeeds) -> Report:
     )
 
 
-def _place(program: Program, site: Site) -> tuple[str, ir.Node]:
-    """The innermost call whose words say that it is given the rank."""
-    frames = [frame for frame in site.frames() if means_rank(program.text(*frame))]
-    return frames[-1] if frames else (site.path, site.node)
-
-
 def _reseed(program: Program, fact: DifferentSeeds) -> Fix | Declined:
     frame = common_frame(fact.seed.site, fact.last.site)
-    if frame is None or frame[1] is not _place(program, fact.seed.site)[1]:
+    if frame is None or frame[1] is not fact.place.node:
         return Declined("the seed is set in one function and the model sharded in another")
     path, seed, last = frame
     assert isinstance(seed, ir.Call)

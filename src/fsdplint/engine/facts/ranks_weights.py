@@ -28,7 +28,7 @@ from fsdplint.knowledge.initialisation import (
     draws_weights,
     keeps_weights,
 )
-from fsdplint.knowledge.words import means_model_parallel
+from fsdplint.knowledge.words import means_model_parallel, means_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,12 @@ class DifferentSeeds:
     """A model that each rank builds by a seed of its own, and that is sharded like that.
 
     Attributes:
+        place: the innermost call whose words say that it is given the rank.
         last: the last call that shards the model or a part of it.
     """
 
     seed: Call
+    place: Site
     model: Object
     shard: Shard
     last: Shard
@@ -69,7 +71,13 @@ def different_seeds(program: Program) -> Iterator[DifferentSeeds]:
                 continue
             shards = [shard for shard in trace.of(Shard) if related(shard.module, model)]
             if _stays_different(program, trace, model, seed.site, model.born):
-                yield DifferentSeeds(seed, model, shards[0], shards[-1])
+                place = _telling_call(program, seed.site)
+                yield DifferentSeeds(seed, place, model, shards[0], shards[-1])
+
+
+def _telling_call(program: Program, seed: Site) -> Site:
+    frames = [frame for frame in seed.frames() if means_rank(program.text(*frame))]
+    return Site(*frames[-1]) if frames else seed
 
 
 def loaded_alone(program: Program) -> Iterator[LoadedAlone]:
