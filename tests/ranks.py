@@ -110,7 +110,7 @@ class Ranks:
         world_size: int = 2,
         arguments: Sequence[str] = (),
         process_group: bool = True,
-        timeout: float = 60.0,
+        timeout: float = 180.0,
     ) -> tuple[Outcome, ...]:
         """Runs `code` as ``__main__`` on every rank and returns how each one ended.
 

@@ -1,4 +1,4 @@
-"""root-unsharded-after-eval: a forward without a backward, right before the optimizer is built."""
+"""root-unsharded-after-eval: a forward without a backward before the shards are taken or set."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     if not program.units or program.optimizer_first:
         return
     for site in (site for m in modules(program) for site in _sites(program, m)):
-        for variant in random.sample(VARIANTS, 5):
+        assigned = isinstance(site.module.statement(site.build), ast.Assign)
+        later = LATER if assigned else []
+        for variant in (*random.sample(VARIANTS, 5), *later):
             kind = variant.__name__.strip("_")
             yield mutant(program, RULE, kind, {site.module.path: variant(site)})
-        for variant in random.sample(LEGAL, 2):
+        for variant in (*random.sample(LEGAL, 2), *(LEGAL_LATER if assigned else [])):
             kind = f"legal: {variant.__name__.strip('_')}"
             yield mutant(program, "", kind, {site.module.path: variant(site)})
 
@@ -114,6 +116,69 @@ def _unsharded(site: Site) -> str:
     return _inserted(site, f"{site.model}.unshard()")
 
 
+def _after(site: Site, lines: str, imports: str = "") -> str:
+    """``lines`` after the statement that builds the optimizer, with their own marks."""
+    statement = site.module.statement(site.build)
+    _, end = site.module.rows(statement)
+    edits = [(end, end, indented(lines.rstrip() + "\n", site.module.indent(statement)))]
+    return site.module.edited(edits, imports="\n".join(filter(None, ("import torch", imports))))
+
+
+def _frozen(site: Site) -> str:
+    evaluated = f"with torch.no_grad():\n    {_input(site)}"
+    return _after(site, f"{evaluated}\n{MARK}{site.model}.requires_grad_(False)")
+
+
+def _loaded(site: Site) -> str:
+    lines = f"""kept = {{"model": {site.model}.state_dict()}}
+with torch.no_grad():
+    {_input(site)}
+{MARK}dcp.load(kept, checkpoint_id="checkpoint")"""
+    return _after(site, lines, "import torch.distributed.checkpoint as dcp")
+
+
+def _asked(site: Site) -> str:
+    statement = site.module.statement(site.build)
+    assert isinstance(statement, ast.Assign)
+    optimizer = site.module.source(statement.targets[0])
+    lines = f"with torch.no_grad():\n    {_input(site)}\n"
+    lines += f"moments = {MARK}get_optimizer_state_dict({site.model}, {optimizer})"
+    imports = "from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict"
+    return _after(site, lines, imports)
+
+
+def _stepped(site: Site) -> str:
+    statement = site.module.statement(site.build)
+    assert isinstance(statement, ast.Assign)
+    optimizer = site.module.source(statement.targets[0])
+    lines = f"""for number in range(10):
+    {_input(site)}.mean().backward()
+    if number % 5 == 0:
+        with torch.no_grad():
+            print({_input(site)}.mean())
+    {MARK}{optimizer}.step()
+    {optimizer}.zero_grad()"""
+    return _after(site, lines)
+
+
+def _evaluated_after_step(site: Site) -> str:
+    statement = site.module.statement(site.build)
+    assert isinstance(statement, ast.Assign)
+    optimizer = site.module.source(statement.targets[0])
+    lines = f"""for number in range(10):
+    {_input(site)}.mean().backward()
+    {optimizer}.step()
+    with torch.no_grad():
+        print({_input(site)}.mean())
+{site.model}.reshard()"""
+    return _after(site, lines)
+
+
+def _trained_again(site: Site) -> str:
+    lines = f"with torch.no_grad():\n    {_input(site)}\n{site.model}.requires_grad_(True)"
+    return _after(site, lines + f"\n{site.model}.reshard()")
+
+
 def _resharded(site: Site) -> str:
     lines = f"with torch.no_grad():\n    {_input(site)}\n{site.model}.reshard()"
     return _inserted(site, lines, wrong=False)
@@ -138,3 +203,5 @@ VARIANTS: list[Callable[[Site], str]] = [
     _unsharded,
 ]
 LEGAL: list[Callable[[Site], str]] = [_resharded, _trained, _read]
+LATER: list[Callable[[Site], str]] = [_frozen, _loaded, _asked, _stepped]
+LEGAL_LATER: list[Callable[[Site], str]] = [_evaluated_after_step, _trained_again]

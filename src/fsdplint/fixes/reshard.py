@@ -24,8 +24,21 @@ def reshard_before(code: Code, source: ir.Call, build: ir.Node | None) -> Fix:
     if build is None or code.function(build) is not code.function(source):
         raise NoFixError(f"`{code.short(source)}` is in another function than the optimizer")
     first = min(code.statement(source), code.statement(build), key=lambda node: node.start)
-    start, _ = code.extent(first)
-    call = f"{code.slice(model)}.reshard()"
-    line = f"{code.indentation(first)}{call}{code.newline}"
-    title = f"call `{call}` before the optimizer is built"
+    return _insert(code, code.slice(model), first, "the optimizer is built")
+
+
+@builder
+def reshard_before_use(code: Code, model: str, use: ir.Node) -> Fix:
+    """Inserts ``model.reshard()`` before the statement that ``use`` is in."""
+    require_exact(code)
+    if not model:
+        raise NoFixError("the model has no name where this stands")
+    return _insert(code, model, code.statement(use), "this")
+
+
+def _insert(code: Code, model: str, statement: ir.Stmt, what: str) -> Fix:
+    start, _ = code.extent(statement)
+    call = f"{model}.reshard()"
+    line = f"{code.indentation(statement)}{call}{code.newline}"
+    title = f"call `{call}` before {what}"
     return Fix(title, Safety.UNSAFE, (code.insert_lines(start, line),))

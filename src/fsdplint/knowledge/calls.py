@@ -15,6 +15,7 @@ from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
+from fsdplint.knowledge.tensors import IN_PLACE
 
 
 class Generation(Enum):
@@ -176,13 +177,15 @@ WATCHED_METHODS: dict[str, str] = {
     "reshard": "",
     "unshard": "",
     "to_empty": "",
+    **dict.fromkeys(sorted(IN_PLACE), ""),
     "set_epoch": "",
     "iterate": "",
 }
 
-# Of these, the ones that take or give the state of a model or an optimizer.
+# Of these, the ones that take or give the state of a model or an optimizer, or change it.
 STATE_CALLS = frozenset(
     {
+        "step",
         "state_dict",
         "load_state_dict",
         "torch.distributed.checkpoint.save",

@@ -53,6 +53,11 @@ ELEMENTWISE = frozenset(
     }
 )
 
+# Methods that set the values of a tensor.
+IN_PLACE = frozenset(
+    {"copy_", "zero_", "fill_", "mul_", "div_", "add_", "sub_", "normal_", "uniform_", "lerp_"}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:

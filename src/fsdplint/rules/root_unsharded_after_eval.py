@@ -5,22 +5,28 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.unsharded import unsharded_captures
+from fsdplint.engine.facts.unsharded_uses import Effect, unsharded_uses
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
-from fsdplint.fixes.reshard import reshard_before
+from fsdplint.fixes.reshard import reshard_before, reshard_before_use
 from fsdplint.rule import Report, rule
 
 
 @rule(
     "FSD308",
-    summary="an optimizer is built while an evaluation has left the root unsharded",
+    summary="a sharded model is used while an evaluation has left its root unsharded",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause="optimizer",
 )
 def root_unsharded_after_eval(program: Program) -> Iterator[Report]:
+    yield from _captures(program)
+    yield from _uses(program)
+
+
+def _captures(program: Program) -> Iterator[Report]:
     for fact in unsharded_captures(program):
         site, source = fact.build.site, fact.capture.source
         opened = fact.opened.site
@@ -44,4 +50,31 @@ def root_unsharded_after_eval(program: Program) -> Iterator[Report]:
                 source.node,
                 site.node if site.path == source.path else None,
             ),
+        )
+
+
+_CONSEQUENCES = {
+    Effect.LOST: ("reaches", "its shards stay as they are", "changes what is dropped next"),
+    Effect.STALE: ("passes by", "the next forward still computes with these", "changes the shards"),
+    Effect.REFUSED: ("stops at", "it needs the shards", "finds no shards in the root"),
+}
+
+
+def _uses(program: Program) -> Iterator[Report]:
+    for fact in unsharded_uses(program):
+        site, opened = fact.site, fact.opened.site
+        verb, consequence, label = _CONSEQUENCES[fact.effect]
+        used = site.node.func if isinstance(site.node, ir.Call) else site.node
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, used)}` {verb} the unsharded parameters that "
+            f"`{program.text(opened.path, opened.node)}` {program.where(opened, site)} left in the "
+            f"root: {consequence}",
+            label,
+            (
+                program.evidence(fact.shard.site, "the root is sharded"),
+                program.evidence(opened, "leaves the root unsharded: no backward follows"),
+                *program.conditions(opened, site),
+            ),
+            partial(reshard_before_use, Code.of(program.tree(site.path)), fact.model, site.node),
         )

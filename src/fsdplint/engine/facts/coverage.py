@@ -120,13 +120,15 @@ def _training(trace: Trace, model: Object) -> Site | None:
     return backward[0].site if backward and not optimizers else None
 
 
-def is_frozen(trace: Trace, part: Object) -> bool:
-    """Whether the parameters of ``part`` may not be trained, by the last word on it."""
+def is_frozen(trace: Trace, part: Object, until: int | None = None) -> bool:
+    """Whether the parameters of ``part`` may not be trained, by the last word before ``until``."""
     if any(isinstance(v, Const) and v.value is False for v in _switches(part)):
         return True
     frozen = False
     whole = (part, *part.ancestors())
     for event in trace.events:
+        if until is not None and event.time >= until:
+            break
         if isinstance(event, Store) and event.name == "requires_grad":
             owner, value = _owner(event.owner), event.value
         elif isinstance(event, Call) and event.name == "requires_grad_":
@@ -201,16 +203,22 @@ def _of_gradients(program: Program, site: Site) -> bool:
 # What is outside
 
 
-def trains_outside(trace: Trace, model: Object, shards: Collection[Shard]) -> bool:
-    """Whether ``model`` surely trains parameters that ``shards`` of its parts leave to itself."""
+def trains_outside(
+    trace: Trace, model: Object, shards: Collection[Shard], until: int | None = None
+) -> bool:
+    """Whether ``model`` surely trains parameters that ``shards`` of its parts leave to itself.
+
+    Args:
+        until: the time of the question, for parameters that are frozen later; the end if None.
+    """
     if not shards:
-        return not is_frozen(trace, model)
+        return not is_frozen(trace, model, until)
     outside = None
     if _is_read(model):
         outside = _outside(model, {surely_in(shard.module) for shard in shards})
     if outside is None:
         return False
-    return not all(is_frozen(trace, part) for part in outside or (model,))
+    return not all(is_frozen(trace, part, until) for part in outside or (model,))
 
 
 def _outside(model: Object, units: set[Object]) -> tuple[Object, ...] | None:

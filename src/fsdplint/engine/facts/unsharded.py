@@ -48,20 +48,25 @@ def _capture(
     program: Program, trace: Trace, build: BuildOptimizer, capture: Parameters
 ) -> UnshardedCapture | None:
     root = capture.module
-    shard = _root_shard(trace, root)
+    shard = root_shard(trace, root)
     if shard is None or capture.filtered or not program.together(build.site, shard.site):
         return None
-    inner = [s for s in trace.of(Shard) if root in s.module.ancestors()]
+    inner = units_inside(trace, root)
     given_away = root.escaped is not None and root.escaped < capture.time
     if given_away or not trains_outside(trace, root, inner):
         return None
-    opened = _left_open(program, trace, root, capture.time, build.site)
+    opened = left_open(program, trace, root, capture.time, build.site)
     if opened is None or opened.time < shard.time:
         return None
     return UnshardedCapture(build, capture, shard, opened, not inner)
 
 
-def _root_shard(trace: Trace, module: Object) -> Shard | None:
+def units_inside(trace: Trace, root: Object) -> list[Shard]:
+    """The sharding calls on parts of ``root``."""
+    return [shard for shard in trace.of(Shard) if root in shard.module.ancestors()]
+
+
+def root_shard(trace: Trace, module: Object) -> Shard | None:
     """The FSDP2 call on ``module``, if it keeps the root unsharded after a forward."""
     shards = trace.of(Shard)
     if any(s.module in module.ancestors() for s in shards) or trace.calls(
@@ -79,8 +84,14 @@ def _root_shard(trace: Trace, module: Object) -> Shard | None:
     return own[0] if isinstance(given, Const) and given.value in (None, False) else None
 
 
-def _left_open(program: Program, trace: Trace, root: Object, until: int, site: Site) -> Call | None:
-    """What unsharded ``root`` last before the time ``until``, where nothing resharded it since."""
+def left_open(
+    program: Program, trace: Trace, root: Object, until: int, site: Site, sometimes: bool = False
+) -> Call | None:
+    """What unsharded ``root`` last before the time ``until``, where nothing resharded it since.
+
+    Args:
+        sometimes: whether it counts in a loop that only some iterations of it do so.
+    """
     events = [e for e in trace.of(Call) if e.time < until]
     opening = [e for e in events if e.receiver is root and e.name in ("forward", "unshard")]
     if not opening:
@@ -88,7 +99,7 @@ def _left_open(program: Program, trace: Trace, root: Object, until: int, site: S
     last = opening[-1]
     closed = any(e.name in _CLOSING and e.time > last.time for e in events)
     given = any(last.time < e.time < until and root in e.objects for e in trace.escapes)
-    if closed or given or not _is_certain(trace, last.site, site):
+    if closed or given or not _is_certain(trace, last.site, site, sometimes):
         return None
     return last if last.name == "unshard" or _without_backward(program, last.site) else None
 
@@ -107,11 +118,11 @@ _CLOSING = frozenset(
 )
 
 
-def _is_certain(trace: Trace, earlier: Site, later: Site) -> bool:
+def _is_certain(trace: Trace, earlier: Site, later: Site, sometimes: bool) -> bool:
     """Whether the one place was reached where the other is; a loop is taken to have an element."""
     held = {(g.key, g.taken) for g in later.guards} | set(trace.decisions)
     return all(
-        (g.key, g.taken) in held or (g.early and g.progress and not g.divergent)
+        (g.key, g.taken) in held or ((g.early or sometimes) and g.progress and not g.divergent)
         for g in earlier.guards
     )
 
