@@ -25,6 +25,9 @@ EXAMPLES = [(page, example) for page in PAGES for example in page.examples]
 FIXES = [(page, example) for page, example in EXAMPLES if example.fixed is not None]
 MESSAGES = [(page, message) for page in PAGES for message in messages(text_of(page.name))]
 UNPROVED = {
+    "Warning: WARNING: destroy_process_group() was not called before program exit, which can leak "
+    "resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown"
+    "": "ProcessGroupNCCL.cpp: takes a GPU",
     "CUDA error: invalid device ordinal": "driver_types.h, cudaErrorInvalidDevice: takes CUDA",
     "Watchdog caught collective operation timeout: WorkNCCL(…) ran for … milliseconds before "
     "timing out.": "ProcessGroupNCCL.cpp: takes two GPUs",

@@ -9,6 +9,18 @@ from random import Random
 from benchmarks.detection.module import Module, indented, modules, name_of
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
+UP = "process-group-not-destroyed"
+# What stands in the place of the call that destroys the process group, a function beside it, and
+# whether the group stays up.
+UNUSED = """
+def shut_down():
+    torch.distributed.destroy_process_group()
+"""
+ENDS = {
+    "nothing": ("None", "", True),
+    "a function never called": ("None", UNUSED, True),
+    "an exit handler": ("atexit.register({})", "", False),
+}
 GLOBAL = "global-rank-as-device"
 # The rank among all nodes as a device: the lines behind the process group.
 BY_GLOBAL_RANK = {
@@ -30,6 +42,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         for call in module.calls():
             if name_of(call) == "init_process_group":
                 yield from _devices(program, module, call, random)
+                yield from _left_up(program, module, call)
 
 
 def _devices(program: Program, module: Module, init: ast.Call, random: Random) -> Iterator[Mutant]:
@@ -48,3 +61,21 @@ def _behind(module: Module, call: ast.Call, lines: str, imports: str = "import o
     statement = module.statement(call)
     end = module.rows(statement)[1]
     return module.edited([(end, end, indented(lines, module.indent(statement)))], imports=imports)
+
+
+def _left_up(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:
+    """Nothing destroys the group any more, or what would is never called, or an exit handler."""
+    is_script = any("__main__" in path + text for path, text in program.files.items())
+    rule = UP if is_script else ""
+    start = module.span(init)[0]
+    mark = [(start, start, MARK)] if rule else []
+    for kind, (instead, helper, expected) in ENDS.items():
+        texts = {}
+        for each in modules(program):
+            calls = [call for call in each.calls() if name_of(call) == "destroy_process_group"]
+            edits = [(*each.span(c), instead.format(ast.unparse(c.func))) for c in calls]
+            if expected and each.path == module.path:
+                edits += mark
+            imports = "import atexit" if "atexit" in instead and calls else ""
+            texts[each.path] = each.edited(edits, imports, helper if calls else "")
+        yield mutant(program, rule if expected else "", f"destroyed by {kind}", texts)

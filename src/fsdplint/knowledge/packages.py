@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdplint.knowledge.calls import (
     CALLS_FIRST_ARGUMENT,
     PLAIN_WRITES,
@@ -19,3 +21,85 @@ def is_known_package(package: str) -> bool:
 _NAMED = frozenset(
     name.split(".")[0] for name in (*CALLS_FIRST_ARGUMENT, *PLAIN_WRITES, *REPOINTING_CALLS)
 )
+
+
+# Packages, beside the standard library and those that never shard, whose code surely destroys no
+# process group that it did not make itself.
+_LEAVES_GROUPS = frozenset(
+    {
+        "PIL",
+        "absl",
+        "accelerate",
+        "aiohttp",
+        "apex",
+        "attr",
+        "av",
+        "azure",
+        "bitsandbytes",
+        "boto3",
+        "click",
+        "colorama",
+        "cv2",
+        "dacite",
+        "decord",
+        "diffusers",
+        "dotenv",
+        "draccus",
+        "fire",
+        "flash_attn",
+        "ftfy",
+        "h5py",
+        "hydra",
+        "imageio",
+        "jinja2",
+        "jsonargparse",
+        "jsonlines",
+        "kornia",
+        "liger_kernel",
+        "lpips",
+        "matplotlib",
+        "ml_collections",
+        "nltk",
+        "omegaconf",
+        "open_clip",
+        "openai",
+        "optimum",
+        "orjson",
+        "packaging",
+        "pandas",
+        "pkg_resources",
+        "pyarrow",
+        "pydantic",
+        "pynvml",
+        "regex",
+        "requests",
+        "scipy",
+        "seaborn",
+        "sentencepiece",
+        "setuptools",
+        "skimage",
+        "sklearn",
+        "tabulate",
+        "tensorboard",
+        "tensorboardX",
+        "termcolor",
+        "tiktoken",
+        "torchao",
+        "torchdata",
+        "torchmetrics",
+        "triton",
+        "typer",
+        "typing_extensions",
+        "tyro",
+        "webdataset",
+        "xformers",
+        "yaml",
+    }
+)
+# Of these, what does so all the same when it ends.
+ENDS_GROUPS = re.compile(r"\b(Accelerator|PartialState|AcceleratorState|Trainer|SFTTrainer)\b")
+
+
+def leaves_groups(package: str) -> bool:
+    """Whether code of a top-level package surely destroys no process group of its caller's."""
+    return package in _LEAVES_GROUPS or is_harmless(package)

@@ -24,6 +24,7 @@ from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.optimizer_state_saved_raw import optimizer_state_saved_raw
 from fsdplint.rules.parameters_replaced_after_optimizer import parameters_replaced_after_optimizer
+from fsdplint.rules.process_group_not_destroyed import process_group_not_destroyed
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
 from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
@@ -53,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     UNUSED_SUPPRESSION,
     global_rank_as_device,
     device_map_auto,
+    process_group_not_destroyed,
     only_root_sharded,
     root_not_sharded,
     module_added_after_sharding,

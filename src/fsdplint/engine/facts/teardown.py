@@ -1,0 +1,179 @@
+"""Scripts that end with their process group up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.closure import import_closure, modules_meant
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.places import common_frame
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
+from fsdplint.knowledge.packages import ENDS_GROUPS, leaves_groups
+
+_DESTROY = DESTROY.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftUp:
+    """A process group that nothing in the whole program destroys.
+
+    Attributes:
+        start: what makes it.
+        end: the last statement of the function that makes it and trains.
+        unused: a function that would destroy it and is never called.
+        saving: a checkpoint may still be written when the program ends.
+    """
+
+    start: Call
+    end: Site
+    unused: Site | None
+    saving: bool
+
+
+def left_up(program: Program) -> Iterator[LeftUp]:
+    """Process groups of scripts whose program is known to the end and destroys none."""
+    known: dict[str, list[Site] | None] = {}
+    for trace in program.traces:
+        start = _start(trace)
+        if start is None:
+            continue
+        script = _script(program, trace, start)
+        if script is None:
+            continue
+        if script not in known:
+            known[script] = _unused_destroyers(program, script)
+        unused = known[script]
+        if unused is None:
+            continue
+        end = _end(program, trace, start)
+        if end is not None:
+            saving = bool(trace.calls("torch.distributed.checkpoint.async_save"))
+            yield LeftUp(start, end, unused[0] if unused else None, saving)
+
+
+def _start(trace: Trace) -> Call | None:
+    """What makes the group that the first sharding uses."""
+    shard = trace.of(Shard)[0]
+    for names in ((INIT,), MESHES):
+        before = [call for call in trace.calls(*names) if call.time < shard.time]
+        if before:
+            return before[-1] if names == (INIT,) else before[0]
+    return None
+
+
+# The script
+
+
+def _script(program: Program, trace: Trace, start: Call) -> str | None:
+    """The script that the path is one through as it is run, be it a test that calls its main."""
+    if trace.entry == "<module>":
+        return trace.path
+    for path, node in start.site.frames():
+        tree = program.tree(path)
+        function = tree.function(node)
+        guard = _main_guard(tree.module)
+        names = [each for each in ir.walk(guard) if isinstance(each, ir.Name)] if guard else []
+        if function is not None and any(name.id == function.name for name in names):
+            return path
+    return None
+
+
+def _main_guard(module: ir.Module) -> ir.If | None:
+    """``if __name__ == "__main__":``."""
+    for node in module.body:
+        test = node.test if isinstance(node, ir.If) else None
+        if isinstance(node, ir.If) and isinstance(test, ir.Compare):
+            sides = (test.left, test.right)
+            names = [each.id for each in sides if isinstance(each, ir.Name)]
+            values = [each.value for each in sides if isinstance(each, ir.Constant)]
+            if names == ["__name__"] and values == ["__main__"]:
+                return node
+    return None
+
+
+def _end(program: Program, trace: Trace, start: Call) -> Site | None:
+    """The last statement of the function that both makes the group and shards."""
+    shard = trace.of(Shard)[0]
+    frame = common_frame(start.site, shard.site)
+    if frame is None:
+        return None
+    path, node, _ = frame
+    tree = program.tree(path)
+    scope = tree.scope(node)
+    if isinstance(scope, ir.Function):
+        return Site(path, scope.body[-1])
+    if isinstance(scope, ir.ClassDef):
+        return None
+    return Site(path, tree.block(tree.statement(node)).statements[-1])
+
+
+# The whole program
+
+
+def _unused_destroyers(program: Program, path: str) -> list[Site] | None:
+    """The functions that would destroy the group and are never called.
+
+    None if some code may destroy it, or if not all of the program is known.
+    """
+    script = Path(path)
+    if script.suffix != ".py" or any(part.startswith("test") for part in script.parts[-3:]):
+        return None
+    if script.name != "__main__.py" and _main_guard(program.tree(path).module) is None:
+        return None
+    files = import_closure(program.project, script)
+    units = [program.project.unit(file) for file in files]
+    trees = [program.tree(unit.path) for unit in units if unit is not None]
+    if len(trees) < len(files) or any(ENDS_GROUPS.search(tree.text) for tree in trees):
+        return None
+    return _uncalled(trees) if all(_is_known(program, tree) for tree in trees) else None
+
+
+def _is_known(program: Program, tree: Tree) -> bool:
+    """Whether all that a file imports is the program's own or leaves process groups alone."""
+    folder = Path(tree.path).parent
+    for node in tree.imports:
+        for modules, level in modules_meant(node):
+            found = any(program.project.find(module, level, folder) for module in modules)
+            if not found and (level or not leaves_groups(modules[0].split(".")[0])):
+                return False
+    return True
+
+
+def _uncalled(trees: list[Tree]) -> list[Site] | None:
+    found = []
+    for tree in trees:
+        if _DESTROY not in tree.text:
+            continue
+        for node in ir.walk(tree.module):
+            if not _means(node, _DESTROY):
+                continue
+            function = tree.function(node)
+            if function is None or function.name.startswith("__"):
+                return None
+            if any(_refers(each, function.name) for each in trees):
+                return None
+            found.append(Site(tree.path, tree.parent(function)))
+    return found
+
+
+def _means(node: ir.Node, name: str) -> bool:
+    """Whether a node names ``name``, be it as a text for ``getattr``."""
+    if isinstance(node, ir.Name):
+        return node.id == name
+    if isinstance(node, ir.Attribute):
+        return node.attr == name
+    return isinstance(node, ir.Constant) and node.value == name
+
+
+def _refers(tree: Tree, name: str) -> bool:
+    """Whether a file has ``name`` otherwise than to define or import it; "" is a lambda's."""
+    if not name or re.search(rf"\b{re.escape(name)}\b", tree.text) is None:
+        return not name
+    return any(_means(node, name) for node in ir.walk(tree.module))
