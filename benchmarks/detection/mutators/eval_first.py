@@ -30,7 +30,7 @@ class Site:
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     if not program.units or program.optimizer_first:
         return
-    for site in (site for m in modules(program) for site in _sites(program, m)):
+    for site in (site for m in modules(program) for site in sites(program, m)):
         assigned = isinstance(site.module.statement(site.build), ast.Assign)
         later = LATER if assigned else []
         for variant in (*random.sample(VARIANTS, 5), *later):
@@ -41,7 +41,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
             yield mutant(program, "", kind, {site.module.path: variant(site)})
 
 
-def _sites(program: Program, module: Module) -> Iterator[Site]:
+def sites(program: Program, module: Module) -> Iterator[Site]:
     for call in module.calls():
         taken = [arg.func for arg in call.args[:1] if isinstance(arg, ast.Call)]
         if not taken or not _optimizes(call) or program.plain & set(module.functions(call)):
@@ -74,10 +74,6 @@ def _input(site: Site) -> str:
 
 def _no_grad(site: Site) -> str:
     return _inserted(site, f"with torch.no_grad():\n    loss_before = {_input(site)}.mean()")
-
-
-def _inference(site: Site) -> str:
-    return _inserted(site, f"with torch.inference_mode():\n    print({_input(site)}.mean())")
 
 
 def _in_loop(site: Site) -> str:
@@ -195,7 +191,6 @@ def _read(site: Site) -> str:
 
 VARIANTS: list[Callable[[Site], str]] = [
     _no_grad,
-    _inference,
     _in_loop,
     _warm_up,
     _decorated_helper,

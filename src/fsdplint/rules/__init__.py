@@ -17,6 +17,7 @@ from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.global_rank_as_device import global_rank_as_device
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
+from fsdplint.rules.inference_mode_forward import inference_mode_forward
 from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.module_added_after_sharding import module_added_after_sharding
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
@@ -70,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     root_unsharded_after_eval,
     all_reduced_loss_before_backward,
     parameters_replaced_after_optimizer,
+    inference_mode_forward,
     sharded_state_saved,
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,

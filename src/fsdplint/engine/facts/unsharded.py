@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
 from fsdplint.engine.facts.coverage import trains_outside
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import Const, Object, Parameters
 from fsdplint.knowledge.calls import RESHARDS, STATE_HELPERS, Generation
-
-_NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
-_GRADIENTS = frozenset({"enable_grad", "set_grad_enabled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,34 +129,7 @@ def _without_backward(program: Program, site: Site) -> bool:
     tree = program.tree(site.path)
     if isinstance(tree.parent(site.node), ir.Expression):
         return True
-    for path, node in reversed(site.frames()):
-        mode = _mode(program.tree(path), node)
-        if mode:
-            return mode in _NO_GRADIENTS
-    return False
-
-
-def _mode(tree: Tree, node: ir.Node) -> str:
-    """The name of the nearest context or decorator around ``node`` that decides over gradients."""
-    for above in tree.ancestors(node):
-        found: list[ir.Expr] = []
-        if isinstance(above, ir.With):
-            found = [item.value for item in above.items]
-        elif isinstance(above, ir.Function):
-            found = list(above.decorators)
-        for name in map(_name, reversed(found)):
-            if name in _NO_GRADIENTS | _GRADIENTS:
-                return name
-        if isinstance(above, ir.Function):
-            return ""
-    return ""
-
-
-def _name(expression: ir.Expr) -> str:
-    function = expression.func if isinstance(expression, ir.Call) else expression
-    if isinstance(function, ir.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ir.Name) else ""
+    return gradient_mode(program, site) in NO_GRADIENTS
 
 
 def _replaced(trace: Trace, build: BuildOptimizer) -> bool:

@@ -1,0 +1,94 @@
+"""Sharded models whose first forward is made in inference mode, and a later one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.coverage import is_frozen
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, inference_mode
+from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Object
+from fsdplint.knowledge.calls import Generation
+
+# FSDP1 gathers the parameters for these as well (torch 2.13), outside of inference mode.
+_GATHERS = ("unshard", "torch.distributed.fsdp.FullyShardedDataParallel.summon_full_params")
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceFirst:
+    """The forward ``first`` fills what the forward ``later`` cannot use.
+
+    Attributes:
+        mode: the context or decorator that makes it inference mode.
+    """
+
+    mode: Site
+    first: Call
+    later: Call
+    shard: Shard
+
+
+def inference_first(program: Program) -> Iterator[InferenceFirst]:
+    """First forwards in inference mode of models that are called outside of it later."""
+    for trace in program.traces:
+        forwards: dict[Object, list[Call]] = {}
+        for call in trace.calls("forward"):
+            if isinstance(call.receiver, Object):
+                forwards.setdefault(call.receiver, []).append(call)
+        for module, calls in forwards.items():
+            fact = _fact(program, trace, module, calls)
+            if fact is not None:
+                yield fact
+
+
+def _fact(
+    program: Program, trace: Trace, module: Object, calls: list[Call]
+) -> InferenceFirst | None:
+    shard = sharding_of(trace, module) or sharding_of(trace, module, Generation.FSDP1)
+    calls = [] if shard is None else [call for call in calls if call.time > shard.time]
+    if shard is None or len(calls) < 2:
+        return None
+    first = calls[0]
+    mode = inference_mode(program, first.site)
+    if mode is None or _used_before(trace, module, first):
+        return None
+    for later in calls[1:]:
+        happen = _follows(trace, first.site, later.site)
+        fits = happen and program.together(later.site, shard.site)
+        if fits and not _tolerates(program, trace, shard, later):
+            return InferenceFirst(mode, first, later, shard)
+    return None
+
+
+def _used_before(trace: Trace, module: Object, first: Call) -> bool:
+    """Whether something else may have called the model before, or gathered it."""
+    whole = (module, *module.ancestors())
+    given = any(item.escaped is not None and item.escaped < first.time for item in whole)
+    return given or any(call.time < first.time for call in trace.calls(*_GATHERS))
+
+
+def _follows(trace: Trace, first: Site, later: Site) -> bool:
+    """Whether one run surely has both, if by an option that only the first one hangs on.
+
+    A loop is taken to have an element.
+    """
+    held = {(guard.key, guard.taken) for guard in later.guards} | set(trace.decisions)
+    own = [g for g in first.guards if (g.key, g.taken) not in held]
+    own = [g for g in own if not (g.early and g.progress and not g.divergent)]
+    if any(guard.progress or guard.divergent for guard in own):
+        return False
+    shared = {(guard.key, guard.taken) for guard in first.guards} | set(trace.decisions)
+    return not own or all((g.key, g.taken) in shared or g.progress for g in later.guards)
+
+
+def _tolerates(program: Program, trace: Trace, shard: Shard, later: Call) -> bool:
+    """Whether a forward takes what inference mode left; FSDP2 writes over it in every forward."""
+    if inference_mode(program, later.site) is not None:
+        return True
+    if shard.generation is Generation.FSDP2:
+        return False
+    return gradient_mode(program, later.site) in NO_GRADIENTS or is_frozen(trace, shard.module)

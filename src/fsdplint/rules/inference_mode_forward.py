@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.inference import inference_first
+from fsdplint.engine.program import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.no_grad import to_no_grad
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD312",
+    summary="the first forward of a sharded model is made in inference mode, and training follows",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def inference_mode_forward(program: Program) -> Iterator[Report]:
+    for fact in inference_first(program):
+        mode, first, later = fact.mode, fact.first.site, fact.later.site
+        wrap = program.text(fact.shard.site.path, fact.shard.call.func)
+        yield Report(
+            program.span(mode),
+            f"the first forward since `{wrap}` {program.where(fact.shard.site, mode)} is made in "
+            "inference mode, which makes inference tensors of the parameters it gathers: "
+            f"`{program.text(later.path, later.node)}` {program.where(later, mode)} cannot use "
+            "them",
+            "the next forward outside of it fails",
+            (
+                program.evidence(first, "the first forward"),
+                program.evidence(later, "raises an exception"),
+                *program.conditions(first, fact.shard.site),
+            ),
+            partial(to_no_grad, Code.of(program.tree(mode.path)), mode.node),
+        )
