@@ -232,6 +232,78 @@ def test_tests_on_a_sharded_object_are_known(tmp_path: Path) -> None:
     ]
 
 
+def test_methods_that_only_fsdp2_has_tell_it(tmp_path: Path) -> None:
+    text = """\
+        def step(model):
+            if hasattr(model, "set_requires_gradient_sync"):
+                model.set_requires_gradient_sync(True)
+            else:
+                model.no_sync()
+        model = Net()
+        fully_shard(model)
+        step(model)
+    """
+    assert only_path(tmp_path, text) == [("Shard", "fully_shard(model)")]
+
+
+def test_methods_of_known_text_are_known(tmp_path: Path) -> None:
+    text = """\
+        mode = " FSDP:full ".strip().lower()
+        model = Net()
+        if mode.startswith("fsdp") and mode.removeprefix("fsdp:") == "full":
+            fully_shard(model)
+        elif mode.center(3) == "x":
+            model = FSDP(model)
+    """
+    assert paths(tmp_path, text) == [[("Shard", "fully_shard(model)")]]
+
+
+def test_an_attribute_set_in_one_arm_may_be_as_before(tmp_path: Path) -> None:
+    text = """\
+        class Options:
+            sharded = True
+        def main(quick, options=Options()):
+            if quick:
+                options.sharded = False
+            model = Net()
+            if options.sharded:
+                fully_shard(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+        main(x)
+    """
+    assert paths(tmp_path, text) == [
+        [
+            ("Shard", "fully_shard(model)"),
+            ("BuildOptimizer", "torch.optim.AdamW(model.parameters())"),
+        ]
+    ]
+
+
+# Entries
+
+
+def test_what_the_constructor_calls_is_not_called_once_more(tmp_path: Path) -> None:
+    text = """\
+        class Base:
+            def __init__(self, model):
+                self.model = model
+                self.set_up()
+                self.optimizer = torch.optim.AdamW(self.model.parameters())
+        class Trainer(Base):
+            def set_up(self):
+                self.shard()
+            def shard(self):
+                fully_shard(self.model)
+            def shard_all(self):
+                fully_shard(self.model)
+    """
+    built = [
+        ("Shard", "fully_shard(self.model)"),
+        ("BuildOptimizer", "torch.optim.AdamW(self.model.parameters())"),
+    ]
+    assert paths(tmp_path, text) == [built, [*built, ("Shard", "fully_shard(self.model)")]]
+
+
 # Functions
 
 

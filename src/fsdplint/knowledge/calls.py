@@ -425,3 +425,15 @@ WRAPPED = frozenset({"module", "_fsdp_wrapped_module"})
 ABSENT_FROM_FSDP2 = frozenset(
     {"no_sync", "clip_grad_norm_", "summon_full_params", "state_dict_type", *WRAPPED}
 )
+
+# Methods that every FSDP2 module has, whatever the release (torch 2.4 to 2.15).
+METHODS_OF_FSDP2 = frozenset(
+    {
+        "reshard",
+        "set_is_last_backward",
+        "set_requires_all_reduce",
+        "set_requires_gradient_sync",
+        "set_reshard_after_backward",
+        "unshard",
+    }
+)

@@ -138,6 +138,17 @@ class Builtins(Statements):
             return Mapping(dict(value.items), list(value.rest), value.taint)
         return value
 
+    def text_method(self, text: str, name: str, arguments: Arguments) -> Const | None:
+        """``"FSDP".lower()``: what a method makes of a known text; None where it is not known."""
+        given = [value.value for value in arguments.args if isinstance(value, Const)]
+        known_all = len(given) == len(arguments.args) and not arguments.keywords
+        if name not in _TEXT_METHODS or arguments.open or not known_all:
+            return None
+        try:
+            return Const(getattr(text, name)(*given))
+        except TypeError:
+            return None
+
     # Builtins
 
     def deepcopy(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -174,6 +185,8 @@ class Builtins(Statements):
             return Const(True)
         if isinstance(value, Object) and isinstance(name, Const):
             if name.value in value.attrs and value.attrs[str(name.value)].__class__ is not Object:
+                return Const(True)
+            if is_unit(value) and name.value in known.METHODS_OF_FSDP2:
                 return Const(True)
             if value.sharded and name.value in known.ABSENT_FROM_FSDP2:
                 defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
@@ -345,6 +358,22 @@ def _names_fsdp1(*classes: Value) -> bool:
     found = (resolved(cls) for cls in classes)
     return any(isinstance(cls, Symbol) and cls.name == FSDP1 for cls in found)
 
+
+_TEXT_METHODS = frozenset(
+    {
+        "casefold",
+        "endswith",
+        "lower",
+        "lstrip",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rstrip",
+        "startswith",
+        "strip",
+        "upper",
+    }
+)
 
 _OF_DTENSORS = [key_of(Const(name)) for name in ("full_tensor", "to_local", "_local_tensor")]
 

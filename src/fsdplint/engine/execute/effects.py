@@ -438,6 +438,10 @@ class Effects(Builtins):
             return self.state_method(receiver, name, arguments)
         if isinstance(receiver, Parameters):
             return receiver if name not in NUMBERS else self.unknown(receiver.taint)
+        if isinstance(receiver, Const) and isinstance(receiver.value, str):
+            text = self.text_method(receiver.value, name, arguments)
+            if text is not None:
+                return text
         self.escape(node, frame, *arguments.values())
         return self.result_of(("method", key_of(receiver), name), receiver, arguments)
 

@@ -94,9 +94,32 @@ class Machine(Effects):
         if (
             isinstance(method, FunctionValue)
             and entry.method is not None
-            and entry.method.name != "__init__"
+            and entry.method.name not in run_by_construction(cls)
         ):
             self.invoke(method, self.open_parameters(method, made), {}, frame, entry.method.node)
+
+
+def run_by_construction(cls: ClassValue) -> set[str]:
+    """The constructor and the methods it calls on ``self``, which nobody calls once more."""
+    found = {"__init__"}
+    names = ["__init__"]
+    while names:
+        method = cls.lookup(names.pop())
+        if isinstance(method, FunctionValue):
+            called = set(_called_on_receiver(method.function)) - found
+            found |= called
+            names += called
+    return found
+
+
+def _called_on_receiver(function: ir.Function) -> Iterator[str]:
+    receiver = function.parameters[0].name if function.parameters else ""
+    for node in ir.walk(function):
+        called = node.func if isinstance(node, ir.Call) else None
+        owner = called.value if isinstance(called, ir.Attribute) else None
+        if isinstance(owner, ir.Name) and owner.id == receiver:
+            assert isinstance(called, ir.Attribute)
+            yield called.attr
 
 
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:

@@ -102,6 +102,7 @@ class State:
         self.steps = 0
         self.serial = 0
         self.importing = 0
+        self.undecided = 0
         self.enumerating: Object | None = None
         self.on_meta: bool | None = False
         self.tracked: set[Object] = set()

@@ -164,6 +164,8 @@ class Statements(Definitions):
             self.overwritten(owner, value, target, frame)
             if isinstance(value, Const) and target.attr in frame.unit.counters:
                 value = self.unknown(Taint.ELEMENT)  # a step count is no constant
+            elif isinstance(value, Const) and self.undecided:
+                value = self.or_as_before(owner, value, target, frame)
             owner.attrs[target.attr] = value
             self.stored(owner, target.attr, value, target, frame)
             if target.attr == "param_groups":
@@ -176,6 +178,15 @@ class Statements(Definitions):
             owner.attrs[target.attr] = value
         elif isinstance(owner, UnitValue):
             self.imported_scope(owner.unit).names[target.attr] = value
+
+    def or_as_before(
+        self, owner: Object, value: Const, target: ir.Attribute, frame: Frame
+    ) -> Value:
+        """A constant stored in one of two arms that both run: the attribute may keep its value."""
+        declared = isinstance(owner.cls, ClassValue) and owner.cls.lookup(target.attr) is not None
+        if target.attr not in owner.attrs and owner.origin is Origin.ALLOCATED and not declared:
+            return value
+        return choice([self.read(owner, target.attr, target, frame), value], value.taint)
 
     def stored(self, owner: Object, name: str, value: Value, node: ir.Node, frame: Frame) -> None:
         """An attribute was assigned; a module in it is a part of the owner now."""
@@ -310,8 +321,10 @@ class Statements(Definitions):
         for taken, arm in ((True, body), (False, orelse)):
             frame.scope.names.clear()
             frame.scope.names.update(before)
+            self.undecided += 1
             with self.under([self.guard(test, place, taken, frame)]):
                 flows.append(self.run(arm, frame))
+            self.undecided -= 1
             results.append(dict(frame.scope.names))
         self.join(frame, flows, results)
         if Flow.NEXT in flows and flows[0] is not flows[1]:

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace, Use
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import ClassValue, Const, Object, Symbol, resolved
+from fsdplint.engine.values import ClassValue, Const, Context, Object, Symbol, resolved
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import keeps_weights
 
@@ -46,6 +46,8 @@ def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
     for trace in program.traces:
         for emptied in trace.calls("to_empty"):
             module = emptied.receiver
+            if _on_meta(emptied):
+                continue
             forward = first_forward(trace, module, emptied.time)
             if forward is None or not isinstance(module, Object):
                 continue
@@ -57,6 +59,13 @@ def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
             if shard is not None and _certain(program, emptied, module, shard, forward):
                 found.append(UndefinedWeights(emptied, module, shard, forward))
     yield from (fact for fact in found if fact.emptied.site.frames() not in given)
+
+
+def _on_meta(emptied: Call) -> bool:
+    """Whether the module gets no memory yet; FSDP1 calls ``reset_parameters`` as it gives some."""
+    device = emptied.argument(0, "device")
+    named = isinstance(device, Const) and device.value == "meta"
+    return named or (isinstance(device, Context) and device.name == "meta")
 
 
 def _certain(program: Program, emptied: Call, module: Object, shard: Shard, forward: Call) -> bool:
