@@ -226,6 +226,29 @@ def test_a_path_is_shown_by_what_differs() -> None:
     assert [step.text for step in variant.removed] == ["fully_shard(model)"]
 
 
+def test_only_what_the_outline_has_words_for_is_a_step() -> None:
+    found = inspected(
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.fsdp import fully_shard
+
+        model = fully_shard(torch.nn.Linear(1, 1))
+        model.scale = 2
+        loss = model(torch.ones(1)).mean()
+        dist.all_reduce(loss)
+        loss = loss / 2
+        loss /= dist.get_world_size()
+        loss.backward()
+        """
+    )
+    assert events(found) == [
+        ("shard", "fully_shard(torch.nn.Linear(1, 1))"),
+        ("forward", "model(torch.ones(1))"),
+        ("backward", "loss.backward()"),
+    ]
+
+
 def test_calls_of_a_short_loop_are_one_line_with_all_targets() -> None:
     found = inspected(
         """

@@ -8,7 +8,16 @@ from typing import get_args
 
 from fsdplint.engine import ir
 from fsdplint.engine.blocks import block_containers
-from fsdplint.engine.events import BuildOptimizer, Call, Event, MethodCall, Shard, Store, Trace
+from fsdplint.engine.events import (
+    BuildOptimizer,
+    Call,
+    Divided,
+    Event,
+    MethodCall,
+    Shard,
+    Store,
+    Trace,
+)
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.facts.sharding import replaces
 from fsdplint.engine.outline import Step, outline, role, written
@@ -343,7 +352,8 @@ def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
 def _tells(event: Event, roots: set[Object]) -> bool:
     """Whether an event is worth a line: not each layer's forward, not each state of anything."""
     if not isinstance(event, Call):
-        return not isinstance(event, (Store, MethodCall)) and getattr(event, "certain", True)
+        silent = isinstance(event, (Store, MethodCall, Divided))
+        return not silent and getattr(event, "certain", True)
     if event.name == "forward":
         module = event.receiver
         return isinstance(module, Object) and (module in roots or bool(module.sharded))

@@ -57,6 +57,7 @@ from fsdplint.engine.values import (
     read_from,
     resolved,
     same,
+    taint_of,
 )
 from fsdplint.knowledge.data import DATA_LOADERS
 
@@ -186,7 +187,8 @@ class Statements(Definitions):
         declared = isinstance(owner.cls, ClassValue) and owner.cls.lookup(target.attr) is not None
         if target.attr not in owner.attrs and owner.origin is Origin.ALLOCATED and not declared:
             return value
-        return choice([self.read(owner, target.attr, target, frame), value], value.taint)
+        before = self.read(owner, target.attr, target, frame)
+        return choice([before, value], taint_of(before, value))
 
     def stored(self, owner: Object, name: str, value: Value, node: ir.Node, frame: Frame) -> None:
         """An attribute was assigned; a module in it is a part of the owner now."""
