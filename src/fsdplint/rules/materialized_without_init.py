@@ -20,7 +20,7 @@ from fsdplint.rule import Report, rule
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause=None,
-    preview="its one finding on real code was wrong, which is mended; none was right yet.",
+    preview="both of its findings on real code were wrong, which is mended; none was right yet.",
 )
 def materialized_without_init(program: Program) -> Iterator[Report]:
     for fact in undefined_weights(program):

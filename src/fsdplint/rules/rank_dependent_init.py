@@ -27,7 +27,7 @@ from fsdplint.rule import Report, rule
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause=None,
-    preview="of its three findings on real code one was wrong, which is mended.",
+    preview="of its four findings on real code one was wrong, which is mended.",
 )
 def rank_dependent_init(program: Program) -> Iterator[Report]:
     for seeds in different_seeds(program):

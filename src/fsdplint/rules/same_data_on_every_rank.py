@@ -20,7 +20,7 @@ from fsdplint.rule import Report, rule
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause=None,
-    preview="of its two findings on real code one was wrong, which is mended.",
+    preview="of its three findings on real code two were wrong, which is mended.",
 )
 def same_data_on_every_rank(program: Program) -> Iterator[Report]:
     for fact in shared_data(program):
