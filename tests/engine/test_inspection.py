@@ -116,7 +116,7 @@ train.py: top level
   optimizers
     train.py:13     AdamW of Transformer's parameters, taken before sharding
   order
-    train.py:25     main()
+    train.py:26     main()
     train.py:13       optimizer: torch.optim.AdamW(model.parameters(), lr=3e-4)
     train.py:14       apply_fsdp(model)
     parallel.py:11      for layer in model.layers
