@@ -7,6 +7,8 @@ from random import Random
 
 from benchmarks.detection.mutators import (
     authored,
+    container,
+    copied_model,
     custom_method,
     device_map,
     direct_forward,
@@ -30,8 +32,10 @@ from benchmarks.detection.mutators import (
     rank_init,
     reduced_loss,
     replaced_parameters,
+    root_first,
     root_not_sharded,
     saved_state,
+    sharded_twice,
     sync_left_off,
 )
 from benchmarks.detection.program import Mutant, Program
@@ -44,6 +48,10 @@ MUTATORS: tuple[Mutator, ...] = (
     module_added.mutate,
     materialized.mutate,
     rank_init.mutate,
+    root_first.mutate,
+    container.mutate,
+    sharded_twice.mutate,
+    copied_model.mutate,
     feeding.mutate,
     optimizer_order.mutate,
     direct_forward.mutate,

@@ -48,6 +48,12 @@ class Shard:
     positional: tuple[Value, ...] = ()
 
     @property
+    def listed(self) -> bool:
+        """Whether it is given a list of modules, which become one unit together."""
+        given = self.positional[0] if self.positional else self.keywords.get("module")
+        return given is not None and isinstance(resolved(given), Sequence)
+
+    @property
     def cuts_flat(self) -> bool:
         """Whether it is FSDP1's, with a strategy that surely gives each rank a part."""
         if self.generation is not Generation.FSDP1:

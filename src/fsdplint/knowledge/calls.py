@@ -110,6 +110,12 @@ REPOINTING_CALLS = frozenset(
     }
 )
 
+# Calls that copy a module deeply, with the keyword of what they copy.
+COPIES_MODULE: dict[str, str] = {
+    "copy.deepcopy": "x",
+    "torch.optim.swa_utils.AveragedModel": "model",
+}
+
 # Methods after which a unit's parameters are, or may be, no shards.
 GATHERING_METHODS = frozenset({"unshard", "reshard"})
 
@@ -139,6 +145,7 @@ WATCHED_CALLS: dict[str, str] = {
     ),
     **dict.fromkeys(ADDS_ADAPTERS, ""),
     **dict.fromkeys((*FSDP1_STATICS, *WRAPPERS), ""),
+    **dict.fromkeys(COPIES_MODULE, ""),
     "torch.autograd.backward": "backward",
     "torch.nn.utils.clip_grad_norm": "clip",
     "torch.nn.utils.get_total_norm": "",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 CONTAINERS = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict"})
 
+# Of these, the ones that are no modules to call.
+WITHOUT_FORWARD = frozenset({"torch.nn.ModuleList", "torch.nn.ModuleDict"})
+
 PARAMETER = "torch.nn.Parameter"
 
 # Layers that hold parameters, whatever they are made with but for the switches below.
@@ -128,9 +131,8 @@ HUGGING_FACE_BLOCKS: dict[str, tuple[str, ...]] = {
     "ViTForImageClassification": ("vit.encoder.layer",),
 }
 # What the containers are called, whichever model an Auto class makes.
-BLOCK_CONTAINERS = frozenset(
-    path.rpartition(".")[2] for paths in HUGGING_FACE_BLOCKS.values() for path in paths
-)
+BLOCK_PATHS = frozenset(path for paths in HUGGING_FACE_BLOCKS.values() for path in paths)
+BLOCK_CONTAINERS = frozenset(path.rpartition(".")[2] for path in BLOCK_PATHS)
 HUGGING_FACE_AUTO = frozenset(
     {
         "AutoModelForCausalLM",

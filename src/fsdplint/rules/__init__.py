@@ -7,7 +7,9 @@ from fsdplint.rule import Rule
 from fsdplint.rules.all_reduced_loss_before_backward import all_reduced_loss_before_backward
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
+from fsdplint.rules.container_sharded import container_sharded
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
+from fsdplint.rules.deepcopy_of_sharded_model import deepcopy_of_sharded_model
 from fsdplint.rules.device_map_auto import device_map_auto
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
@@ -28,10 +30,12 @@ from fsdplint.rules.parameters_replaced_after_optimizer import parameters_replac
 from fsdplint.rules.process_group_not_destroyed import process_group_not_destroyed
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
 from fsdplint.rules.root_not_sharded import root_not_sharded
+from fsdplint.rules.root_sharded_before_children import root_sharded_before_children
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
 from fsdplint.rules.same_data_on_every_rank import same_data_on_every_rank
 from fsdplint.rules.sharded_reduction_read_locally import sharded_reduction_read_locally
 from fsdplint.rules.sharded_state_saved import sharded_state_saved
+from fsdplint.rules.sharded_twice import sharded_twice
 
 INVALID_SYNTAX = Rule(
     "invalid-syntax",
@@ -61,6 +65,10 @@ RULES: tuple[Rule, ...] = (
     module_added_after_sharding,
     materialized_without_init,
     rank_dependent_init,
+    root_sharded_before_children,
+    container_sharded,
+    sharded_twice,
+    deepcopy_of_sharded_model,
     optimizer_before_sharding,
     direct_forward,
     no_sync_under_fsdp2,

@@ -39,6 +39,12 @@ def sharding_of(
     return found[-1] if found else None
 
 
+def exclude_each_other(one: Site, other: Site) -> bool:
+    """Whether two places are in different arms of one branch."""
+    taken = {guard.key: guard.taken for guard in one.guards}
+    return any(taken.get(guard.key, guard.taken) is not guard.taken for guard in other.guards)
+
+
 def unfollowed_sharding(program: Program, site: Site) -> bool:
     """Whether the function of a sharding call holds another one that no followed path reaches."""
     tree = program.tree(site.path)

@@ -1,0 +1,79 @@
+"""Modules that are sharded more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.root_first import loops
+from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.program import Program
+from fsdplint.engine.values import Object
+from fsdplint.knowledge.calls import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    first: Shard
+    again: Shard
+
+
+def repeats(program: Program) -> Iterator[Repeat]:
+    """FSDP2 calls on a module that an earlier one has sharded on the same path."""
+    for trace in program.traces:
+        seen: dict[Object, Shard] = {}
+        for shard in trace.of(Shard):
+            if shard.generation is not Generation.FSDP2:
+                continue
+            first = seen.setdefault(shard.module, shard)
+            if first is not shard and _surely_both(program, first, shard):
+                yield Repeat(first, shard)
+
+
+def _surely_both(program: Program, first: Shard, again: Shard) -> bool:
+    if exclude_each_other(first.site, again.site) or not program.together(again.site, first.site):
+        return False
+    if _conditions(first) != _conditions(again):
+        return False  # a test may keep from sharding what is sharded
+    if first.call is again.call and (first.listed or _same_function(program, first, again)):
+        return False
+    return _is_one(first.module) or _same_elements(program, first, again)
+
+
+def _conditions(shard: Shard) -> set[object]:
+    """The branches on the way to a call, those of what was caught left out."""
+    keys = {guard.key for guard in shard.site.guards}
+    return {key for key in keys if not (isinstance(key, tuple) and key[:1] == ("raises",))}
+
+
+def _same_function(program: Program, first: Shard, again: Shard) -> bool:
+    """Whether a function that calls itself may shard other modules by the second call."""
+    path, inner = again.site.frames()[-1]
+    function = program.tree(path).function(inner)
+    frames = (*first.site.calls, *again.site.calls)
+    return any(program.tree(p).function(node) is function for p, node in frames if p == path)
+
+
+def _is_one(module: Object) -> bool:
+    """Whether it is a single module, and not what stands for the elements of a container."""
+    path = module.path()
+    return "[]" not in path and "()" not in path and ".?" not in path
+
+
+def _same_elements(program: Program, first: Shard, again: Shard) -> bool:
+    """Whether both calls run through all modules of one container."""
+    ours, theirs = _iterated(program, first), _iterated(program, again)
+    return ours is not None and ours == theirs and not _conditions(first)
+
+
+def _iterated(program: Program, shard: Shard) -> str | None:
+    """The path of attributes that the loop around a call runs through, None for any other loop."""
+    path, node = shard.site.frames()[-1]
+    around = list(loops(program.tree(path), node))
+    if len(around) != 1 or not isinstance(around[0].iterable, ir.Attribute):
+        return None
+    if isinstance(around[0], ir.Clause) and around[0].conditions:
+        return None
+    return program.text(path, around[0].iterable)

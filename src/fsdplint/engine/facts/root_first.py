@@ -1,0 +1,178 @@
+"""Modules that are sharded before the parts of them that are sharded as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard, Store, Trace
+from fsdplint.engine.facts.containers import container_class
+from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.program import Program
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.values import Object, Origin, resolved
+from fsdplint.knowledge.calls import Generation
+
+Loop = ir.For | ir.Clause
+_WHOLE_VIEWS = (".modules()", ".named_modules()")
+# Functions that run through what they are given in its order.
+_IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
+
+
+@dataclass(frozen=True, slots=True)
+class RootFirst:
+    """``root`` is sharded, and later a part of it.
+
+    Attributes:
+        part: the first later call that shards a part; the same one where it is in a loop.
+        last: the last of them.
+        loop: what runs through a module and its parts in this order, where that is the reason.
+    """
+
+    root: Shard
+    part: Shard
+    last: Shard
+    loop: Loop | None = None
+
+
+def roots_first(program: Program) -> Iterator[RootFirst]:
+    """FSDP2 calls on a module that come before those on its parts."""
+    for trace in program.traces:
+        shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+        if len(shards) > 1:
+            for index, root in enumerate(shards):
+                done = {shard.module for shard in shards[:index]}
+                later = [s for s in shards[index + 1 :] if s.module not in done]
+                yield from _before_parts(program, trace, root, later)
+        for shard in shards:
+            loop = _loop_of_all(program, shard)
+            if loop is not None:
+                yield RootFirst(shard, shard, shard, loop)
+
+
+def _before_parts(
+    program: Program, trace: Trace, root: Shard, later: list[Shard]
+) -> Iterator[RootFirst]:
+    if "ignored_params" in root.keywords or (container_class(root.module) and not root.listed):
+        return
+    parts = [s for s in later if root.module in s.module.ancestors() and _is_old(trace, root, s)]
+    parts = [s for s in parts if _both_happen(program, root, s)]
+    if parts:
+        yield RootFirst(root, parts[0], parts[-1], _view_around(program, root, parts[0]))
+
+
+def _both_happen(program: Program, root: Shard, part: Shard) -> bool:
+    if exclude_each_other(root.site, part.site) or not _in_this_order(program, root, part):
+        return False
+    return program.together(part.site, root.site)
+
+
+def _is_old(trace: Trace, root: Shard, part: Shard) -> bool:
+    """Whether ``part`` surely was in the root when that was sharded."""
+    chain = [part.module, *part.module.ancestors()]
+    inside = chain[: chain.index(root.module)]
+    if root.module.step == "[]" == inside[-1].step:
+        return False  # a slice's elements are no parts of an element
+    if any(each.origin is Origin.ALLOCATED and each.born > root.time for each in inside):
+        return False
+    during = range(root.time, part.time)
+    stored = [s for s in trace.of(Store) if s.time in during]
+    if any(s.owner in chain and not _is_setting(s) for s in stored):
+        return False
+    return not any(e.time in during and set(chain) & e.objects for e in trace.escapes)
+
+
+def _is_setting(store: Store) -> bool:
+    return not isinstance(resolved(store.value), Object)
+
+
+# Whether what the engine does in turn happens in this order
+
+
+def _in_this_order(program: Program, root: Shard, part: Shard) -> bool:
+    """Whether no loop around the two calls can turn them round."""
+    for path, ours, theirs in _shared_frames(root, part):
+        tree = program.tree(path)
+        around = set(loops(tree, ours))
+        for loop in loops(tree, theirs):
+            if loop in around and not _keeps_order(loop.iterable):
+                return False
+    return True
+
+
+def _shared_frames(root: Shard, part: Shard) -> Iterator[tuple[str, ir.Node, ir.Node]]:
+    """The nodes of both in the functions that both are reached through."""
+    pairs = zip(root.site.frames(), part.site.frames(), strict=False)
+    for (path, ours), (_, theirs) in pairs:
+        yield path, ours, theirs
+        if ours is not theirs:
+            return
+
+
+def loops(tree: Tree, node: ir.Node) -> Iterator[Loop]:
+    """The loops and comprehensions around ``node`` in its function."""
+    for around in tree.ancestors(node):
+        if isinstance(around, (ir.Function, ir.ClassDef)):
+            return
+        if isinstance(around, ir.For):
+            yield around
+        if isinstance(around, ir.Comprehension):
+            yield from around.clauses
+
+
+def _keeps_order(iterable: ir.Expr) -> bool:
+    """Whether an iterable is run through in the order that the engine takes its elements in."""
+    plain = _plain(iterable)
+    if isinstance(plain, ir.Call):
+        return isinstance(plain.func, ir.Attribute) or _called(plain) == "range"
+    if isinstance(plain, ir.Collection):
+        return not any(isinstance(each, ir.Starred) for each in plain.elements)
+    return isinstance(plain, ir.Attribute)
+
+
+def _plain(iterable: ir.Expr) -> ir.Expr:
+    """What an iterable runs through, without the calls that keep its order."""
+    while isinstance(iterable, ir.Call) and _called(iterable) in _IN_ORDER and iterable.args:
+        iterable = iterable.args[0].value
+    return iterable
+
+
+def _called(call: ir.Call) -> str:
+    return call.func.id if isinstance(call.func, ir.Name) else ""
+
+
+def _view_around(program: Program, root: Shard, part: Shard) -> Loop | None:
+    """The loop over all modules that reaches both calls."""
+    for path, ours, theirs in _shared_frames(root, part):
+        tree = program.tree(path)
+        around = set(loops(tree, theirs))
+        for loop in loops(tree, ours):
+            if loop in around and is_whole_view(loop.iterable):
+                return loop
+    return None
+
+
+def is_whole_view(iterable: ir.Expr) -> bool:
+    """Whether it is ``model.modules()`` or the like, which begins with the model itself."""
+    plain = _plain(iterable)
+    func = plain.func if isinstance(plain, ir.Call) else None
+    return isinstance(func, ir.Attribute) and f".{func.attr}()" in _WHOLE_VIEWS
+
+
+# A model that is not read
+
+
+def _loop_of_all(program: Program, shard: Shard) -> Loop | None:
+    """The loop that shards every module of a model whose parts are not known, itself first."""
+    view = shard.module.parent
+    if shard.module.step != "[]" or view is None or view.step not in _WHOLE_VIEWS:
+        return None
+    path, node = shard.site.frames()[-1]
+    loop = next(loops(program.tree(path), node), None)
+    if loop is None or not is_whole_view(loop.iterable):
+        return None
+    end = loop.end if isinstance(loop, ir.For) else node.end
+    inside = [g for g in shard.site.guards if g.path == path and loop.start <= g.test.start <= end]
+    chosen = isinstance(loop, ir.Clause) and bool(loop.conditions)
+    return None if inside or chosen else loop

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.containers import sharded_containers
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.container_loop import container_loop
+from fsdplint.fixes.declined import Declined
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD207",
+    summary="`fully_shard` is given a container that has no `forward`",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def container_sharded(program: Program) -> Iterator[Report]:
+    for shard, name in sharded_containers(program):
+        made = shard.module.site
+        yield Report(
+            program.span(shard.site),
+            f"`{program.text(shard.site.path, shard.call)}` is given a `{name}`, which has no "
+            "`forward` to gather parameters for",
+            f"takes modules, and no `{name}`",
+            (
+                *([program.evidence(made, "made here")] if made is not None else []),
+                *program.conditions(shard.site),
+            ),
+            partial(_fix, program, shard, name),
+        )
+
+
+def _fix(program: Program, shard: Shard, name: str) -> Fix | Declined:
+    return container_loop(Code.of(program.tree(shard.site.path)), shard.call, name == "ModuleDict")

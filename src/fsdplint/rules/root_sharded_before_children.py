@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.root_first import RootFirst, roots_first
+from fsdplint.engine.program import Program
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.root_last import backwards, root_last
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD206",
+    summary="a module is sharded before the parts of it that are sharded too",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def root_sharded_before_children(program: Program) -> Iterator[Report]:
+    for fact in roots_first(program):
+        call = program.text(fact.root.site.path, fact.root.call)
+        if fact.loop is not None:
+            view = program.text(fact.root.site.path, fact.loop.iterable)
+            message = f"`{view}` begins with the model, which `{call}` shards before its parts"
+        else:
+            where = program.where(fact.part.site, fact.root.site)
+            message = f"`{call}` takes the parameters of a part that is sharded {where}, after it"
+        yield Report(
+            program.span(fact.root.site),
+            f"{message}: a part cannot be sharded once its parameters are",
+            "is sharded first",
+            _evidence(program, fact),
+            partial(_fix, program, fact),
+        )
+
+
+def _evidence(program: Program, fact: RootFirst) -> tuple[Evidence, ...]:
+    return (
+        program.evidence(fact.part.site, "this is a part of it"),
+        *program.conditions(fact.root.site, fact.part.site),
+    )
+
+
+def _fix(program: Program, fact: RootFirst) -> Fix | Declined:
+    code = Code.of(program.tree(fact.root.site.path))
+    if fact.loop is not None:
+        if fact.loop not in set(code.ancestors(fact.root.call)) | _clauses(code, fact):
+            return Declined("the loop over the modules is in another function")
+        return backwards(code, fact.loop.iterable)
+    ours, theirs = fact.root.site.frames(), fact.last.site.frames()
+    apart = len(ours) - 1
+    if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
+        return Declined("the parts are sharded in another function")
+    return root_last(code, fact.root.call, theirs[apart][1])
+
+
+def _clauses(code: Code, fact: RootFirst) -> set[object]:
+    around = code.ancestors(fact.root.call)
+    return {clause for node in around for clause in getattr(node, "clauses", ())}
