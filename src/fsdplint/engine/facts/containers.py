@@ -25,8 +25,8 @@ def sharded_containers(program: Program) -> Iterator[tuple[Shard, str]]:
 
 def _is_given_itself(program: Program, shard: Shard) -> bool:
     """Whether the call is given the container, and not a list or a part of what it holds."""
-    tree, first = program.tree(shard.site.path), shard.call.args[0]
-    if any(isinstance(each, _OF_ELEMENTS) for each in _values(tree, first.value)):
+    tree, first = program.tree(shard.site.path), next(iter(shard.call.args), None)
+    if first is None or any(isinstance(each, _OF_ELEMENTS) for each in _values(tree, first.value)):
         return False
     calls = [node for _, node in shard.site.frames() if isinstance(node, ir.Call)]
     given = [each.value for call in calls for each in call.args]
