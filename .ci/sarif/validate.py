@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +125,11 @@ def validate(readers: Readers) -> None:
     Raises:
         AssertionError: a log is not what it should be, or a reader takes what is broken.
     """
-    with ThreadPoolExecutor() as pool:
-        many = pool.submit(_expect_many_cut, readers)
-        for name, (files, rules) in CASES.items():
-            _expect_valid(readers, name, files, rules)
-        _expect_canaries_found(readers)
-        _expect_read_by_sarif_tools(readers)
-        print("25,001 results: reading", flush=True)
-        many.result()
+    for name, (files, rules) in CASES.items():
+        _expect_valid(readers, name, files, rules)
+    _expect_many_cut(readers)
+    _expect_canaries_found(readers)
+    _expect_read_by_sarif_tools(readers)
 
 
 def _expect_valid(readers: Readers, name: str, files: Files, rules: list[str]) -> None:
@@ -151,8 +147,16 @@ def _expect_many_cut(readers: Readers) -> None:
     assert len(run["results"]) == 25_000
     (notification,) = run["invocations"][0]["toolExecutionNotifications"]
     assert "25,000 most severe of 25,001" in notification["message"]["text"]
-    # The Multitool knows GitHub's limit of 2020, which was 1,000 results a run.
+    # All results are alike; the Multitool takes minutes for so many, and since it knows GitHub's
+    # limit of 2020 calls more than 1,000 too many.
+    cut = json.loads(log.read_text("utf-8"))
+    del cut["runs"][0]["results"][1_000:]
+    log.write_text(json.dumps(cut), "utf-8")
+    assert readers.complaints(log) == []
+    cut["runs"][0]["results"] *= 2
+    log.write_text(json.dumps(cut), "utf-8")
     assert readers.complaints(log) == ["GH1004"]
+    print("25,001 results: cut to 25,000, valid", flush=True)
 
 
 def _expect_canaries_found(readers: Readers) -> None:
