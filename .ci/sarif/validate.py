@@ -147,15 +147,11 @@ def _expect_many_cut(readers: Readers) -> None:
     assert len(run["results"]) == 25_000
     (notification,) = run["invocations"][0]["toolExecutionNotifications"]
     assert "25,000 most severe of 25,001" in notification["message"]["text"]
-    # All results are alike; the Multitool takes minutes for so many, and since it knows GitHub's
-    # limit of 2020 calls more than 1,000 too many.
+    # All results are alike, and the Multitool takes minutes for so many.
     cut = json.loads(log.read_text("utf-8"))
-    del cut["runs"][0]["results"][1_000:]
+    del cut["runs"][0]["results"][100:]
     log.write_text(json.dumps(cut), "utf-8")
     assert readers.complaints(log) == []
-    cut["runs"][0]["results"] *= 2
-    log.write_text(json.dumps(cut), "utf-8")
-    assert readers.complaints(log) == ["GH1004"]
     print("25,001 results: cut to 25,000, valid", flush=True)
 
 
