@@ -13,11 +13,14 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.imports import Binding, imported_bindings
-from fsdplint.knowledge.calls import SHARDING_CALLS
+from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
 from fsdplint.source.invalid import InvalidSyntax
 
 _MAX_CHARACTERS = 2_000_000
+
+# Calls that shard, and settings by which a library does.
+_SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
 
 Reader = Callable[[Path], "str | None"]
 
@@ -159,7 +162,7 @@ class Project:
         module, level, member = self.bindings(path).get(name, ("", 0, None))
         if member is None or depth > 6:
             return False
-        if not level and canonical(f"{module}.{member}") in SHARDING_CALLS:
+        if not level and canonical(f"{module}.{member}") in _SHARDS:
             return True
         found = self.find(module, level, path.parent)
         return found is not None and self.refers_to_sharding(found, member, depth + 1)

@@ -1,4 +1,4 @@
-"""Arguments of a call, taken out or renamed."""
+"""Arguments of a call: put in, taken out or renamed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
+
+
+def add_argument(code: Code, call: ir.Call, text: str) -> Edit:
+    """``text`` as the last argument of ``call``, on a line of its own where the others are."""
+    if not call.args:
+        return code.edit(call.end - 1, call.end - 1, text)
+    last = call.args[-1]
+    separator = f",{code.newline}{code.indentation(last)}" if code.starts_line(last) else ", "
+    return code.edit(last.end, last.end, separator + text)
 
 
 def without(

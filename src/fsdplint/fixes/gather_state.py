@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
@@ -24,11 +25,16 @@ class GatheredState:
     Attributes:
         model: the text of the sharded model, as it can be written in this function.
         optimizer: the text of the optimizer, if it is an optimizer's state.
+        keyword: what the gathered state is given to ``node`` as, which is then a call that takes
+            the state by itself.
+        gather: the text that gathers, where it is not a helper of torch.
     """
 
     node: ir.Expr
     model: str
     optimizer: str | None = None
+    keyword: str = ""
+    gather: str = ""
 
 
 @builder
@@ -109,11 +115,20 @@ def _gathers(
                 base = "state_dict" if state.optimizer is None else "optimizer_state"
                 names[text] = fresh(code, write, base, names.values())
             text = names[text]
-        edits.append(code.edit(state.node.start, state.node.end, text))
+        edits.append(_given(code, state, text))
     return [f"{name} = {text}" for text, name in names.items()], edits
 
 
+def _given(code: Code, state: GatheredState, text: str) -> Edit:
+    if not state.keyword:
+        return code.edit(state.node.start, state.node.end, text)
+    assert isinstance(state.node, ir.Call)
+    return add_argument(code, state.node, f"{state.keyword}={text}")
+
+
 def _call(imports: Imports, state: GatheredState) -> str:
+    if state.gather:
+        return state.gather
     of = state.model if state.optimizer is None else f"{state.model}, {state.optimizer}"
     kind = "model" if state.optimizer is None else "optimizer"
     get = imports.name(_HELPERS, f"get_{kind}_state_dict")

@@ -27,6 +27,14 @@ SHARDING_CALLS: dict[str, Generation] = {
     FULLY_SHARD: Generation.FSDP2,
     FSDP1: Generation.FSDP1,
 }
+# What says that a library is to shard.
+SHARDING_SETTINGS = frozenset(
+    {
+        "accelerate.FullyShardedDataParallelPlugin",
+        "accelerate.utils.FullyShardedDataParallelPlugin",
+        "accelerate.utils.dataclasses.FullyShardedDataParallelPlugin",
+    }
+)
 # What they are called where they are not imported under another name.
 SHARDING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_CALLS)
 
@@ -175,6 +183,8 @@ WATCHED_METHODS: dict[str, str] = {
     "summon_full_params": "",
     "state_dict_type": "",
     "save_pretrained": "save",
+    "prepare_model": "",
+    "unwrap_model": "",
     **dict.fromkeys(
         (*REPOINTING_METHODS, *GRADIENT_HOOKS, *GATHERING_METHODS, "requires_grad_"), ""
     ),

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.accelerators import prepares_sharded
+from fsdplint.engine.events import Call, Event, Shard, Trace
 from fsdplint.engine.execute.decisions import Decision, Decisions
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
@@ -236,12 +237,16 @@ def _paths(
         reached |= machine.reached
         made = machine.decisions.made
         trace.decisions = [(decision.key, decision.outcome) for decision in made]
-        if any(isinstance(event, Shard) for event in trace.events):
+        if any(map(_may_shard, trace.events)):
             found.append(trace)
         frontier.add(made, len(prefix))
     if cut:
         project.exhausted.setdefault((entry.unit.path, entry.name), cut)
     return found, steps
+
+
+def _may_shard(event: Event) -> bool:
+    return isinstance(event, Shard) or (isinstance(event, Call) and prepares_sharded(event))
 
 
 class _Frontier:

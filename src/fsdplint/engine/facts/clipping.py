@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
-from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.sharding import is_summoned, sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import Choice, Object, Parameters, Symbol, Tensor, Value, contained
 from fsdplint.knowledge.calls import Generation
@@ -37,7 +36,7 @@ def local_norms(program: Program) -> Iterator[LocalNorm]:
     for trace in program.traces:
         for call in trace.calls(*_NORMS):
             fact = _local(program, trace, call)
-            if fact is not None and not _gathered(program, call):
+            if fact is not None and not is_summoned(program, call.site):
                 yield fact
 
 
@@ -68,13 +67,3 @@ def _keeps_whole(strategy: Value | None) -> bool:
     """Whether every rank has the whole gradient, which NO_SHARD reduces like DDP."""
     options = strategy.options if isinstance(strategy, Choice) else (strategy,)
     return all(isinstance(o, Symbol) and o.name.endswith(".NO_SHARD") for o in options)
-
-
-def _gathered(program: Program, call: Call) -> bool:
-    """Whether the call stands in ``with FSDP.summon_full_params(…)``, here or in a caller."""
-    return any(
-        isinstance(above, ir.With)
-        and any("summon_full_params" in program.text(path, item) for item in above.items)
-        for path, node in call.site.frames()
-        for above in program.tree(path).ancestors(node)
-    )

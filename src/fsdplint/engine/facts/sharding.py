@@ -65,6 +65,16 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
     return isinstance(node.func, ir.Attribute) and node.func.attr in SHARDING_NAMES
 
 
+def is_summoned(program: Program, site: Site) -> bool:
+    """Whether a place is in ``with FSDP.summon_full_params(…)``, here or in a caller."""
+    return any(
+        isinstance(above, ir.With)
+        and any("summon_full_params" in program.text(path, item) for item in above.items)
+        for path, node in site.frames()
+        for above in program.tree(path).ancestors(node)
+    )
+
+
 def is_two_dimensional(trace: Trace, shard: Shard) -> bool:
     """Whether a sharding call is given a mesh that is seen to be made with two dimensions."""
     given = shard.keywords.get("mesh")

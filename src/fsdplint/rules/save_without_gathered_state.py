@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.pretrained_saves import PretrainedSave, pretrained_saves
+from fsdplint.engine.program import Program
+from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.fixes.pretrained_save import pass_gathered_state
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD506",
+    summary="`save_pretrained` of a sharded model is not given the gathered state",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def save_without_gathered_state(program: Program) -> Iterator[Report]:
+    for fact in pretrained_saves(program):
+        site = fact.save.site
+        assert isinstance(site.node, ir.Call)
+        call = program.text(site.path, site.node.func)
+        yield Report(
+            program.span(site),
+            f"`{call}` is not given a `state_dict`, and {_harm(fact)}",
+            "takes the state by itself",
+            _evidence(program, fact),
+            partial(pass_gathered_state, program, fact),
+        )
+
+
+def _harm(fact: PretrainedSave) -> str:
+    if fact.generation is Generation.FSDP1:
+        return "takes that of the module inside FSDP1: the root's weights are this rank's flat part"
+    return "only some ranks call it, which cannot gather the shards of the others"
+
+
+def _evidence(program: Program, fact: PretrainedSave) -> tuple[Evidence, ...]:
+    unwrap = () if fact.unwrap is None else (program.evidence(fact.unwrap.site, "unwrapped"),)
+    sharded = "accelerate shards it" if fact.prepared else "sharded"
+    return (
+        program.evidence(fact.sharded, sharded),
+        *unwrap,
+        *program.conditions(fact.save.site, fact.sharded),
+    )
