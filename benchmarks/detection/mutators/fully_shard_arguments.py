@@ -38,7 +38,7 @@ _TAKEN = {
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     for module in modules(program):
-        calls = [call for call in module.calls() if _shards(call)]
+        calls = [call for call in module.calls() if shards(call)]
         for call in calls:
             for kind in random.sample(sorted(WRONG), 3):
                 yield from _mutant(program, module, call, RULE, kind, WRONG[kind])
@@ -47,34 +47,37 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
             yield from _everywhere(program, module, calls, kind, text)
 
 
-def _shards(call: ast.Call) -> bool:
+def shards(call: ast.Call) -> bool:
+    """Whether a call shards what it is given first."""
     return name_of(call) == "fully_shard" and bool(call.args)
 
 
 def _mutant(
     program: Program, module: Module, call: ast.Call, rule: str, kind: str, argument: str
 ) -> Iterator[Mutant]:
-    if not _clashes(call, argument):
+    if not clashes(call, argument):
         start, _ = module.span(call)
-        edits = [(start, start, MARK), _added(module, call, argument)]
+        edits = [(start, start, MARK), added(module, call, argument)]
         yield mutant(program, rule, kind, {module.path: module.edited(edits, imports=IMPORTS)})
 
 
 def _everywhere(
     program: Program, module: Module, calls: list[ast.Call], kind: str, argument: str
 ) -> Iterator[Mutant]:
-    if not any(_clashes(call, argument) for call in calls):
-        edits = [_added(module, call, argument) for call in calls]
+    if not any(clashes(call, argument) for call in calls):
+        edits = [added(module, call, argument) for call in calls]
         yield mutant(program, "", kind, {module.path: module.edited(edits, imports=IMPORTS)})
 
 
-def _clashes(call: ast.Call, argument: str) -> bool:
+def clashes(call: ast.Call, argument: str) -> bool:
+    """Whether a call has, or may have, what ``argument`` stands for."""
     given = {keyword.arg for keyword in call.keywords}
-    new = _TAKEN.get(argument.partition("=")[0], argument.partition("=")[0])
-    return new in given or None in given
+    name = argument.partition("=")[0]
+    return bool({name, _TAKEN.get(name, name), None} & given)
 
 
-def _added(module: Module, call: ast.Call, argument: str) -> Edit:
+def added(module: Module, call: ast.Call, argument: str) -> Edit:
+    """Gives ``argument`` behind the module."""
     end = module.span(call.args[0])[1]
     return end, end, f", {argument}"
 

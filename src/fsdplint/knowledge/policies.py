@@ -5,6 +5,8 @@ Source: torch.distributed.fsdp.api and ._fully_shard._fsdp_api, torch 2.4 to 2.1
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 MIXED_PRECISION = "torch.distributed.fsdp.MixedPrecision"
 MIXED_PRECISION_POLICY = "torch.distributed.fsdp.MixedPrecisionPolicy"
 CPU_OFFLOAD = "torch.distributed.fsdp.CPUOffload"
@@ -20,4 +22,40 @@ MIXED_PRECISION_FIELDS = (
     "cast_forward_inputs",
     "cast_root_forward_inputs",
     "_module_classes_to_ignore",
+)
+MIXED_PRECISION_POLICY_FIELDS = (
+    "param_dtype",
+    "reduce_dtype",
+    "output_dtype",
+    "cast_forward_inputs",
+)
+DTYPE_FIELDS = frozenset({"param_dtype", "reduce_dtype", "output_dtype", "buffer_dtype"})
+
+FLOATS = frozenset({"float", "float16", "float32", "float64", "bfloat16", "half", "double"})
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyArgument:
+    """An argument of a sharding call that takes a policy.
+
+    Attributes:
+        position: where it is taken without its keyword, -1 for nowhere.
+        own: the class that it takes.
+        foreign: the class of the other FSDP, which is not it.
+        ignored: what is no policy is taken for none; if not, it fails.
+    """
+
+    generation: str
+    keyword: str
+    position: int
+    own: str
+    foreign: str
+    ignored: bool = False
+
+
+ARGUMENTS = (
+    PolicyArgument("FSDP2", "mp_policy", -1, MIXED_PRECISION_POLICY, MIXED_PRECISION),
+    PolicyArgument("FSDP2", "offload_policy", -1, CPU_OFFLOAD_POLICY, CPU_OFFLOAD, ignored=True),
+    PolicyArgument("FSDP1", "mixed_precision", 6, MIXED_PRECISION, MIXED_PRECISION_POLICY),
+    PolicyArgument("FSDP1", "cpu_offload", 3, CPU_OFFLOAD, CPU_OFFLOAD_POLICY),
 )

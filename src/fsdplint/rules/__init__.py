@@ -16,6 +16,7 @@ from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import fsdp1_api_on_fsdp2_model
 from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully_shard
+from fsdplint.rules.fsdp1_policy_object import fsdp1_policy_object
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.global_rank_as_device import global_rank_as_device
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
@@ -59,8 +60,8 @@ RULES: tuple[Rule, ...] = (
     INVALID_SYNTAX,
     UNUSED_SUPPRESSION,
     global_rank_as_device,
-    device_map_auto,
     process_group_not_destroyed,
+    device_map_auto,
     only_root_sharded,
     root_not_sharded,
     module_added_after_sharding,
@@ -81,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     all_reduced_loss_before_backward,
     parameters_replaced_after_optimizer,
     inference_mode_forward,
+    fsdp1_policy_object,
     sharded_state_saved,
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,

@@ -1,0 +1,135 @@
+"""What sharding calls are given for policies of mixed precision and offloading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import (
+    Const,
+    Mapping,
+    Object,
+    Symbol,
+    Value,
+    class_names,
+    resolved,
+)
+from fsdplint.knowledge.policies import (
+    ARGUMENTS,
+    CPU_OFFLOAD,
+    DTYPE_FIELDS,
+    FLOATS,
+    MIXED_PRECISION_FIELDS,
+    MIXED_PRECISION_POLICY,
+    MIXED_PRECISION_POLICY_FIELDS,
+    PolicyArgument,
+)
+
+
+class Misfit(Enum):
+    FOREIGN = "an object of the other FSDP's class"
+    CLASS = "the class itself"
+    DTYPE = "a dtype"
+    TEXT = "an object with text for a dtype"
+    NONE = "None where that is not the default"
+    VALUE = "a flag, text or a dictionary"
+
+
+@dataclass(frozen=True, slots=True)
+class WrongPolicy:
+    """A policy that a sharding call cannot use.
+
+    Attributes:
+        place: the call that makes it, or else the argument.
+        field: the field that is text.
+        shared: an FSDP of the other kind takes the same object, and rightly.
+    """
+
+    shard: Shard
+    argument: PolicyArgument
+    misfit: Misfit
+    place: Site
+    field: str = ""
+    shared: bool = False
+
+
+def wrong_policies(program: Program) -> Iterator[WrongPolicy]:
+    rightly = {
+        value.site.node
+        for shard, argument, value in _given(program)
+        if isinstance(value, Object) and value.site and argument.own in class_names(value.cls)
+    }
+    for shard, argument, value in _given(program):
+        misfit, field = _misfit(argument, value)
+        if misfit is None or is_caught(program, shard.site, "AttributeError"):
+            continue
+        made = value.site if isinstance(value, Object) else None
+        place = made if made and isinstance(made.node, ir.Call) else _argument(shard, argument)
+        shared = misfit is Misfit.FOREIGN and place.node in rightly
+        yield WrongPolicy(shard, argument, misfit, place, field, shared)
+
+
+def _given(program: Program) -> Iterator[tuple[Shard, PolicyArgument, Value]]:
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            for argument in ARGUMENTS:
+                value = given(shard, argument)
+                if argument.generation == shard.generation.value and value is not None:
+                    yield shard, argument, value
+
+
+def given(shard: Shard, argument: PolicyArgument) -> Value | None:
+    """What the call gives for the policy."""
+    value = shard.keywords.get(argument.keyword)
+    if value is None and 0 <= argument.position < len(shard.positional):
+        value = shard.positional[argument.position]
+    return None if value is None else resolved(value)
+
+
+def _argument(shard: Shard, argument: PolicyArgument) -> Site:
+    """The argument where it stands at the call, else the call."""
+    site = shard.site
+    for each in shard.call.args:
+        if each.keyword == argument.keyword:
+            return Site(site.path, each.value, site.calls, site.guards)
+    return site
+
+
+def _misfit(argument: PolicyArgument, value: Value) -> tuple[Misfit | None, str]:
+    if isinstance(value, Object):
+        return _wrong_object(argument, value)
+    if isinstance(value, Symbol):
+        package, _, last = value.name.rpartition(".")
+        if value.name in (argument.own, argument.foreign):
+            return Misfit.CLASS, ""
+        return (Misfit.DTYPE, "") if package == "torch" and last in FLOATS else (None, "")
+    if isinstance(value, Const) and value.value is None:
+        return (Misfit.NONE, "") if argument.keyword == "mp_policy" else (None, "")
+    if isinstance(value, Const) and (value.value or argument.keyword == "mp_policy"):
+        return Misfit.VALUE, ""
+    filled = isinstance(value, Mapping) and (value.items or value.rest)
+    return (Misfit.VALUE, "") if filled else (None, "")
+
+
+def _wrong_object(argument: PolicyArgument, value: Object) -> tuple[Misfit | None, str]:
+    names = class_names(value.cls)
+    if argument.foreign in names and argument.foreign == CPU_OFFLOAD:
+        flag = value.args[0] if value.args else value.keywords.get("offload_params")
+        off = flag is None or (isinstance(flag, Const) and not flag.value)
+        return (None if off else Misfit.FOREIGN), ""
+    if argument.foreign in names:
+        return Misfit.FOREIGN, ""
+    modern = argument.own == MIXED_PRECISION_POLICY
+    order = MIXED_PRECISION_POLICY_FIELDS if modern else MIXED_PRECISION_FIELDS
+    fields = {**dict(zip(order, value.args, strict=False)), **value.keywords}
+    for name in sorted(fields.keys() & DTYPE_FIELDS) if argument.own in names else ():
+        held = fields[name]
+        if isinstance(held, Const) and isinstance(held.value, str):
+            return Misfit.TEXT, name
+    return None, ""
