@@ -127,7 +127,7 @@ def _wrapping(program: Program, module: Module, strategy: str) -> list[Edit] | N
         statement = module.statement(root)
         wrapped = f"FullyShardedDataParallel({model}, {POLICY}{argument})"
         if isinstance(statement, ast.Expr):
-            if _is_lost(module, statement, root.args[0]):
+            if is_lost(module, statement, root.args[0]):
                 return None
             wrapped = f"{model} = {wrapped}"
         edits.append((*module.span(root), wrapped))
@@ -144,7 +144,7 @@ def _wrapping(program: Program, module: Module, strategy: str) -> list[Edit] | N
     return edits
 
 
-def _is_lost(module: Module, statement: ast.stmt, model: ast.expr) -> bool:
+def is_lost(module: Module, statement: ast.stmt, model: ast.expr) -> bool:
     """Whether a function gets the model and does not return it, so that its caller has the old."""
     function: ast.AST = statement
     while function in module.parents and not isinstance(function, ast.FunctionDef):

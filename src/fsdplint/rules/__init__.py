@@ -16,6 +16,7 @@ from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import fsdp1_api_on_fsdp2_model
 from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully_shard
+from fsdplint.rules.fsdp1_mixed_requires_grad import fsdp1_mixed_requires_grad
 from fsdplint.rules.fsdp1_policy_object import fsdp1_policy_object
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.global_rank_as_device import global_rank_as_device
@@ -71,6 +72,7 @@ RULES: tuple[Rule, ...] = (
     container_sharded,
     sharded_twice,
     deepcopy_of_sharded_model,
+    fsdp1_mixed_requires_grad,
     optimizer_before_sharding,
     direct_forward,
     no_sync_under_fsdp2,

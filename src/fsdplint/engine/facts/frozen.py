@@ -1,0 +1,205 @@
+"""FSDP1 units that would hold frozen and trainable parameters in one flat parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine.events import Call, Shard, Store, Trace
+from fsdplint.engine.layers import library_class, surely_in, with_parameters
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import (
+    ClassValue,
+    Const,
+    Object,
+    Parameters,
+    Partial,
+    Sequence,
+    Symbol,
+    Taint,
+    Value,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER_LAYERS
+
+_WRAP = "torch.distributed.fsdp.wrap"
+_IGNORING = ("ignored_modules", "ignored_states")
+
+
+@dataclass(frozen=True, slots=True)
+class MixedUnit:
+    """What ``shard`` makes one unit is frozen in part, at ``frozen``."""
+
+    shard: Shard
+    frozen: Site
+
+
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    """``requires_grad`` set on ``owner``; ``on`` is None where that is another for each part."""
+
+    site: Site
+    owner: Object
+    on: bool | None
+
+
+def mixed_units(program: Program) -> Iterator[MixedUnit]:
+    """FSDP1 calls that raise since they flatten frozen and trainable parameters together."""
+    for trace in program.traces:
+        shards = trace.of(Shard)
+        for shard in shards:
+            if shard.generation is not Generation.FSDP1 or shard.keeps_parameters is not False:
+                continue
+            site = None if _is_unclear(shards, shard) else _frozen(program, trace, shard)
+            if site is not None and program.together(site, shard.site):
+                yield MixedUnit(shard, site)
+
+
+def _is_unclear(shards: list[Shard], shard: Shard) -> bool:
+    """Whether units may hold something else than the module's parameters by their classes."""
+    module = shard.module
+    if any(name in shard.keywords for name in _IGNORING) or len(shard.call.args) > 7:
+        return True
+    if module.escaped is not None and module.escaped < shard.time:
+        return True
+    return any(
+        other is not shard and (other.module is module or module in other.module.ancestors())
+        for other in shards
+    )
+
+
+def _frozen(program: Program, trace: Trace, shard: Shard) -> Site | None:
+    """Where a part of one of the call's units is frozen and another is not."""
+    classes = _wrapped_classes(shard)
+    if classes is None:
+        return None
+    adapted = _adapters(trace, shard)
+    if adapted is not None:
+        return adapted
+    switches = [
+        switch
+        for event in trace.events
+        if event.time < shard.time and (switch := _switch(event)) is not None
+        if switch.owner is shard.module or shard.module in switch.owner.ancestors()
+        if program.together(switch.site, shard.site)
+    ]
+    if not switches:
+        return None
+    units: dict[Object, list[_Switch | None]] = {}
+    for part in _parts(shard.module, switches, classes):
+        unit = _unit(part, shard.module, classes)
+        units.setdefault(unit, []).append(_last(part, switches))
+    for last in units.values():
+        found = _mixture(last, not classes)
+        if found is not None:
+            return found
+    return None
+
+
+def _mixture(last: list[_Switch | None], single: bool) -> Site | None:
+    """Where parts of one unit are frozen, if not all of them are.
+
+    Args:
+        single: there is no other unit, so that what is frozen in part is mixed.
+    """
+    split = next((s for s in last if s is not None and s.on is None), None)
+    if single and split is not None:
+        return split.site
+    frozen = [s for s in last if s is not None and s.on is False]
+    trained = [s for s in last if s is None or s.on]
+    return frozen[0].site if frozen and trained else None
+
+
+def _last(part: Object, switches: list[_Switch]) -> _Switch | None:
+    """The last word on whether ``part`` is trained."""
+    whole = (part, *part.ancestors())
+    last = None
+    for switch in switches:
+        inside = switch.owner.parent is part and library_class(part) in PARAMETER_LAYERS
+        if switch.owner in whole or inside:
+            last = switch  # of a layer, or of its weight
+    return last
+
+
+def _switch(event: object) -> _Switch | None:
+    if isinstance(event, Store) and event.name == "requires_grad":
+        owner, value = event.owner, event.value
+    elif isinstance(event, Call) and event.name == "requires_grad_" and event.receiver is not None:
+        owner, value = event.receiver, event.argument(0, "requires_grad") or Const(True)
+    else:
+        return None
+    site, owner = event.site, resolved(owner)
+    some = any(guard.progress for guard in site.guards)
+    if isinstance(owner, Parameters):
+        some |= owner.filtered
+        owner = owner.module
+    if not isinstance(owner, Object) or any(guard.divergent for guard in site.guards):
+        return None
+    whole = surely_in(owner)
+    by_name = not isinstance(value, Const) and bool(taint_of(value) & Taint.ELEMENT)
+    if not isinstance(value, Const) and not by_name:
+        return None
+    on = None if some or by_name else bool(value.value)  # type: ignore[union-attr]  # a constant
+    return _Switch(site, whole, on)
+
+
+def _parts(module: Object, switches: list[_Switch], classes: tuple[Value, ...]) -> list[Object]:
+    """What of ``module`` is told apart: its layers, or what the program itself names.
+
+    A model that is not read has others besides those.
+    """
+    owners = list(dict.fromkeys(switch.owner for switch in switches))
+    if not isinstance(module.cls, ClassValue) or module.cls.opaque():
+        return [] if classes else list(dict.fromkeys([module, *owners]))
+    layers = list(dict.fromkeys(with_parameters(module, ())))
+    known = {above for layer in layers for above in (layer, *layer.ancestors())}
+    return [*layers, *(o for o in owners if not known & {o, *o.ancestors()} - _around(module))]
+
+
+def _around(module: Object) -> set[Object]:
+    return {module, *module.ancestors()}
+
+
+def _unit(part: Object, root: Object, classes: tuple[Value, ...]) -> Object:
+    for above in (part, *part.ancestors()):
+        if above is root or any(_is_a(above, cls) for cls in classes):
+            return above
+    return root
+
+
+def _is_a(module: Object, cls: Value) -> bool:
+    if isinstance(cls, ClassValue):
+        return isinstance(module.cls, ClassValue) and cls in module.cls.lineage()
+    return isinstance(cls, Symbol) and library_class(module) == cls.name
+
+
+def _wrapped_classes(shard: Shard) -> tuple[Value, ...] | None:
+    """The classes whose modules become units of their own; None if that is not known."""
+    plain = [argument for argument in shard.call.args if argument.keyword is None]
+    written = len(plain) < 5 and not any(argument.star for argument in shard.call.args)
+    if shard.wraps_children is False or (written and "auto_wrap_policy" not in shard.keywords):
+        return ()
+    policy = resolved(shard.keywords.get("auto_wrap_policy", Const(None)))
+    listed: Value | None = None
+    if isinstance(policy, Object) and library_class(policy) == f"{_WRAP}.ModuleWrapPolicy":
+        listed = policy.args[0] if policy.args else policy.keywords.get("module_classes")
+    function = policy.function if isinstance(policy, Partial) else None
+    if isinstance(policy, Partial) and isinstance(function, Symbol):
+        named = function.name == f"{_WRAP}.transformer_auto_wrap_policy"
+        listed = policy.keywords.get("transformer_layer_cls") if named else None
+    listed = None if listed is None else resolved(listed)
+    if not isinstance(listed, Sequence) or listed.rest:
+        return None
+    classes = tuple(map(resolved, listed.items))
+    return classes if all(isinstance(c, (ClassValue, Symbol)) for c in classes) else None
+
+
+def _adapters(trace: Trace, shard: Shard) -> Site | None:
+    """Where the model got adapters, which train in the middle of what they freeze."""
+    for call in trace.calls(*ADDS_ADAPTERS):
+        if call.time < shard.time and resolved(call.result) is shard.module:
+            return call.site
+    return None

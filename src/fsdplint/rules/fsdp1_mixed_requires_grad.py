@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.frozen import mixed_units
+from fsdplint.engine.program import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.original_parameters import keep_original
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD215",
+    summary="FSDP1 is to flatten frozen and trainable parameters into one",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def fsdp1_mixed_requires_grad(program: Program) -> Iterator[Report]:
+    for fact in mixed_units(program):
+        shard, frozen = fact.shard, fact.frozen
+        yield Report(
+            program.span(shard.site),
+            f"`{program.text(shard.site.path, shard.call.func)}` flattens parameters that train "
+            f"together with others that `{program.text(frozen.path, frozen.node)}` freezes "
+            f"{program.where(frozen, shard.site)}, which it refuses without "
+            "`use_orig_params=True`",
+            "raises a ValueError",
+            (
+                program.evidence(frozen, "only a part of the unit is frozen"),
+                *program.conditions(frozen, shard.site),
+            ),
+            partial(keep_original, Code.of(program.tree(shard.site.path)), shard.call),
+        )
