@@ -44,6 +44,11 @@ def test_the_finding_that_is_drawn(
     assert capsys.readouterr().out == drawn[1]
 
 
+def test_rules_stand_by_their_codes() -> None:
+    codes = [rule.code for rule in RULES]
+    assert codes == sorted(set(codes))
+
+
 def test_the_table_of_rules() -> None:
     rows = re.findall(
         r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| (\w+) \| .*?(\(preview\)|) \|$",

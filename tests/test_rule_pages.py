@@ -25,6 +25,9 @@ EXAMPLES = [(page, example) for page in PAGES for example in page.examples]
 FIXES = [(page, example) for page, example in EXAMPLES if example.fixed is not None]
 MESSAGES = [(page, message) for page in PAGES for message in messages(text_of(page.name))]
 UNPROVED = {
+    "ValueError: When using FSDP2, a model and optimizer must be passed together to "
+    "`Accelerator.prepare()` as the optimizer needs to have its parameters modified after the "
+    "model is converted.": "accelerate 1.15.0, accelerator.py, prepare: takes accelerate",
     "Warning: WARNING: destroy_process_group() was not called before program exit, which can leak "
     "resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown"
     "": "ProcessGroupNCCL.cpp: takes a GPU",

@@ -29,6 +29,7 @@ from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.optimizer_state_saved_raw import optimizer_state_saved_raw
 from fsdplint.rules.parameters_replaced_after_optimizer import parameters_replaced_after_optimizer
+from fsdplint.rules.prepare_called_apart import prepare_called_apart
 from fsdplint.rules.process_group_not_destroyed import process_group_not_destroyed
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
 from fsdplint.rules.root_not_sharded import root_not_sharded
@@ -84,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     all_reduced_loss_before_backward,
     parameters_replaced_after_optimizer,
     inference_mode_forward,
+    prepare_called_apart,
     fsdp1_policy_object,
     sharded_state_saved,
     optimizer_state_saved_raw,
