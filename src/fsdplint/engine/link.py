@@ -16,6 +16,7 @@ from fsdplint.engine.imports import Binding, imported_bindings
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
 from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 _MAX_CHARACTERS = 2_000_000
 
@@ -78,15 +79,17 @@ class Project:
 
     Attributes:
         root: no import is resolved to a file outside it.
+        torch: the releases of PyTorch that it is meant to run on.
         failures: files that could not be lowered, with the error.
         overlong: those of the exhausted entries with a path longer than the budget of one path.
         too_large: files that were not read for their size.
         exhausted: entries not followed to the end, by file and name, with the budget that ended it.
     """
 
-    def __init__(self, root: Path, read: Reader) -> None:
+    def __init__(self, root: Path, read: Reader, torch: TorchRange = EVERY_RELEASE) -> None:
         self.root = root
         self.read = read
+        self.torch = torch
         self.units: dict[str, Unit | None] = {}
         self.found: dict[tuple[str, int, Path], Path | None] = {}
         self.failures: dict[str, InvalidSyntax] = {}

@@ -130,7 +130,7 @@ def analyze(
         read: the text of a file, or None if it cannot be read.
         torch: the releases of PyTorch that the program is meant to run on.
     """
-    project = Project(root, read)
+    project = Project(root, read, torch)
     units = related_units(project, files, focus)
     return Program(project, tuple(units), tuple(explore(project, units)), torch)
 

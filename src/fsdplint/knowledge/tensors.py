@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fsdplint.torch_range import EVERY_RELEASE, Release, TorchRange
+
 # Functions and methods that give a shard of a shard, element by element; reshaping as far as it
 # leaves the first dimension divided.
 ELEMENTWISE = frozenset(
@@ -149,6 +151,18 @@ RESCALES_GRADIENTS = frozenset(
         "gradient_postdivide_factor",
     }
 )
+
+_CLIPS_BY_WHOLE: Release = (2, 10, 0)
+
+
+def clips_by_parts(torch: TorchRange) -> bool:
+    """Whether code for these releases is to expect a part of the norm that clipping returns.
+
+    Releases before 2.10 return one (run on 2.6.0). Code that is said to be for any release is
+    taken to be for those of today.
+    """
+    return torch != EVERY_RELEASE and torch.overlaps(upper=_CLIPS_BY_WHOLE)
+
 
 INFINITIES = frozenset({"math.inf", "torch.inf", "numpy.inf", "numpy.Inf"})
 

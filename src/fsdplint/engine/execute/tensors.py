@@ -187,17 +187,18 @@ def _norms(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> V
 
 
 def _clipped(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
-    """``clip_grad_norm_`` and ``get_total_norm``: whole but for the maximum norm (torch 2.13)."""
+    """``clip_grad_norm_`` and ``get_total_norm``: from 2.10 on whole but for the maximum norm."""
     total = node.func
     named = total.attr if isinstance(total, ir.Attribute) else getattr(total, "id", "")
     order = arguments.get(1 if "total" in named else 2, "norm_type")
-    if order is None or not is_infinite(order):
+    largest = order is not None and is_infinite(order)
+    if not largest and not known.clips_by_parts(state.project.torch):
         return None
     found = [tensor_of(state, value) for value in contained(arguments.args[0])]
     tensor = next((tensor for tensor in found if tensor is not None), None)
     if tensor is None:
         return None
-    return replace(tensor, partial="max", reduced=state.site(node, frame))
+    return replace(tensor, partial="max" if largest else "norm", reduced=state.site(node, frame))
 
 
 _OVER_SEQUENCES: dict[str, Callable[[State, Arguments, ir.Call, Frame], Value | None]] = {
