@@ -39,6 +39,7 @@ from benchmarks.detection.mutators import (
     root_first,
     root_not_sharded,
     saved_state,
+    scaler,
     sharded_twice,
     sync_left_off,
 )
@@ -70,6 +71,7 @@ MUTATORS: tuple[Mutator, ...] = (
     sync_left_off.mutate,
     rank_guard.mutate,
     fsdp1_clip.mutate,
+    scaler.mutate,
     fsdp1_api.mutate,
     fully_shard_arguments.mutate,
     local_reads.mutate,

@@ -55,7 +55,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
             chosen = random.sample(WRONG, 4) + random.sample(LEGAL, 2)
             for variant in chosen:
                 clip = variant(step)
-                files = _clipped(program, everything, module, step, clip)
+                files = made_fsdp1(program, everything, module, step, clip)
                 rule = RULE if variant in WRONG else ""
                 if files is not None:
                     yield mutant(program, rule, variant.__name__.strip("_"), files)
@@ -86,7 +86,7 @@ def _model(program: Program, module: Module, statement: ast.stmt) -> str:
     return wanted[0] if wanted else ""
 
 
-def _clipped(
+def made_fsdp1(
     program: Program, everything: list[Module], module: Module, step: Step, clip: Clip
 ) -> dict[str, str] | None:
     """The files changed; None if the sharding cannot be made a wrapping."""

@@ -15,6 +15,7 @@ from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
+from fsdplint.knowledge.scaling import AUTOCASTS
 from fsdplint.knowledge.tensors import IN_PLACE
 
 
@@ -155,6 +156,7 @@ WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys((*FSDP1_STATICS, *WRAPPERS), ""),
     **dict.fromkeys(COPIES_MODULE, ""),
     "torch.autograd.backward": "backward",
+    **dict.fromkeys(AUTOCASTS, ""),
     "torch.nn.utils.clip_grad_norm": "clip",
     "torch.nn.utils.get_total_norm": "",
     "torch.distributed.tensor.parallel.parallelize_module": "",

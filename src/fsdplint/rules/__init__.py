@@ -20,6 +20,7 @@ from fsdplint.rules.fsdp1_mixed_requires_grad import fsdp1_mixed_requires_grad
 from fsdplint.rules.fsdp1_policy_object import fsdp1_policy_object
 from fsdplint.rules.full_state_dict_into_sharded_model import full_state_dict_into_sharded_model
 from fsdplint.rules.global_rank_as_device import global_rank_as_device
+from fsdplint.rules.grad_scaler_on_fsdp1 import grad_scaler_on_fsdp1
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.inference_mode_forward import inference_mode_forward
 from fsdplint.rules.materialized_without_init import materialized_without_init
@@ -86,6 +87,7 @@ RULES: tuple[Rule, ...] = (
     parameters_replaced_after_optimizer,
     inference_mode_forward,
     prepare_called_apart,
+    grad_scaler_on_fsdp1,
     fsdp1_policy_object,
     sharded_state_saved,
     optimizer_state_saved_raw,

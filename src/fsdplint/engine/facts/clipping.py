@@ -48,7 +48,7 @@ def _local(program: Program, trace: Trace, call: Call) -> LocalNorm | None:
         shard = sharding_of(trace, module, Generation.FSDP1)
         if shard is None or shard.time > parameters.time or sharding_of(trace, module) is not None:
             continue
-        if not _keeps_whole(shard.strategy) and program.together(call.site, shard.site):
+        if not keeps_whole(shard.strategy) and program.together(call.site, shard.site):
             root = shard.module is module and not any(a.sharded for a in module.ancestors())
             return LocalNorm(call, shard, root and len(taken) == 1)
     return None
@@ -63,7 +63,7 @@ def _taken(given: Value) -> Iterator[Parameters | Tensor]:
             yield from above.captures
 
 
-def _keeps_whole(strategy: Value | None) -> bool:
+def keeps_whole(strategy: Value | None) -> bool:
     """Whether every rank has the whole gradient, which NO_SHARD reduces like DDP."""
     options = strategy.options if isinstance(strategy, Choice) else (strategy,)
     return all(isinstance(o, Symbol) and o.name.endswith(".NO_SHARD") for o in options)

@@ -1,0 +1,19 @@
+"""Gradient scalers: which look at this rank's gradients only, and what their arguments are called.
+
+Source: signatures of torch 2.6, 2.13 and 2.15.
+"""
+
+from __future__ import annotations
+
+SHARDED_SCALER = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
+_OPTIONS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
+# Scalers that share nothing between ranks, with their parameters in order. The sharded one has the
+# same names in another order, and a device first.
+SCALERS: dict[str, tuple[str, ...]] = {
+    "torch.cuda.amp.GradScaler": _OPTIONS,
+    "torch.cuda.amp.grad_scaler.GradScaler": _OPTIONS,
+    "torch.amp.GradScaler": ("device", *_OPTIONS),
+    "torch.amp.grad_scaler.GradScaler": ("device", *_OPTIONS),
+    "torch.GradScaler": ("device", *_OPTIONS),
+}
+AUTOCASTS = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
