@@ -28,6 +28,8 @@ UNPROVED = {
     "ValueError: When using FSDP2, a model and optimizer must be passed together to "
     "`Accelerator.prepare()` as the optimizer needs to have its parameters modified after the "
     "model is converted.": "accelerate 1.15.0, accelerator.py, prepare: takes accelerate",
+    "Duplicate GPU detected : rank … and rank … both on CUDA device …": "NCCL: takes two ranks "
+    "that have one GPU",
     "Warning: WARNING: destroy_process_group() was not called before program exit, which can leak "
     "resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown"
     "": "ProcessGroupNCCL.cpp: takes a GPU",

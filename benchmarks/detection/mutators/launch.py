@@ -9,6 +9,7 @@ from random import Random
 from benchmarks.detection.module import Module, indented, modules, name_of
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
+UNSET = "device-not-set"
 UP = "process-group-not-destroyed"
 # What stands in the place of the call that destroys the process group, a function beside it, and
 # whether the group stays up.
@@ -20,6 +21,13 @@ ENDS = {
     "nothing": ("None", "", True),
     "a function never called": ("None", UNUSED, True),
     "an exit handler": ("atexit.register({})", "", False),
+}
+INIT = 'torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")'
+# A use of the current device, which is the first one in every process unless it is set.
+CURRENT = {
+    "cuda()": f"warm = {MARK}torch.zeros(8).cuda()\n",
+    'to("cuda")': f'warm = {MARK}torch.zeros(8).to("cuda", non_blocking=True)\n',
+    "to(device)": f'there = torch.device("cuda")\nwarm = {MARK}torch.zeros(8).to(there)\n',
 }
 GLOBAL = "global-rank-as-device"
 # The rank among all nodes as a device: the lines behind the process group.
@@ -43,6 +51,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
             if name_of(call) == "init_process_group":
                 yield from _devices(program, module, call, random)
                 yield from _left_up(program, module, call)
+                yield from _unset(program, module, call)
 
 
 def _devices(program: Program, module: Module, init: ast.Call, random: Random) -> Iterator[Mutant]:
@@ -79,3 +88,26 @@ def _left_up(program: Program, module: Module, init: ast.Call) -> Iterator[Mutan
             imports = "import atexit" if "atexit" in instead and calls else ""
             texts[each.path] = each.edited(edits, imports, helper if calls else "")
         yield mutant(program, rule if expected else "", f"destroyed by {kind}", texts)
+
+
+def _unset(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:
+    """Every process puts a tensor on the current device, and none has chosen one before."""
+    if module.source(init).endswith('("gloo")'):
+        return  # CUDA is not there
+    legal = any("device_mesh" in text or "device_id" in text for text in program.files.values())
+    rule = "" if legal else UNSET
+    end = module.rows(module.statement(init))[1]
+    for kind, line in CURRENT.items():
+        lines = indented(line, module.indent(module.statement(init)))
+        for chosen in False, True:
+            texts = {}
+            for each in modules(program):
+                calls = [call for call in each.calls() if name_of(call) == "set_device"]
+                edits = [] if chosen else [(*each.span(call), "None") for call in calls]
+                if each.path == module.path:
+                    edits += [(*each.span(init), INIT), (end, end, lines)]
+                texts[each.path] = each.edited(edits, "import torch" if edits else "")
+            expected = "" if chosen else rule
+            if not expected:
+                texts = {path: text.replace(MARK, "") for path, text in texts.items()}
+            yield mutant(program, expected, f"{kind}, {'' if chosen else 'not '}set", texts)

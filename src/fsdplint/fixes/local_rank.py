@@ -18,7 +18,7 @@ def use_local_rank(code: Code, rank: ir.Expr, variable: str) -> Fix:
         variable: the variable of the environment that holds it.
     """
     require_exact(code)
-    known = _known(code, rank, variable)
+    known = known_as(code, rank, variable)
     imports = Imports(code, rank)
     text = known or _read(code, rank, variable, imports.module("os", "os"))
     safety = Safety.SAFE if known or f'"{variable}"' in code.text else Safety.UNSAFE
@@ -26,7 +26,7 @@ def use_local_rank(code: Code, rank: ir.Expr, variable: str) -> Fix:
     return Fix(title, safety, (code.edit(rank.start, rank.end, text), *imports.edits()))
 
 
-def _known(code: Code, rank: ir.Expr, variable: str) -> str | None:
+def known_as(code: Code, rank: ir.Node, variable: str) -> str | None:
     """A name that surely holds the local rank where ``rank`` is used."""
     scope = code.scope(rank)
     for holder in dict.fromkeys((scope, code.module)):
@@ -48,6 +48,28 @@ def _holds(code: Code, node: ir.Node, variable: str) -> str | None:
     whole = isinstance(called, ir.Name) and called.id == "int"
     read = variable in code.slice(node.value).replace("'", '"').split('"')
     return dotted(node.targets[0]) if whole and read else None
+
+
+@builder
+def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
+    """Gives each process its own device before the process group is made.
+
+    Args:
+        perhaps: there may be no CUDA.
+    """
+    require_exact(code)
+    statement = code.statement(init)
+    start, _ = code.extent(statement)
+    known = known_as(code, statement, "LOCAL_RANK")
+    imports = Imports(code, statement)
+    module = imports.module("torch", "torch")
+    local = known or f'int({imports.module("os", "os")}.environ["LOCAL_RANK"])'
+    indent, newline = code.indentation(statement), code.newline
+    lines = f"{indent}{module}.cuda.set_device({local}){newline}"
+    if perhaps:
+        lines = f"{indent}if {module}.cuda.is_available():{newline}{code.unit}{lines}"
+    title = "give each process the device of its local rank"
+    return Fix(title, Safety.UNSAFE, (code.insert_lines(start, lines), *imports.edits()))
 
 
 def _read(code: Code, rank: ir.Expr, variable: str, module: str) -> str:

@@ -24,7 +24,7 @@ _NAMED = frozenset(
 
 
 # Packages, beside the standard library and those that never shard, whose code surely destroys no
-# process group that it did not make itself.
+# process group that it did not make itself, and chooses no device for the process.
 _LEAVES_GROUPS = frozenset(
     {
         "PIL",
@@ -96,10 +96,21 @@ _LEAVES_GROUPS = frozenset(
         "yaml",
     }
 )
-# Of these, what does so all the same when it ends.
-ENDS_GROUPS = re.compile(r"\b(Accelerator|PartialState|AcceleratorState|Trainer|SFTTrainer)\b")
+# Of these, what does so all the same, imported by name or written out.
+_SETS_UP = re.compile(r"\w*Accelerator(State)?|PartialState|\w*Trainer")
+_SETS_UP_WRITTEN = re.compile(rf"\b(accelerate|transformers|trl)\.({_SETS_UP.pattern})\b")
+
+
+def sets_up(name: str) -> bool:
+    """Whether what an import from accelerate or transformers names sets up what it runs on."""
+    return _SETS_UP.fullmatch(name) is not None
+
+
+def writes_set_up(text: str) -> bool:
+    """Whether a file uses such a thing by its full name."""
+    return _SETS_UP_WRITTEN.search(text) is not None
 
 
 def leaves_groups(package: str) -> bool:
-    """Whether code of a top-level package surely destroys no process group of its caller's."""
+    """Whether a top-level package surely leaves its caller's process groups and device alone."""
     return package in _LEAVES_GROUPS or is_harmless(package)

@@ -11,6 +11,7 @@ from fsdplint.rules.container_sharded import container_sharded
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.deepcopy_of_sharded_model import deepcopy_of_sharded_model
 from fsdplint.rules.device_map_auto import device_map_auto
+from fsdplint.rules.device_not_set import device_not_set
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
 from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
@@ -62,6 +63,7 @@ UNUSED_SUPPRESSION = Rule(
 RULES: tuple[Rule, ...] = (
     INVALID_SYNTAX,
     UNUSED_SUPPRESSION,
+    device_not_set,
     global_rank_as_device,
     process_group_not_destroyed,
     device_map_auto,

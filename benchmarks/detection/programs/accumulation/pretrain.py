@@ -4,6 +4,7 @@ import argparse
 import itertools
 import logging
 import math
+import os
 
 import torch
 import torch.distributed as dist
@@ -82,6 +83,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO)
 
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group()
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(kind)

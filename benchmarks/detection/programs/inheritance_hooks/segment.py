@@ -1,5 +1,6 @@
 """python -m torch.distributed.run --nproc-per-node 8 segment.py"""
 
+import os
 from pathlib import Path
 
 import torch
@@ -48,6 +49,8 @@ class SegmentationTrainer(BaseTrainer):
 
 
 def main():
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group()
     try:
         trainer = SegmentationTrainer(epochs=2, accumulation=2, directory=Path("segments"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,6 +109,8 @@ def write(state: TrainState, folder: Path) -> None:
 
 def main() -> None:
     config = {"n": 8, "depth": 3, "lr": 1e-2, "steps": 4, "seed": 5, "accumulate": 2}
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     state = create_state(config, device)

@@ -1,5 +1,7 @@
 """Distillation: a frozen teacher and a student, each its own FSDP2 tree."""
 
+import os
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -53,6 +55,8 @@ def random_inputs(count: int, device: torch.device) -> list[torch.Tensor]:
 
 
 def main() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     distiller = Distiller(device, lr=1e-3, temperature=2.0)

@@ -180,7 +180,12 @@ class Effects(Builtins):
     def device(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if arguments.args and is_const_text(arguments.args[0], "meta"):
             return Context("meta", ())
-        return self.other_library_call(Symbol("torch.device"), arguments, node, frame)
+        symbol = Symbol("torch.device")
+        made = self.other_library_call(symbol, arguments, node, frame)
+        if isinstance(made, Object):
+            made.cls, made.args = symbol, tuple(arguments.args)
+            made.keywords = dict(arguments.keywords)
+        return made
 
     def meta_context(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         return Context("meta", ())

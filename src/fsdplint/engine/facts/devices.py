@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.scripts import script_of, whole_program
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Choice, Const, Object, Value, resolved
+from fsdplint.engine.values import Choice, Const, Object, Value, class_names, resolved
 from fsdplint.engine.written import argument
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.launch import (
     ACCELERATORS,
     DEVICE_FUNCTIONS,
     DEVICE_METHODS,
+    INIT,
     LOCAL_RANKS,
+    MESHES,
     SPAWNS,
 )
 from fsdplint.knowledge.ranks import Role
@@ -28,6 +32,27 @@ _COUNTS_DEVICES = re.compile(
     r"^[^#\n]*(world_?size[^#\n]*device_count\(\)|device_count\(\)[^#\n]*world_?size)",
     re.IGNORECASE | re.MULTILINE,
 )
+
+
+# What may choose the device of a process, or leave it only one.
+_CHOOSES = re.compile(
+    r"set_device|set_default_device|CUDA_VISIBLE_DEVICES|device_mesh|DeviceMesh|cuda\.device\("
+    r"|SLURM|OMPI|device_id\s*=(?!\s*torch\.cuda\.current_device)|device_index"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDevice:
+    """A use of CUDA that goes to the first device of the node in every process.
+
+    Attributes:
+        spawned: the program starts its processes itself.
+    """
+
+    use: Call | Shard
+    init: Call
+    shard: Shard
+    spawned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +145,83 @@ def _numbered(node: ir.Node) -> ir.Node | None:
 def _is_for_one_node(program: Program, trace: Trace, site: Site) -> bool:
     texts = [program.tree(path).text for path in {trace.path, site.path}]
     return any(_STARTS_PROCESSES.search(text) or _COUNTS_DEVICES.search(text) for text in texts)
+
+
+def shared_devices(program: Program) -> Iterator[SharedDevice]:
+    """The first use of CUDA in programs in which nothing chooses a device for each process."""
+    known: dict[str, bool] = {}
+    for trace in program.traces:
+        init = next((call for call in trace.calls(INIT) if _may_be_nccl(call)), None)
+        use = _first_use(trace)
+        if init is None or use is None:
+            continue
+        script = script_of(program, trace, init.site)
+        if script is None:
+            continue
+        if script not in known:
+            known[script] = _is_chosen(program, script)
+        if not known[script]:
+            shard = trace.of(Shard)[0]
+            yield SharedDevice(use, init, shard, bool(trace.calls(*SPAWNS)))
+
+
+def _may_be_nccl(init: Call) -> bool:
+    backend = init.arguments.get(0, "backend")
+    options = backend.options if isinstance(backend, Choice) else (backend,)
+    texts = [str(each.value) for each in options if isinstance(each, Const)]
+    return backend is None or any("nccl" in text.lower() or text == "None" for text in texts)
+
+
+def _is_chosen(program: Program, script: str) -> bool:
+    """Whether some code of the program, or code that is not known, may choose a device."""
+    trees = whole_program(program, script)
+    return trees is None or any(_CHOOSES.search(tree.text) for tree in trees)
+
+
+def _first_use(trace: Trace) -> Call | Shard | None:
+    """What takes the current device, while no mesh has made it another one.
+
+    `fully_shard` makes a mesh, which sets the device by LOCAL_RANK where CUDA is not in use yet.
+    """
+    for event in trace.events:
+        if isinstance(event, Call) and event.name in MESHES:
+            return None
+        if isinstance(event, Call) and event.name in DEVICE_METHODS and _is_current(event):
+            return event
+        if isinstance(event, Shard) and event.generation is Generation.FSDP1:
+            return event if _takes_current(event) else None
+        if isinstance(event, Shard):
+            return None
+    return None
+
+
+def _is_current(call: Call) -> bool:
+    """Whether a method moves to CUDA's current device: ``cuda()`` or ``to("cuda")``."""
+    given = call.arguments.get(0, "device")
+    if given is None:
+        return call.name == "cuda" and not call.arguments.open
+    kinds = [each for option in _options(given) for each in _options(_device(option))]
+    return any(isinstance(each, Const) and each.value == "cuda" for each in kinds)
+
+
+def _options(value: Value) -> tuple[Value, ...]:
+    return value.options if isinstance(value, Choice) else (value,)
+
+
+def _device(value: Value) -> Value:
+    """The only argument of a ``torch.device``; any other value itself."""
+    made = isinstance(value, Object) and "torch.device" in class_names(value.cls)
+    if isinstance(value, Object) and made and len(value.args) == 1 and not value.keywords:
+        return value.args[0]
+    return value
+
+
+def _takes_current(shard: Shard) -> bool:
+    given = shard.keywords.get("device_id")
+    written = argument(shard.call, 9, "device_id")
+    spread = any(each.star for each in shard.call.args)
+    if spread or "device_mesh" in shard.keywords:
+        return False
+    called = written.value.func if written and isinstance(written.value, ir.Call) else None
+    current = isinstance(called, ir.Attribute) and called.attr == "current_device"
+    return current or (given is None and written is None)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.closure import import_closure, modules_meant
 from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.scripts import main_guard, script_of, whole_program
 from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
 from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
-from fsdplint.knowledge.packages import ENDS_GROUPS, leaves_groups
 
 _DESTROY = DESTROY.rpartition(".")[2]
 
@@ -44,7 +42,7 @@ def left_up(program: Program) -> Iterator[LeftUp]:
         start = _start(trace)
         if start is None:
             continue
-        script = _script(program, trace, start)
+        script = script_of(program, trace, start.site)
         if script is None:
             continue
         if script not in known:
@@ -68,36 +66,6 @@ def _start(trace: Trace) -> Call | None:
     return None
 
 
-# The script
-
-
-def _script(program: Program, trace: Trace, start: Call) -> str | None:
-    """The script that the path is one through as it is run, be it a test that calls its main."""
-    if trace.entry == "<module>":
-        return trace.path
-    for path, node in start.site.frames():
-        tree = program.tree(path)
-        function = tree.function(node)
-        guard = _main_guard(tree.module)
-        names = [each for each in ir.walk(guard) if isinstance(each, ir.Name)] if guard else []
-        if function is not None and any(name.id == function.name for name in names):
-            return path
-    return None
-
-
-def _main_guard(module: ir.Module) -> ir.If | None:
-    """``if __name__ == "__main__":``."""
-    for node in module.body:
-        test = node.test if isinstance(node, ir.If) else None
-        if isinstance(node, ir.If) and isinstance(test, ir.Compare):
-            sides = (test.left, test.right)
-            names = [each.id for each in sides if isinstance(each, ir.Name)]
-            values = [each.value for each in sides if isinstance(each, ir.Constant)]
-            if names == ["__name__"] and values == ["__main__"]:
-                return node
-    return None
-
-
 def _end(program: Program, trace: Trace, start: Call) -> Site | None:
     """The last statement of the function that both makes the group and shards."""
     shard = trace.of(Shard)[0]
@@ -117,33 +85,15 @@ def _end(program: Program, trace: Trace, start: Call) -> Site | None:
 # The whole program
 
 
-def _unused_destroyers(program: Program, path: str) -> list[Site] | None:
+def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
     """The functions that would destroy the group and are never called.
 
     None if some code may destroy it, or if not all of the program is known.
     """
-    script = Path(path)
-    if script.suffix != ".py" or any(part.startswith("test") for part in script.parts[-3:]):
+    if not script.endswith("__main__.py") and main_guard(program.tree(script).module) is None:
         return None
-    if script.name != "__main__.py" and _main_guard(program.tree(path).module) is None:
-        return None
-    files = import_closure(program.project, script)
-    units = [program.project.unit(file) for file in files]
-    trees = [program.tree(unit.path) for unit in units if unit is not None]
-    if len(trees) < len(files) or any(ENDS_GROUPS.search(tree.text) for tree in trees):
-        return None
-    return _uncalled(trees) if all(_is_known(program, tree) for tree in trees) else None
-
-
-def _is_known(program: Program, tree: Tree) -> bool:
-    """Whether all that a file imports is the program's own or leaves process groups alone."""
-    folder = Path(tree.path).parent
-    for node in tree.imports:
-        for modules, level in modules_meant(node):
-            found = any(program.project.find(module, level, folder) for module in modules)
-            if not found and (level or not leaves_groups(modules[0].split(".")[0])):
-                return False
-    return True
+    trees = whole_program(program, script)
+    return None if trees is None else _uncalled(trees)
 
 
 def _uncalled(trees: list[Tree]) -> list[Site] | None:

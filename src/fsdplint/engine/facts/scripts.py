@@ -1,0 +1,72 @@
+"""The script that a path is one through, and whether all of its program is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.closure import import_closure, modules_meant
+from fsdplint.engine.events import Trace
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.knowledge.packages import leaves_groups, sets_up, writes_set_up
+
+
+def script_of(program: Program, trace: Trace, site: Site) -> str | None:
+    """The script that runs ``site`` on a path, be the path one of a test that calls its main."""
+    if trace.entry == "<module>":
+        return trace.path
+    for path, node in site.frames():
+        tree = program.tree(path)
+        function = tree.function(node)
+        guard = main_guard(tree.module)
+        names = [each for each in ir.walk(guard) if isinstance(each, ir.Name)] if guard else []
+        if function is not None and any(name.id == function.name for name in names):
+            return path
+    return None
+
+
+def main_guard(module: ir.Module) -> ir.If | None:
+    """``if __name__ == "__main__":``."""
+    for node in module.body:
+        test = node.test if isinstance(node, ir.If) else None
+        if isinstance(node, ir.If) and isinstance(test, ir.Compare):
+            sides = (test.left, test.right)
+            names = [each.id for each in sides if isinstance(each, ir.Name)]
+            values = [each.value for each in sides if isinstance(each, ir.Constant)]
+            if names == ["__name__"] and values == ["__main__"]:
+                return node
+    return None
+
+
+def whole_program(program: Program, script: str) -> list[Tree] | None:
+    """All files of a script's program, if no other code sets process groups or devices up or down.
+
+    None for tests and notebooks, which others run.
+    """
+    path = Path(script)
+    if path.suffix != ".py" or any(part.startswith("test") for part in path.parts[-3:]):
+        return None
+    files = import_closure(program.project, path)
+    units = [program.project.unit(file) for file in files]
+    trees = [program.tree(unit.path) for unit in units if unit is not None]
+    if len(trees) < len(files):
+        return None
+    return trees if all(_is_known(program, tree) for tree in trees) else None
+
+
+def _is_known(program: Program, tree: Tree) -> bool:
+    """Whether all that a file imports is the program's own or leaves process groups alone."""
+    if writes_set_up(tree.text):
+        return False
+    folder = Path(tree.path).parent
+    for node in tree.imports:
+        root = node.module.split(".")[0] if isinstance(node, ir.ImportFrom) else ""
+        if root in ("accelerate", "transformers") and any(sets_up(name) for name, _ in node.names):
+            return False
+        for modules, level in modules_meant(node):
+            found = any(program.project.find(module, level, folder) for module in modules)
+            if not found and (level or not leaves_groups(modules[0].split(".")[0])):
+                return False
+    return True
