@@ -42,6 +42,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "R10": ("process-group-not-destroyed",),
     "R11": ("full-state-dict-into-sharded-model",),
     "R12": ("collective-under-rank-guard",),
+    "OTHER-ASSIGN": ("parameters-replaced-after-optimizer",),
     "OTHER-DEEPCOPY": ("deepcopy-of-sharded-model",),
     "OTHER-DEVICEMAP": ("device-map-auto",),
     "OTHER-META": ("materialized-without-init",),
