@@ -27,6 +27,7 @@ from fsdplint.rules.inference_mode_forward import inference_mode_forward
 from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.module_added_after_sharding import module_added_after_sharding
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
+from fsdplint.rules.old_import_path import old_import_path
 from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.optimizer_state_saved_raw import optimizer_state_saved_raw
@@ -99,6 +100,7 @@ RULES: tuple[Rule, ...] = (
     collective_under_rank_guard,
     fsdp1_argument_to_fully_shard,
     fsdp1_api_on_fsdp2_model,
+    old_import_path,
     same_data_on_every_rank,
     epoch_not_set,
 )

@@ -1,0 +1,98 @@
+"""Imports that fail on a release of PyTorch that the code is meant for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.caught import handles
+from fsdplint.engine.link import Unit
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.knowledge.moved import CAME, Moved, moved
+from fsdplint.torch_range import EARLIEST, EVERY_RELEASE, Release
+
+_PLAIN = re.compile(r"import[ \t]+(torch\.[\w.]+)")
+_EXPECTED = ("ModuleNotFoundError", "AttributeError")
+_CHOICE = re.compile(r"version|torch|TYPE_CHECKING|hasattr|find_spec|available", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingImport:
+    """An import statement with a name that some release lacks.
+
+    Attributes:
+        name: the full name.
+        gone: what became of it, None if it is not there yet.
+        since: the first release that has it.
+        before: the module that has it in the releases before, "" for none.
+    """
+
+    site: Site
+    name: str
+    gone: Moved | None
+    since: Release = EARLIEST
+    before: str = ""
+
+
+Importing = ir.Import | ir.ImportFrom
+
+
+def failing_imports(program: Program) -> Iterator[FailingImport]:
+    """One for each statement, the first of its names."""
+    for unit in program.units:
+        if any(map(_is_known, _bound(unit))):
+            tree = program.tree(unit.path)
+            for statement in tree.imports:
+                found = next(_failing(program, unit, statement), None)
+                if found is not None and not _is_choice(tree, statement):
+                    yield found
+
+
+def _bound(unit: Unit) -> Iterator[str]:
+    """What the file imports, `import a.b` included, whose variable is bound to `a` only."""
+    yield from _PLAIN.findall(unit.text)
+    for module, level, member in unit.bindings.values():
+        if not level:
+            yield f"{module}.{member}" if member else module
+
+
+def _is_known(name: str) -> bool:
+    return name in CAME or moved(name) is not None
+
+
+def names_of(statement: Importing) -> list[str]:
+    """The full names that a statement imports."""
+    if isinstance(statement, ir.Import):
+        return [name for name, _ in statement.names]
+    if statement.level:
+        return []
+    return [f"{statement.module}.{name}" for name, _ in statement.names]
+
+
+def _failing(program: Program, unit: Unit, statement: Importing) -> Iterator[FailingImport]:
+    site = Site(unit.path, statement)
+    for name in names_of(statement):
+        gone = moved(name)
+        if gone is not None and program.torch.concerns(lower=gone.gone):
+            yield FailingImport(site, name, gone)
+        elif name in CAME and _is_early(program, CAME[name][0]):
+            since, before = CAME[name]
+            yield FailingImport(site, name, None, since, before)
+
+
+def _is_early(program: Program, since: Release) -> bool:
+    """Whether a release is meant that FSDP2 is in at all, but the name is not."""
+    return program.torch != EVERY_RELEASE and program.torch.overlaps((2, 4, 0), since)
+
+
+def _is_choice(tree: Tree, statement: Importing) -> bool:
+    """Whether the code knows that the import may fail, or chooses it by the release."""
+    if any(handles(tree, statement, error) for error in _EXPECTED):
+        return True
+    around = list(tree.ancestors(statement))
+    tests = [tree.slice(node.test) for node in around if isinstance(node, ir.If)]
+    return any(isinstance(n, ir.Handler) for n in around) or any(map(_CHOICE.search, tests))

@@ -1,0 +1,183 @@
+"""Names of torch.distributed that moved, went or came, with the releases.
+
+Source: the wheels of torch 2.4 to 2.15, read; each path was imported on 2.6, 2.13 and 2.15. What
+was gone by 2.6 already, it is not known since when, is listed with 2.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fsdplint.torch_range import EARLIEST, Release
+
+_DIST = "torch.distributed"
+_FSDP = f"{_DIST}.fsdp"
+_OLD_FSDP = f"{_DIST}._composable.fsdp"
+_TENSOR = f"{_DIST}.tensor"
+_OLD_TENSOR = f"{_DIST}._tensor"
+_WRAPPER = f"{_DIST}.algorithms._checkpoint.checkpoint_wrapper"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A module or a name that is not everywhere.
+
+    Attributes:
+        gone: the first release that is known to lack it.
+        new: what has the same content under another name, "" if nothing has.
+        since: the first release that has ``new``.
+        instead: for people, where nothing is the same.
+    """
+
+    old: str
+    gone: Release
+    new: str = ""
+    since: Release = EARLIEST
+    instead: str = ""
+
+
+GONE: tuple[Moved, ...] = (
+    Moved(
+        f"{_DIST}._composable.fully_shard",
+        (2, 6, 0),
+        instead="it was FSDP1's composable form; `fully_shard` of `torch.distributed.fsdp` is "
+        "FSDP2's, with other arguments",
+    ),
+    Moved(f"{_OLD_FSDP}._fsdp_api", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_api", (2, 6, 0)),
+    Moved(f"{_OLD_FSDP}._fsdp_param", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_param", (2, 6, 0)),
+    Moved(f"{_OLD_FSDP}._fsdp_state", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_state", (2, 6, 0)),
+    Moved(
+        f"{_OLD_FSDP}._fsdp_param_group",
+        (2, 6, 0),
+        f"{_FSDP}._fully_shard._fsdp_param_group",
+        (2, 6, 0),
+    ),
+    Moved(f"{_OLD_FSDP}._fsdp_common", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_common", (2, 6, 0)),
+    Moved(
+        f"{_OLD_FSDP}._fsdp_collectives",
+        (2, 6, 0),
+        f"{_FSDP}._fully_shard._fsdp_collectives",
+        (2, 6, 0),
+    ),
+    Moved(f"{_OLD_FSDP}._fsdp_init", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_init", (2, 6, 0)),
+    Moved(f"{_OLD_TENSOR}.debug", (2, 5, 0), f"{_TENSOR}.debug", (2, 5, 0)),
+    Moved(f"{_OLD_TENSOR}.random", (2, 5, 0), f"{_TENSOR}._random", (2, 5, 0)),
+    Moved(f"{_OLD_TENSOR}.ops", (2, 5, 0), f"{_TENSOR}._ops", (2, 5, 0)),
+    Moved(f"{_OLD_TENSOR}._collective_utils", (2, 5, 0), f"{_TENSOR}._collective_utils", (2, 5, 0)),
+    Moved(
+        f"{_OLD_TENSOR}.experimental.attention",
+        (2, 6, 0),
+        f"{_TENSOR}.experimental._attention",
+        (2, 6, 0),
+    ),
+    Moved(f"{_OLD_TENSOR}._Partial", (2, 6, 0), f"{_TENSOR}.Partial", (2, 6, 0)),
+    Moved(f"{_OLD_TENSOR}.placement_types._Partial", (2, 6, 0), f"{_TENSOR}.Partial", (2, 6, 0)),
+    Moved(
+        f"{_TENSOR}.parallel.PairwiseParallel",
+        (2, 6, 0),
+        instead="`ColwiseParallel` and `RowwiseParallel` are given to the two modules of a pair",
+    ),
+    Moved(
+        f"{_TENSOR}.parallel.make_input_replicate_1d",
+        (2, 6, 0),
+        instead="the styles take `input_layouts`",
+    ),
+    Moved(
+        f"{_TENSOR}.parallel.make_output_tensor",
+        (2, 6, 0),
+        instead="the styles take `output_layouts`",
+    ),
+    Moved(f"{_DIST}._spmd", (2, 5, 0), instead="the prototype was given up"),
+    Moved(
+        f"{_DIST}.pipeline.sync",
+        (2, 6, 0),
+        instead="`torch.distributed.pipelining` does it in another way",
+    ),
+    Moved(
+        f"{_DIST}.pipelining.ManualPipelineStage",
+        (2, 6, 0),
+        instead="`PipelineStage` is made with other arguments",
+    ),
+    Moved(
+        f"{_DIST}.checkpoint.fsspec",
+        (2, 6, 0),
+        f"{_DIST}.checkpoint._fsspec_filesystem",
+        (2, 6, 0),
+    ),
+    Moved(
+        f"{_DIST}.checkpoint.state_dict.DistributedStateDictOptions",
+        (2, 6, 0),
+        f"{_DIST}.checkpoint.state_dict.StateDictOptions",
+        (2, 6, 0),
+    ),
+    Moved(
+        f"{_DIST}.checkpoint.state_dict.load_state_dict",
+        (2, 6, 0),
+        instead="`set_state_dict` does it, with other arguments",
+    ),
+    Moved(
+        f"{_WRAPPER}.apply_activation_checkpointing_wrapper",
+        (2, 6, 0),
+        f"{_WRAPPER}.apply_activation_checkpointing",
+        (2, 6, 0),
+    ),
+    Moved(f"{_FSDP}.flat_param", (2, 6, 0), f"{_FSDP}._flat_param", (2, 6, 0)),
+    Moved(
+        f"{_FSDP}.flatten_params_wrapper",
+        (2, 6, 0),
+        instead="FSDP1 flattens by a handle of each unit now",
+    ),
+    Moved(
+        f"{_FSDP}.ShardedGradScaler",
+        (2, 6, 0),
+        f"{_FSDP}.sharded_grad_scaler.ShardedGradScaler",
+        (2, 6, 0),
+    ),
+    Moved(
+        f"{_FSDP}.wrap.default_auto_wrap_policy",
+        (2, 6, 0),
+        f"{_FSDP}.wrap.size_based_auto_wrap_policy",
+        (2, 6, 0),
+    ),
+    Moved(
+        f"{_FSDP}.wrap.ParamExecOrderWrapPolicy", (2, 6, 0), instead="the prototype was given up"
+    ),
+    Moved(
+        "torch.nn.parallel.FullyShardedDataParallel",
+        (2, 6, 0),
+        f"{_FSDP}.FullyShardedDataParallel",
+        (2, 6, 0),
+    ),
+)
+
+# Names with the first release that has them there, and where they are in those before.
+CAME: dict[str, tuple[Release, str]] = {
+    **dict.fromkeys(
+        (
+            f"{_FSDP}.fully_shard",
+            f"{_FSDP}.FSDPModule",
+            f"{_FSDP}.MixedPrecisionPolicy",
+            f"{_FSDP}.OffloadPolicy",
+            f"{_FSDP}.CPUOffloadPolicy",
+            f"{_FSDP}.register_fsdp_forward_method",
+        ),
+        ((2, 6, 0), _OLD_FSDP),
+    ),
+    **dict.fromkeys(
+        (
+            f"{_TENSOR}.DTensor",
+            f"{_TENSOR}.Shard",
+            f"{_TENSOR}.Replicate",
+            f"{_TENSOR}.distribute_tensor",
+            f"{_TENSOR}.distribute_module",
+        ),
+        ((2, 5, 0), _OLD_TENSOR),
+    ),
+    f"{_FSDP}.share_comm_ctx": ((2, 10, 0), ""),
+    f"{_FSDP}.DataParallelMeshDims": ((2, 12, 0), ""),
+}
+
+
+def moved(name: str) -> Moved | None:
+    """What is known of an imported name that is, or is inside, one that is gone."""
+    return next((m for m in GONE if name == m.old or name.startswith(m.old + ".")), None)

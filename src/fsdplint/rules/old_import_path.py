@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.import_paths import FailingImport, failing_imports
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.import_path import import_from_new_path
+from fsdplint.rule import Report, rule
+from fsdplint.torch_range import Release
+
+
+@rule(
+    "FSD703",
+    summary="an import that fails on a release of PyTorch the code is meant for",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def old_import_path(program: Program) -> Iterator[Report]:
+    for fact in failing_imports(program):
+        yield Report(
+            program.span(fact.site),
+            _message(fact),
+            "raises an ImportError",
+            (),
+            partial(_fix, program, fact),
+        )
+
+
+def _message(fact: FailingImport) -> str:
+    if fact.gone is None:
+        return (
+            f"`{fact.name}` is there since torch {_number(fact.since)}, and the code is meant for "
+            "older releases"
+        )
+    now = fact.gone.new and f", and is `{fact.gone.new}` now"
+    return f"`{fact.gone.old}` is not there in torch {_number(fact.gone.gone)} and later{now}"
+
+
+def _number(release: Release) -> str:
+    return f"{release[0]}.{release[1]}"
+
+
+def _fix(program: Program, fact: FailingImport) -> Fix | Declined:
+    if fact.gone is None:
+        there = f"`{fact.before}` has it from torch 2.4 on" if fact.before else "nothing has it"
+        return Declined(f"in the releases before, {there}")
+    code = Code.of(program.tree(fact.site.path))
+    return import_from_new_path(code, fact.site.node, program.torch)
