@@ -59,17 +59,17 @@ def runs(seed: int, mutants: bool, rule: str, name: str) -> list[Run]:
                 for args in program.args
             ]
         for made in mutate(program, seed) if mutants else []:
-            if rule in made.rule and not _reads_files(program, made):
+            if rule in made.rule and not _cannot_run(program, made):
                 found += [_mutant_run(program, made, args) for args in _args(program, made)]
     return found
 
 
-def _reads_files(program: Program, made: Mutant) -> bool:
-    """Whether a mutant reads state from files that no run has written."""
-    readers = ("torch.load(", "load_file(", "pickle.load(")
+def _cannot_run(program: Program, made: Mutant) -> bool:
+    """Whether a mutant wants files that no run has written, or packages that torch does not."""
+    wanted = ("torch.load(", "load_file(", "pickle.load(", "from transformers", "from accelerate")
     changed = [text for path, text in made.files.items() if program.files[path] != text]
     before = "".join(program.files.values())
-    return any(reader in text and reader not in before for text in changed for reader in readers)
+    return any(what in text and what not in before for text in changed for what in wanted)
 
 
 def _args(program: Program, made: Mutant) -> list[tuple[str, ...]]:
