@@ -7,6 +7,7 @@ from random import Random
 
 from benchmarks.detection.mutators import (
     authored,
+    class_checks,
     container,
     copied_model,
     custom_method,
@@ -73,6 +74,7 @@ MUTATORS: tuple[Mutator, ...] = (
     rank_guard.mutate,
     fsdp1_clip.mutate,
     scaler.mutate,
+    class_checks.mutate,
     fsdp1_api.mutate,
     fully_shard_arguments.mutate,
     import_paths.mutate,

@@ -12,7 +12,7 @@ from enum import Enum
 
 from fsdplint.knowledge import collectives, launch
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
-from fsdplint.knowledge.modules import ADDS_ADAPTERS, TAKES_WEIGHTS
+from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
 from fsdplint.knowledge.scaling import AUTOCASTS
@@ -157,6 +157,7 @@ WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(COPIES_MODULE, ""),
     "torch.autograd.backward": "backward",
     **dict.fromkeys(AUTOCASTS, ""),
+    CHECKPOINTING: "",
     "torch.nn.utils.clip_grad_norm": "clip",
     "torch.nn.utils.get_total_norm": "",
     "torch.distributed.tensor.parallel.parallelize_module": "",

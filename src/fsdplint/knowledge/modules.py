@@ -52,6 +52,10 @@ TAKES_WEIGHTS: tuple[str, ...] = (
     "torch.nn.functional.layer_norm",
     "torch.nn.functional.rms_norm",
 )
+# Wraps the modules that its `check_fn` asks for, as `checkpoint_wrapper` does one.
+CHECKPOINTING = (
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing"
+)
 # Calls that put adapters with parameters of their own into the model they are given.
 ADDS_ADAPTERS: tuple[str, ...] = (
     "peft.get_peft_model",

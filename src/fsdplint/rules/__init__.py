@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
 from fsdplint.rules.all_reduced_loss_before_backward import all_reduced_loss_before_backward
+from fsdplint.rules.checkpointing_matches_nothing import checkpointing_matches_nothing
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
 from fsdplint.rules.container_sharded import container_sharded
@@ -90,6 +91,7 @@ RULES: tuple[Rule, ...] = (
     parameters_replaced_after_optimizer,
     inference_mode_forward,
     grad_scaler_on_fsdp1,
+    checkpointing_matches_nothing,
     prepare_called_apart,
     fsdp1_policy_object,
     sharded_state_saved,

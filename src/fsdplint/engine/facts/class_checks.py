@@ -1,0 +1,114 @@
+"""Activation checkpointing for modules of a class that FSDP2 has exchanged for another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import ClassValue, FunctionValue, Object, Symbol
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import CHECKPOINTING
+
+_NAMES = ("__name__", "__qualname__")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCheck:
+    """The comparison ``check`` is false for all modules of the classes that it names.
+
+    Attributes:
+        subject: the module that is asked about.
+        by_name: the classes' names are compared.
+    """
+
+    call: Call
+    check: Site
+    subject: ir.Expr
+    classes: ir.Expr
+    names: tuple[str, ...]
+    by_name: bool
+    shard: Shard
+
+
+def class_checks(program: Program) -> Iterator[ClassCheck]:
+    """Checks for exactly a class whose modules are all sharded by then."""
+    for trace in program.traces:
+        for call in trace.calls(CHECKPOINTING):
+            found = call.argument(2, "check_fn")
+            model = call.argument(0, "model")
+            if isinstance(found, FunctionValue) and isinstance(model, Object):
+                fact = _fact(program, trace, call, model, found)
+                if fact is not None:
+                    yield fact
+
+
+def _fact(
+    program: Program, trace: Trace, call: Call, model: Object, check: FunctionValue
+) -> ClassCheck | None:
+    compared = _comparison(check.function)
+    if compared is None:
+        return None
+    subject, classes, by_name = compared
+    names = tuple(_named(classes, by_name))
+    sharded = {
+        _class_name(shard.module): shard
+        for shard in trace.of(Shard)
+        if shard.generation is Generation.FSDP2 and shard.time < call.time
+        if model in (shard.module, *shard.module.ancestors())
+        if not any(guard.progress or guard.divergent for guard in shard.site.guards)
+        if program.together(call.site, shard.site)
+    }
+    if not names or not all(name in sharded for name in names):
+        return None
+    place = Site(check.scope.unit.path, _returned(check.function) or check.function)
+    return ClassCheck(call, place, subject, classes, names, by_name, sharded[names[0]])
+
+
+def _returned(function: ir.Function) -> ir.Expr | None:
+    """The one expression that a function returns, if that is all it does."""
+    if len(function.body) != 1:
+        return None
+    body = function.body[0]
+    if isinstance(body, (ir.Return, ir.Expression)):
+        return body.value
+    return None
+
+
+def _comparison(function: ir.Function) -> tuple[ir.Expr, ir.Expr, bool] | None:
+    """Of ``type(m) is Block``: the module, the class, and whether by its name."""
+    test = _returned(function)
+    if not isinstance(test, ir.Compare) or test.op not in ("Is", "Equal", "In"):
+        return None
+    left, by_name = test.left, False
+    if isinstance(left, ir.Attribute) and left.attr in _NAMES:
+        left, by_name = left.value, True
+    if isinstance(left, ir.Attribute) and left.attr == "__class__":
+        return left.value, test.right, by_name
+    typed = isinstance(left, ir.Call) and isinstance(left.func, ir.Name) and left.func.id == "type"
+    if typed and isinstance(left, ir.Call) and len(left.args) == 1:
+        return left.args[0].value, test.right, by_name
+    return None
+
+
+def _named(classes: ir.Expr, by_name: bool) -> Iterator[str]:
+    """The names of the classes, "" for one that has none there."""
+    if isinstance(classes, ir.Collection):
+        for element in classes.elements:
+            yield from _named(element, by_name)
+    elif by_name:
+        given = classes.value if isinstance(classes, ir.Constant) else ""
+        yield given if isinstance(given, str) else ""
+    elif isinstance(classes, ir.Attribute):
+        yield classes.attr
+    else:
+        yield classes.id if isinstance(classes, ir.Name) else ""
+
+
+def _class_name(module: Object) -> str:
+    if isinstance(module.cls, ClassValue):
+        return module.cls.node.name
+    return module.cls.name.rpartition(".")[2] if isinstance(module.cls, Symbol) else "?"
