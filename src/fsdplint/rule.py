@@ -36,7 +36,7 @@ class Rule:
         name: kebab-case, the fault and not the cure; the stem of its page and, in snake case, of
             its module.
         code: "FSD" and three digits; the hundred is the topic.
-        fix: the most careful applicability its fixes can have, None for a tool rule without one.
+        fix: the most careful applicability its fixes can have, None where a rule has none.
         since: the version of fsdplint it appeared in.
         clause: the clause of `fsdplint verify` that a run of the program breaks, None where the
             contract does not show at run time.
@@ -86,7 +86,7 @@ def rule(
     *,
     summary: str,
     severity: Severity,
-    fix: Safety,
+    fix: Safety | None,
     since: str,
     clause: str | None,
     preview: str = "",

@@ -12,7 +12,7 @@ from enum import Enum
 
 from fsdplint.knowledge import collectives, launch
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
-from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, TAKES_WEIGHTS
+from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
 from fsdplint.knowledge.scaling import AUTOCASTS
@@ -155,6 +155,9 @@ WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(ADDS_ADAPTERS, ""),
     **dict.fromkeys((*FSDP1_STATICS, *WRAPPERS), ""),
     **dict.fromkeys(COPIES_MODULE, ""),
+    "torch.device": "",
+    "torch.distributed.new_group": "",
+    **dict.fromkeys(POLICY_FUNCTIONS, ""),
     "torch.autograd.backward": "backward",
     **dict.fromkeys(AUTOCASTS, ""),
     CHECKPOINTING: "",

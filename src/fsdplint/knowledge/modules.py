@@ -84,6 +84,14 @@ WRAP_POLICIES = frozenset(
     )
 )
 
+# Of these, the functions, and what FSDP calls them with: whatever else they take is a setting.
+POLICY_FUNCTIONS: tuple[str, ...] = (
+    "torch.distributed.fsdp.wrap.size_based_auto_wrap_policy",
+    "torch.distributed.fsdp.wrap.transformer_auto_wrap_policy",
+    "torch.distributed.fsdp.wrap.lambda_auto_wrap_policy",
+)
+POLICY_ARGUMENTS: tuple[str, ...] = ("module", "recurse", "nonwrapped_numel")
+
 # Modules with parameters of their own that `reset_parameters` is no method of (torch 2.13): theirs
 # is `_reset_parameters`, which their parts' do not replace.
 WITHOUT_RESET = frozenset(

@@ -12,6 +12,13 @@ KEEPS_REPLICAS_EQUAL: tuple[str, ...] = (
     "torch.distributed.tensor.parallel.parallelize_module",
 )
 
+# Of these, the ones that take a whole module, each its gradients by itself.
+DDP: tuple[str, ...] = ("torch.nn.parallel.DistributedDataParallel",)
+REPLICATE: tuple[str, ...] = (
+    "torch.distributed._composable.replicate",
+    "torch.distributed._composable.replicate.replicate",
+)
+
 # Hooks of a parameter, in which its gradient may be reduced.
 GRADIENT_HOOKS: tuple[str, ...] = ("register_hook", "register_post_accumulate_grad_hook")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
 from fsdplint.rules.all_reduced_loss_before_backward import all_reduced_loss_before_backward
+from fsdplint.rules.blocks_kept_unsharded import blocks_kept_unsharded
 from fsdplint.rules.checkpointing_matches_nothing import checkpointing_matches_nothing
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
 from fsdplint.rules.container_sharded import container_sharded
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
+from fsdplint.rules.ddp_around_fsdp import ddp_around_fsdp
 from fsdplint.rules.deepcopy_of_sharded_model import deepcopy_of_sharded_model
 from fsdplint.rules.device_map_auto import device_map_auto
 from fsdplint.rules.device_not_set import device_not_set
@@ -26,6 +28,8 @@ from fsdplint.rules.grad_scaler_on_fsdp1 import grad_scaler_on_fsdp1
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.inference_mode_forward import inference_mode_forward
 from fsdplint.rules.materialized_without_init import materialized_without_init
+from fsdplint.rules.mesh_arguments import mesh_arguments
+from fsdplint.rules.mesh_dimension_roles import mesh_dimension_roles
 from fsdplint.rules.module_added_after_sharding import module_added_after_sharding
 from fsdplint.rules.no_sync_under_fsdp2 import no_sync_under_fsdp2
 from fsdplint.rules.old_import_path import old_import_path
@@ -36,6 +40,7 @@ from fsdplint.rules.parameters_replaced_after_optimizer import parameters_replac
 from fsdplint.rules.prepare_called_apart import prepare_called_apart
 from fsdplint.rules.process_group_not_destroyed import process_group_not_destroyed
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
+from fsdplint.rules.reshard_after_forward_value import reshard_after_forward_value
 from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_sharded_before_children import root_sharded_before_children
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
@@ -44,6 +49,8 @@ from fsdplint.rules.save_without_gathered_state import save_without_gathered_sta
 from fsdplint.rules.sharded_reduction_read_locally import sharded_reduction_read_locally
 from fsdplint.rules.sharded_state_saved import sharded_state_saved
 from fsdplint.rules.sharded_twice import sharded_twice
+from fsdplint.rules.tied_weights_in_different_groups import tied_weights_in_different_groups
+from fsdplint.rules.wrap_policy_called import wrap_policy_called
 
 INVALID_SYNTAX = Rule(
     "invalid-syntax",
@@ -68,6 +75,8 @@ RULES: tuple[Rule, ...] = (
     device_not_set,
     global_rank_as_device,
     process_group_not_destroyed,
+    mesh_arguments,
+    mesh_dimension_roles,
     device_map_auto,
     only_root_sharded,
     root_not_sharded,
@@ -77,6 +86,10 @@ RULES: tuple[Rule, ...] = (
     root_sharded_before_children,
     container_sharded,
     sharded_twice,
+    tied_weights_in_different_groups,
+    wrap_policy_called,
+    ddp_around_fsdp,
+    reshard_after_forward_value,
     deepcopy_of_sharded_model,
     fsdp1_mixed_requires_grad,
     optimizer_before_sharding,
@@ -94,6 +107,7 @@ RULES: tuple[Rule, ...] = (
     checkpointing_matches_nothing,
     prepare_called_apart,
     fsdp1_policy_object,
+    blocks_kept_unsharded,
     sharded_state_saved,
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,

@@ -1,0 +1,177 @@
+"""Device meshes: what they are made with, and what is sharded over which of their dimensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.sharding import MESHES
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, Sequence, Symbol, Value
+from fsdplint.knowledge.calls import Generation
+
+# Words for dimensions over which layers, stages or experts are split, and not batches.
+_OF_MODELS = frozenset(
+    {"tp", "tensor", "pp", "pipe", "pipeline", "ep", "expert", "experts", "stage", "mp", "model"}
+)
+_SHARDS = frozenset({"shard", "sharded", "fsdp", "zero"})
+_REPLICATES = frozenset({"replicate", "replicated", "replica", "replicas", "ddp", "rep"})
+
+
+@dataclass(frozen=True, slots=True)
+class BadMesh:
+    """An argument of a mesh, or of a call that is given one, that PyTorch refuses.
+
+    Attributes:
+        kind: what is wrong, e.g. "index"; see the rule.
+        given: names or numbers for the message.
+    """
+
+    site: Site
+    kind: str
+    given: tuple[object, ...] = ()
+
+
+def bad_meshes(program: Program) -> Iterator[BadMesh]:
+    """Arguments of ``init_device_mesh`` and ``fully_shard(mesh=…)`` that raise or are misread."""
+    for trace in program.traces:
+        made = trace.calls(*MESHES)
+        for call in made:
+            yield from _device(trace, call)
+            yield from _shape(call)
+            yield from _names(call)
+        for shard in trace.of(Shard):
+            if shard.generation is Generation.FSDP2 and "mesh" in shard.keywords:
+                yield from _given(trace, shard)
+
+
+def _device(trace: Trace, call: Call) -> Iterator[BadMesh]:
+    value = call.arguments.get(0, "device_type")
+    if isinstance(value, Const) and isinstance(value.value, str):
+        if re.fullmatch(r"[a-z]+:\d+", value.value):
+            yield BadMesh(call.site, "index", (value.value.partition(":")[0],))
+    elif _result_of(trace, value, "torch.device"):
+        yield BadMesh(call.site, "device")
+    elif isinstance(call.site.node, ir.Call):
+        given = call.site.node.args[0].value if call.site.node.args else None
+        if isinstance(given, ir.FormattedString):
+            kind = re.fullmatch(r"([a-z]+):", given.literals[0])
+            if kind:
+                yield BadMesh(call.site, "index", (kind[1],))
+
+
+def _result_of(trace: Trace, value: Value | None, name: str) -> bool:
+    """Whether a value is what a call of the function ``name`` gave."""
+    return any(call.result is value for call in trace.calls(name))
+
+
+def _shape(call: Call) -> Iterator[BadMesh]:
+    shape = call.arguments.get(1, "mesh_shape")
+    if isinstance(shape, Const) and isinstance(shape.value, int):
+        yield BadMesh(call.site, "number", (shape.value,))
+    for size in shape.items if isinstance(shape, Sequence) else ():
+        number = size.value if isinstance(size, Const) else None
+        if isinstance(number, int) and number < 1:
+            yield BadMesh(call.site, "size", (number,))
+
+
+def _names(call: Call) -> Iterator[BadMesh]:
+    if len(call.arguments.args) > 2:
+        yield BadMesh(call.site, "position")
+    names = call.arguments.get(2, "mesh_dim_names")
+    dimensions = _dimensions(call)
+    if isinstance(names, Const) and isinstance(names.value, str) and dimensions is not None:
+        if dimensions != 1 or len(names.value) != 1:
+            yield BadMesh(call.site, "text", (names.value, dimensions))
+        return
+    known = names_of(call)
+    if known is None:
+        return
+    if dimensions is not None and len(known) != dimensions:
+        yield BadMesh(call.site, "length", (len(known), dimensions))
+    elif len(set(known)) < len(known):
+        yield BadMesh(call.site, "repeated", (next(n for n in known if known.count(n) > 1),))
+
+
+def _dimensions(call: Call) -> int | None:
+    shape = call.arguments.get(1, "mesh_shape")
+    known = isinstance(shape, Sequence) and not shape.rest
+    return len(shape.items) if isinstance(shape, Sequence) and known else None
+
+
+def names_of(call: Call) -> tuple[str, ...] | None:
+    """The names of a mesh's dimensions, None where they are not known or not given."""
+    names = call.arguments.get(2, "mesh_dim_names")
+    if not isinstance(names, Sequence) or names.rest:
+        return None
+    texts = [n.value for n in names.items if isinstance(n, Const) and isinstance(n.value, str)]
+    return tuple(texts) if len(texts) == len(names.items) else None
+
+
+def _given(trace: Trace, shard: Shard) -> Iterator[BadMesh]:
+    """What is wrong with the mesh that ``fully_shard`` gets."""
+    mesh = shard.keywords["mesh"]
+    if isinstance(mesh, Const) and isinstance(mesh.value, str):
+        yield BadMesh(shard.site, "no mesh", ("a string",))
+    elif isinstance(mesh, Sequence):
+        yield BadMesh(shard.site, "no mesh", (f"a {mesh.kind}",))
+    elif (isinstance(mesh, Symbol) and mesh.name.startswith("torch.distributed.group")) or (
+        _result_of(trace, mesh, "torch.distributed.new_group")
+    ):
+        yield BadMesh(shard.site, "no mesh", ("a process group",))
+    made = made_by(trace, shard)
+    if made is None or made.arguments.open or "dp_mesh_dims" in shard.keywords:
+        return
+    dimensions, names = _dimensions(made), made.arguments.get(2, "mesh_dim_names")
+    if dimensions is not None and dimensions > 2:
+        yield BadMesh(shard.site, "dimensions", (dimensions,))
+    elif dimensions == 2 and (names is None or (isinstance(names, Const) and not names.value)):
+        yield BadMesh(shard.site, "nameless")
+
+
+def made_by(trace: Trace, shard: Shard) -> Call | None:
+    """The call that makes the whole mesh a sharding call is given."""
+    mesh: Value | None = shard.keywords.get("mesh")
+    if not isinstance(mesh, Object):
+        return None
+    return next((call for call in trace.calls(*MESHES) if call.result is mesh), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """A mesh with two dimensions, of which FSDP2 replicates over the first and shards the second.
+
+    Attributes:
+        names: of the dimensions.
+        wanted: the one to shard over, where the other one splits the model; "" where the two are
+            in the wrong order.
+    """
+
+    shard: Shard
+    made: Call
+    names: tuple[str, str]
+    wanted: str
+
+
+def mistaken_roles(program: Program) -> Iterator[Roles]:
+    """Whole meshes given to ``fully_shard`` whose names say something else than it does."""
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            made = made_by(trace, shard) if shard.generation is Generation.FSDP2 else None
+            names = None if made is None or "dp_mesh_dims" in shard.keywords else names_of(made)
+            if made is not None and names is not None and len(names) == 2:
+                first, second = map(_words, names)
+                of_models = [name for name in names if _words(name) & _OF_MODELS]
+                if len(of_models) == 1:
+                    wanted = next(name for name in names if name not in of_models)
+                    yield Roles(shard, made, (names[0], names[1]), wanted)
+                elif first & _SHARDS and second & _REPLICATES and not (first & _REPLICATES):
+                    yield Roles(shard, made, (names[0], names[1]), "")
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-z]+", name.lower()))

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.meshes import BadMesh, bad_meshes
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.argument import argument_of, set_argument
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.mesh import name_by_keyword
+from fsdplint.rule import Report, rule
+
+_MESSAGES = {
+    "index": "the device type of a mesh has no index: each rank has a device of its own",
+    "device": "the device type of a mesh is a string, and no `torch.device`",
+    "number": "the shape of a mesh is a tuple, and not the number {0}",
+    "size": "a dimension of a mesh cannot have the size {0}, which is not worked out",
+    "position": "the names of a mesh's dimensions are a keyword argument, `mesh_dim_names`",
+    "text": "the string `{0!r}` is taken letter by letter for the names of {1} dimension(s)",
+    "length": "{0} name(s) for the {1} dimension(s) of a mesh",
+    "repeated": "two dimensions of a mesh have the name `{0}`",
+    "no mesh": "`mesh` is {0}, and no device mesh",
+    "dimensions": "`fully_shard` takes a mesh of one or two dimensions, and not of {0}",
+    "nameless": "`fully_shard` takes a mesh of two dimensions only if these have names",
+}
+
+
+@rule(
+    "FSD108",
+    summary="a device mesh is made with arguments that it cannot have",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def mesh_arguments(program: Program) -> Iterator[Report]:
+    for fact in bad_meshes(program):
+        yield Report(
+            program.span(fact.site),
+            _MESSAGES[fact.kind].format(*fact.given),
+            "raises",
+            program.conditions(fact.site),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: BadMesh) -> Fix | Declined:
+    code, call = Code.of(program.tree(fact.site.path)), fact.site.node
+    assert isinstance(call, ir.Call)
+    if fact.kind == "index":
+        return set_argument(code, call, 0, "device_type", f'"{fact.given[0]}"', Safety.SAFE)
+    if fact.kind == "number":
+        shape = argument_of(call, 1, "mesh_shape")
+        text = "" if shape is None else code.slice(shape.value).strip("()")
+        return set_argument(code, call, 1, "mesh_shape", f"({text},)", Safety.SAFE)
+    if fact.kind == "position":
+        return name_by_keyword(code, call)
+    if fact.kind == "text" and fact.given[1] == 1:
+        names = argument_of(call, 2, "mesh_dim_names")
+        text = "" if names is None else code.slice(names.value).strip("()")
+        return set_argument(code, call, 2, "mesh_dim_names", f"({text},)", Safety.SAFE)
+    if fact.kind == "device":
+        given = argument_of(call, 0, "device_type")
+        if given is not None and isinstance(given.value, (ir.Name, ir.Attribute, ir.Call)):
+            text = f"{code.slice(given.value)}.type"
+            return set_argument(code, call, 0, "device_type", text, Safety.SAFE)
+    return Declined("what is meant is not known")
