@@ -9,6 +9,7 @@ from random import Random
 from benchmarks.detection.module import Module, indented, modules, name_of
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
+ARGUMENTS = "process-group-arguments"
 UNSET = "device-not-set"
 UP = "process-group-not-destroyed"
 # What stands in the place of the call that destroys the process group, a function beside it, and
@@ -28,6 +29,22 @@ CURRENT = {
     "cuda()": f"warm = {MARK}torch.zeros(8).cuda()\n",
     'to("cuda")': f'warm = {MARK}torch.zeros(8).to("cuda", non_blocking=True)\n',
     "to(device)": f'there = torch.device("cuda")\nwarm = {MARK}torch.zeros(8).to(there)\n',
+}
+MAKES = "torch.distributed.init_process_group"
+# What stands in the place of the call that makes the process group.
+REFUSED = {
+    "timeout": f"{MAKES}(timeout={MARK}1800)",
+    "backend": f'{MAKES}({MARK}"cpu:gloo;cuda:nccl")',
+    "misspelt": f'{MAKES}(backend={MARK}"ncll")',
+    "device": f'{MAKES}("nccl", device_id={MARK}"cuda:0")',
+    "url": f'{MARK}{MAKES}("gloo", "tcp://10.0.0.1:1234")',
+    "file": f'{MARK}{MAKES}("gloo", init_method="file:///tmp/meet", world_size=2)',
+    "twice": f"{MAKES}(); {MARK}{MAKES}()",
+}
+ACCEPTED = {
+    "timedelta": f"{MAKES}(timeout=datetime.timedelta(seconds=1800))",
+    "numbered": f'{MAKES}("gloo", "tcp://10.0.0.1:1?rank=0&world_size=1")',
+    "one after another": f"{MAKES}(); torch.distributed.destroy_process_group(); {MAKES}()",
 }
 GLOBAL = "global-rank-as-device"
 # The rank among all nodes as a device: the lines behind the process group.
@@ -52,6 +69,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
                 yield from _devices(program, module, call, random)
                 yield from _left_up(program, module, call)
                 yield from _unset(program, module, call)
+                yield from _refused(program, module, call, random)
 
 
 def _devices(program: Program, module: Module, init: ast.Call, random: Random) -> Iterator[Mutant]:
@@ -111,3 +129,15 @@ def _unset(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]
             if not expected:
                 texts = {path: text.replace(MARK, "") for path, text in texts.items()}
             yield mutant(program, expected, f"{kind}, {'' if chosen else 'not '}set", texts)
+
+
+def _refused(program: Program, module: Module, init: ast.Call, random: Random) -> Iterator[Mutant]:
+    """Arguments that it does not take, and some that it does."""
+    kinds = [*random.sample(sorted(REFUSED), 3), random.choice(sorted(ACCEPTED))]
+    for kind in kinds:
+        text = module.edited(
+            [(*module.span(init), REFUSED.get(kind) or ACCEPTED[kind])],
+            imports="import datetime, torch",
+        )
+        rule = ARGUMENTS if kind in REFUSED else ""
+        yield mutant(program, rule, f"made with {kind}", {module.path: text})

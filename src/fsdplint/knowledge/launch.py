@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 INIT = "torch.distributed.init_process_group"
+NEW_GROUP = "torch.distributed.new_group"
 DESTROY = "torch.distributed.destroy_process_group"
 MESHES = (
     "torch.distributed.init_device_mesh",
@@ -28,5 +29,13 @@ DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
 DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "device")}
 ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
 
-CALLS = frozenset({INIT, DESTROY, *SPAWNS, *DEVICE_FUNCTIONS})
+CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *SPAWNS, *DEVICE_FUNCTIONS})
 METHODS = frozenset(DEVICE_METHODS)
+
+# Backends of torch and of the packages that add one, in lower case.
+BACKENDS = frozenset(
+    {
+        *("nccl", "gloo", "mpi", "ucc", "xccl", "fake", "threaded", "undefined", "lazy", "dummy"),
+        *("ccl", "hccl", "cncl", "mccl", "eccl", "gccl", "qccl", "smddp", "xla", "meta", "tccl"),
+    }
+)

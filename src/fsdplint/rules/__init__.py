@@ -38,6 +38,7 @@ from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.optimizer_state_saved_raw import optimizer_state_saved_raw
 from fsdplint.rules.parameters_replaced_after_optimizer import parameters_replaced_after_optimizer
 from fsdplint.rules.prepare_called_apart import prepare_called_apart
+from fsdplint.rules.process_group_arguments import process_group_arguments
 from fsdplint.rules.process_group_not_destroyed import process_group_not_destroyed
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
 from fsdplint.rules.reshard_after_forward_value import reshard_after_forward_value
@@ -74,6 +75,7 @@ RULES: tuple[Rule, ...] = (
     UNUSED_SUPPRESSION,
     device_not_set,
     global_rank_as_device,
+    process_group_arguments,
     process_group_not_destroyed,
     mesh_arguments,
     mesh_dimension_roles,

@@ -1,0 +1,88 @@
+"""Arguments of `init_process_group` that it takes."""
+
+from __future__ import annotations
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.arguments import without
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+
+
+@builder
+def as_timedelta(code: Code, timeout: ir.Node) -> Fix:
+    """``30`` to ``timedelta(seconds=30)``."""
+    require_exact(code)
+    imports = Imports(code, timeout)
+    name = imports.name("datetime", "timedelta")
+    text = f"{name}(seconds={code.slice(timeout)})"
+    edits = (code.edit(timeout.start, timeout.end, text), *imports.edits())
+    return Fix(f"give the seconds as `{name}`", Safety.UNSAFE, edits)
+
+
+@builder
+def numbered(code: Code, call: ir.Node, missing: tuple[str, ...]) -> Fix:
+    """Adds ``rank`` and ``world_size`` from the environment."""
+    require_exact(code)
+    if not isinstance(call, ir.Call) or not call.args or any(a.star for a in call.args):
+        raise NoFixError(f"`{code.short(call)}` has no arguments to add to")
+    imports = Imports(code, call)
+    module = imports.module("os", "os")
+    added = "".join(f', {name}=int({module}.environ["{name.upper()}"])' for name in missing)
+    at = call.args[-1].end
+    edits = (code.edit(at, at, added), *imports.edits())
+    return Fix(f"number the processes by `{'` and `'.join(missing)}`", Safety.UNSAFE, edits)
+
+
+@builder
+def without_method(code: Code, call: ir.Node, method: ir.Node) -> Fix:
+    """Leaves the processes to meet by the store alone."""
+    require_exact(code)
+    assert isinstance(call, ir.Call)
+    kept = [each for each in call.args if each is not method]
+    if any(each.keyword is None for each in call.args[call.args.index(method) + 1 :]):
+        raise NoFixError("other arguments are told by their places behind `init_method`")
+    return Fix("drop `init_method`", Safety.UNSAFE, tuple(without(code, call.args, kept)))
+
+
+@builder
+def backend(code: Code, written: ir.Node, meant: str) -> Fix:
+    require_exact(code)
+    if not isinstance(written, ir.Constant):
+        raise NoFixError("the backend is written elsewhere")
+    text = code.slice(written)
+    edit = code.edit(written.start, written.end, f"{text[0]}{meant}{text[-1]}")
+    return Fix(f"ask for `{meant}`", Safety.SAFE, (edit,))
+
+
+@builder
+def device(code: Code, written: ir.Node) -> Fix:
+    """A device with its number; a text becomes one by ``torch.device``."""
+    require_exact(code)
+    imports = Imports(code, written)
+    torch = imports.module("torch", "torch")
+    text = code.slice(written)
+    kind = next((n for n in ir.walk(written) if isinstance(n, ir.Constant)), None)
+    named = isinstance(kind, ir.Constant) and isinstance(kind.value, str) and ":" not in kind.value
+    if isinstance(written, ir.FormattedString) or (kind is written and not named):
+        made = f"{torch}.device({text})"
+        edits: tuple[Edit, ...] = (code.edit(written.start, written.end, made), *imports.edits())
+        return Fix("make it a `torch.device`", Safety.SAFE, edits)
+    if not named or kind is None:
+        raise NoFixError(f"`{code.short(written)}` is made elsewhere")
+    os = imports.module("os", "os")
+    made = f'{torch}.device({code.slice(kind)}, int({os}.environ["LOCAL_RANK"]))'
+    edits = (code.edit(written.start, written.end, made), *imports.edits())
+    return Fix("name the device of this process", Safety.UNSAFE, edits)
+
+
+@builder
+def only_once(code: Code, call: ir.Node) -> Fix:
+    require_exact(code)
+    statement = code.statement(call)
+    block = code.block(statement).statements
+    if not isinstance(statement, ir.Expression) or statement.value is not call or len(block) == 1:
+        raise NoFixError(f"`{code.short(statement)}` does more than to make a process group")
+    start, end = code.extent(statement)
+    return Fix("make it once", Safety.UNSAFE, (code.delete_lines(start, end),))
