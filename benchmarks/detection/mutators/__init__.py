@@ -7,6 +7,7 @@ from random import Random
 
 from benchmarks.detection.mutators import (
     authored,
+    casts,
     class_checks,
     container,
     copied_model,
@@ -85,6 +86,7 @@ MUTATORS: tuple[Mutator, ...] = (
     fsdp1_clip.mutate,
     scaler.mutate,
     class_checks.mutate,
+    casts.mutate,
     fsdp1_api.mutate,
     fully_shard_arguments.mutate,
     import_paths.mutate,

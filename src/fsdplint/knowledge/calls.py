@@ -205,6 +205,17 @@ WATCHED_METHODS: dict[str, str] = {
     "iterate": "",
 }
 
+# Methods that change the dtype of a module, noted for modules only. The value is the dtype,
+# None where an argument says so.
+CASTS: dict[str, str | None] = {
+    "half": "torch.float16",
+    "bfloat16": "torch.bfloat16",
+    "float": "torch.float32",
+    "double": "torch.float64",
+    "to": None,
+    "type": None,
+}
+
 # Of these, the ones that take or give the state of a model or an optimizer, or change it.
 STATE_CALLS = frozenset(
     {

@@ -6,6 +6,7 @@ from fsdplint.finding import Safety, Severity
 from fsdplint.rule import Rule
 from fsdplint.rules.all_reduced_loss_before_backward import all_reduced_loss_before_backward
 from fsdplint.rules.blocks_kept_unsharded import blocks_kept_unsharded
+from fsdplint.rules.cast_after_sharding import cast_after_sharding
 from fsdplint.rules.checkpointing_matches_nothing import checkpointing_matches_nothing
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
@@ -93,6 +94,7 @@ RULES: tuple[Rule, ...] = (
     ddp_around_fsdp,
     reshard_after_forward_value,
     deepcopy_of_sharded_model,
+    cast_after_sharding,
     fsdp1_mixed_requires_grad,
     optimizer_before_sharding,
     direct_forward,

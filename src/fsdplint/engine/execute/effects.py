@@ -412,7 +412,8 @@ class Effects(Builtins):
         if name in DIVISIONS and arguments.args:
             quotient = receiver if name.endswith("_") else result
             self.divided(receiver, arguments.args[0], quotient, node, frame)
-        if name in known.WATCHED_METHODS:
+        cast = name in known.CASTS and isinstance(receiver, Object) and is_module(receiver)
+        if name in known.WATCHED_METHODS or cast:
             names = trained_names(frame) if name in known.STATE_CALLS else {}
             self.emit(Call(time, self.site(node, frame), name, receiver, arguments, result, names))
         return result

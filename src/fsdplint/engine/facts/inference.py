@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.coverage import is_frozen
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, inference_mode
+from fsdplint.engine.facts.order import follows
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -57,7 +58,7 @@ def _fact(
     if mode is None or _used_before(trace, module, first):
         return None
     for later in calls[1:]:
-        happen = _follows(trace, first.site, later.site)
+        happen = follows(trace, first.site, later.site)
         fits = happen and program.together(later.site, shard.site)
         if fits and not _tolerates(program, trace, shard, later):
             return InferenceFirst(mode, first, later, shard)
@@ -69,20 +70,6 @@ def _used_before(trace: Trace, module: Object, first: Call) -> bool:
     whole = (module, *module.ancestors())
     given = any(item.escaped is not None and item.escaped < first.time for item in whole)
     return given or any(call.time < first.time for call in trace.calls(*_GATHERS))
-
-
-def _follows(trace: Trace, first: Site, later: Site) -> bool:
-    """Whether one run surely has both, if by an option that only the first one hangs on.
-
-    A loop is taken to have an element.
-    """
-    held = {(guard.key, guard.taken) for guard in later.guards} | set(trace.decisions)
-    own = [g for g in first.guards if (g.key, g.taken) not in held]
-    own = [g for g in own if not (g.early and g.progress and not g.divergent)]
-    if any(guard.progress or guard.divergent for guard in own):
-        return False
-    shared = {(guard.key, guard.taken) for guard in first.guards} | set(trace.decisions)
-    return not own or all((g.key, g.taken) in shared or g.progress for g in later.guards)
 
 
 def _tolerates(program: Program, trace: Trace, shard: Shard, later: Call) -> bool:
