@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.enumeration import is_known_one
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import ClassValue, Object, Symbol, class_names
@@ -19,7 +20,7 @@ def sharded_containers(program: Program) -> Iterator[tuple[Shard, str]]:
         for shard in trace.of(Shard):
             if shard.generation is Generation.FSDP2 and not shard.listed:
                 name = container_class(shard.module)
-                if name and _is_given_itself(program, shard):
+                if name and _is_given_itself(program, shard) and is_known_one(program, shard):
                     yield shard, name
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
-from fsdplint.engine.facts.root_first import loops
+from fsdplint.engine.facts.enumeration import is_known_one, loops
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import Object
@@ -25,7 +25,7 @@ def repeats(program: Program) -> Iterator[Repeat]:
     for trace in program.traces:
         seen: dict[Object, Shard] = {}
         for shard in trace.of(Shard):
-            if shard.generation is not Generation.FSDP2:
+            if shard.generation is not Generation.FSDP2 or not is_known_one(program, shard):
                 continue
             first = seen.setdefault(shard.module, shard)
             if first is not shard and _surely_both(program, first, shard):

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Store, Trace
 from fsdplint.engine.facts.containers import container_class
+from fsdplint.engine.facts.enumeration import (
+    WHOLE_VIEWS,
+    Loop,
+    is_known_one,
+    is_whole_view,
+    keeps_order,
+    loops,
+)
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.program import Program
-from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import Object, Origin, resolved
 from fsdplint.knowledge.calls import Generation
-
-Loop = ir.For | ir.Clause
-_WHOLE_VIEWS = (".modules()", ".named_modules()")
-# Functions that run through what they are given in its order.
-_IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,11 @@ class RootFirst:
 def roots_first(program: Program) -> Iterator[RootFirst]:
     """FSDP2 calls on a module that come before those on its parts."""
     for trace in program.traces:
-        shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+        shards = [
+            shard
+            for shard in trace.of(Shard)
+            if shard.generation is Generation.FSDP2 and is_known_one(program, shard)
+        ]
         if len(shards) > 1:
             for index, root in enumerate(shards):
                 done = {shard.module for shard in shards[:index]}
@@ -96,7 +102,7 @@ def _in_this_order(program: Program, root: Shard, part: Shard) -> bool:
         tree = program.tree(path)
         around = set(loops(tree, ours))
         for loop in loops(tree, theirs):
-            if loop in around and not _keeps_order(loop.iterable):
+            if loop in around and not keeps_order(loop.iterable):
                 return False
     return True
 
@@ -110,38 +116,6 @@ def _shared_frames(root: Shard, part: Shard) -> Iterator[tuple[str, ir.Node, ir.
             return
 
 
-def loops(tree: Tree, node: ir.Node) -> Iterator[Loop]:
-    """The loops and comprehensions around ``node`` in its function."""
-    for around in tree.ancestors(node):
-        if isinstance(around, (ir.Function, ir.ClassDef)):
-            return
-        if isinstance(around, ir.For):
-            yield around
-        if isinstance(around, ir.Comprehension):
-            yield from around.clauses
-
-
-def _keeps_order(iterable: ir.Expr) -> bool:
-    """Whether an iterable is run through in the order that the engine takes its elements in."""
-    plain = _plain(iterable)
-    if isinstance(plain, ir.Call):
-        return isinstance(plain.func, ir.Attribute) or _called(plain) == "range"
-    if isinstance(plain, ir.Collection):
-        return not any(isinstance(each, ir.Starred) for each in plain.elements)
-    return isinstance(plain, ir.Attribute)
-
-
-def _plain(iterable: ir.Expr) -> ir.Expr:
-    """What an iterable runs through, without the calls that keep its order."""
-    while isinstance(iterable, ir.Call) and _called(iterable) in _IN_ORDER and iterable.args:
-        iterable = iterable.args[0].value
-    return iterable
-
-
-def _called(call: ir.Call) -> str:
-    return call.func.id if isinstance(call.func, ir.Name) else ""
-
-
 def _view_around(program: Program, root: Shard, part: Shard) -> Loop | None:
     """The loop over all modules that reaches both calls."""
     for path, ours, theirs in _shared_frames(root, part):
@@ -153,20 +127,13 @@ def _view_around(program: Program, root: Shard, part: Shard) -> Loop | None:
     return None
 
 
-def is_whole_view(iterable: ir.Expr) -> bool:
-    """Whether it is ``model.modules()`` or the like, which begins with the model itself."""
-    plain = _plain(iterable)
-    func = plain.func if isinstance(plain, ir.Call) else None
-    return isinstance(func, ir.Attribute) and f".{func.attr}()" in _WHOLE_VIEWS
-
-
 # A model that is not read
 
 
 def _loop_of_all(program: Program, shard: Shard) -> Loop | None:
     """The loop that shards every module of a model whose parts are not known, itself first."""
     view = shard.module.parent
-    if shard.module.step != "[]" or view is None or view.step not in _WHOLE_VIEWS:
+    if shard.module.step != "[]" or view is None or view.step not in WHOLE_VIEWS:
         return None
     path, node = shard.site.frames()[-1]
     loop = next(loops(program.tree(path), node), None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine.events import Shard, Store, Trace
+from fsdplint.engine.facts.enumeration import is_known_one
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.layers import surely_in
 from fsdplint.engine.program import Program
@@ -79,6 +80,8 @@ def _same_unit(one: Shard, other: Shard) -> bool:
 
 def _always(program: Program, tie: Tie) -> bool:
     """Whether the modules share the parameter wherever they are sharded apart."""
+    if not (is_known_one(program, tie.unit) and is_known_one(program, tie.around)):
+        return False
     sites = (tie.unit.site, tie.around.site)
     guards = {(g.key, g.taken) for g in tie.store.site.guards}
     if any(guards - {(g.key, g.taken) for g in site.guards} for site in sites):

@@ -1,0 +1,73 @@
+"""The loops that sharding calls are in: what they run through, and whether that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.program import Program
+from fsdplint.engine.tree import Tree
+
+Loop = ir.For | ir.Clause
+WHOLE_VIEWS = (".modules()", ".named_modules()")
+# Functions that run through what they are given in its order.
+_IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
+
+
+def is_known_one(program: Program, shard: Shard) -> bool:
+    """Whether a call shards the module that it is taken to, and no other that a list holds."""
+    for path, node in shard.site.frames():
+        names = {each.id for each in ir.walk(node) if isinstance(each, ir.Name)}
+        for loop in loops(program.tree(path), node):
+            bound = {each.id for each in ir.walk(loop.target) if isinstance(each, ir.Name)}
+            if bound & names and not (keeps_order(loop.iterable) or is_turned(loop.iterable)):
+                return False
+    return True
+
+
+def loops(tree: Tree, node: ir.Node) -> Iterator[Loop]:
+    """The loops and comprehensions around ``node`` in its function."""
+    for around in tree.ancestors(node):
+        if isinstance(around, (ir.Function, ir.ClassDef)):
+            return
+        if isinstance(around, ir.For):
+            yield around
+        if isinstance(around, ir.Comprehension):
+            yield from around.clauses
+
+
+def keeps_order(iterable: ir.Expr) -> bool:
+    """Whether an iterable is run through in the order that the engine takes its elements in."""
+    plain = _plain(iterable)
+    if isinstance(plain, ir.Call):
+        return isinstance(plain.func, ir.Attribute) or _called(plain) == "range"
+    if isinstance(plain, ir.Collection):
+        return not any(isinstance(each, ir.Starred) for each in plain.elements)
+    return isinstance(plain, ir.Attribute)
+
+
+def _plain(iterable: ir.Expr) -> ir.Expr:
+    """What an iterable runs through, without the calls that keep its order."""
+    while isinstance(iterable, ir.Call) and _called(iterable) in _IN_ORDER and iterable.args:
+        iterable = iterable.args[0].value
+    return iterable
+
+
+def _called(call: ir.Call) -> str:
+    return call.func.id if isinstance(call.func, ir.Name) else ""
+
+
+def is_turned(iterable: ir.Expr) -> bool:
+    """Whether it is ``reversed(…)`` of what is run through in a known order."""
+    turned = isinstance(iterable, ir.Call) and _called(iterable) == "reversed"
+    if not turned or not isinstance(iterable, ir.Call) or len(iterable.args) != 1:
+        return False
+    return keeps_order(iterable.args[0].value)
+
+
+def is_whole_view(iterable: ir.Expr) -> bool:
+    """Whether it is ``model.modules()`` or the like, which begins with the model itself."""
+    plain = _plain(iterable)
+    func = plain.func if isinstance(plain, ir.Call) else None
+    return isinstance(func, ir.Attribute) and f".{func.attr}()" in WHOLE_VIEWS
