@@ -20,19 +20,20 @@ IMPORT = (
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The statement that shards a root, and the class of its blocks."""
+    """The statement that shards a root, the class of its blocks and the attribute they are in."""
 
     module: Module
     statement: ast.stmt
     model: str
     block: str
+    container: str
     is_known: bool
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     everything = modules(program)
     for module in everything:
-        for root in _roots(program, everything, module):
+        for root in roots(program, everything, module):
             wrong = WRONG if root.is_known else [_by_name]
             for variant in random.sample(wrong, min(4, len(wrong))):
                 kind = variant.__name__.strip("_")
@@ -42,12 +43,12 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
                 yield mutant(program, "", kind, {module.path: variant(root)})
 
 
-def _roots(program: Program, everything: list[Module], module: Module) -> Iterator[Root]:
-    roots, children = sharding(program, module)
+def roots(program: Program, everything: list[Module], module: Module) -> Iterator[Root]:
+    found, children = sharding(program, module)
     loops = [child for child in children if isinstance(child, ast.For)]
-    if len(roots) != 1 or not loops:
+    if len(found) != 1 or not loops:
         return
-    statement = module.statement(roots[0])
+    statement = module.statement(found[0])
     if not isinstance(statement, (ast.Expr, ast.Assign)):
         return
     container = module.source(loops[0].iter).rpartition(".")[2]
@@ -55,7 +56,7 @@ def _roots(program: Program, everything: list[Module], module: Module) -> Iterat
     if len(names) == 1:
         (name,) = names
         known = any(isinstance(n, ast.ClassDef) and n.name == name for n in module.tree.body)
-        yield Root(module, statement, module.source(roots[0].args[0]), name, known)
+        yield Root(module, statement, module.source(found[0].args[0]), name, container, known)
 
 
 def _repeated(module: Module, container: str) -> Iterator[str]:

@@ -135,6 +135,28 @@ READING_FUNCTIONS = frozenset(
     }
 )
 
+# Methods whose result is a view of the tensor. `reshape` and `flatten` may copy.
+GIVES_VIEW = frozenset(
+    {
+        "view",
+        "view_as",
+        "squeeze",
+        "unsqueeze",
+        "transpose",
+        "permute",
+        "t",
+        "swapaxes",
+        "movedim",
+        "unflatten",
+        "expand",
+        "narrow",
+        "select",
+        "diagonal",
+    }
+)
+# Methods that end in "_" and leave the numbers and the graph as they are.
+CHANGES_NOTHING = frozenset({"requires_grad_", "share_memory_", "rename_"})
+
 # Methods that divide by their first argument, with "_" in place.
 DIVISIONS = frozenset({"div", "div_", "true_divide", "true_divide_"})
 

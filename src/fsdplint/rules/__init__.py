@@ -28,6 +28,7 @@ from fsdplint.rules.global_rank_as_device import global_rank_as_device
 from fsdplint.rules.grad_scaler_on_fsdp1 import grad_scaler_on_fsdp1
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.inference_mode_forward import inference_mode_forward
+from fsdplint.rules.inplace_on_sharded_output import inplace_on_sharded_output
 from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.mesh_arguments import mesh_arguments
 from fsdplint.rules.mesh_dimension_roles import mesh_dimension_roles
@@ -106,6 +107,7 @@ RULES: tuple[Rule, ...] = (
     root_unsharded_after_eval,
     all_reduced_loss_before_backward,
     parameters_replaced_after_optimizer,
+    inplace_on_sharded_output,
     inference_mode_forward,
     grad_scaler_on_fsdp1,
     checkpointing_matches_nothing,

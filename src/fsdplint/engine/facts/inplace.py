@@ -1,0 +1,205 @@
+"""Views that FSDP2 units return, changed in place, which takes the unit's hook off the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_name
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.values import ClassValue, Const, FunctionValue, Object
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.tensors import CHANGES_NOTHING, GIVES_VIEW
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedView:
+    """``change`` writes to the view that ``returned`` makes and ``call`` gives.
+
+    Attributes:
+        alone: the unit is the whole model, so that no other hook stands in for this one.
+    """
+
+    call: Site
+    change: Site
+    returned: Site
+    shard: Shard
+    alone: bool
+
+
+def changed_views(program: Program) -> Iterator[ChangedView]:
+    """Changes in place of views that units return, in forwards that a backward follows."""
+    for trace in program.traces:
+        shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+        last = max((b.time for b in trace.calls("backward")), default=0)
+        forwards = trace.calls("forward") if shards and last else []
+        if trace.calls("set_reshard_after_forward"):
+            continue
+        for shard in shards:
+            around = [s.module for s in shards if s.module in shard.module.ancestors()]
+            inside = [s for s in shards if shard.module in s.module.ancestors()]
+            called = [c for c in forwards if shard.time < c.time < last]
+            called = [c for c in called if c.receiver in (around or [shard.module])]
+            sites: Iterable[Site] = (c.site for c in called)
+            if called and around:
+                sites = _inner_calls(shard.module) if _reshards(shard) else ()
+            elif inside:
+                continue
+            yield from _facts(program, shard, sites, not around)
+
+
+def _facts(
+    program: Program, shard: Shard, calls: Iterable[Site], alone: bool
+) -> Iterator[ChangedView]:
+    returned = _view(shard.module)
+    for call in calls if returned is not None else ():
+        change = _change(program, call)
+        if change is not None and returned is not None and program.together(call, shard.site):
+            yield ChangedView(call, change, returned, shard, alone)
+
+
+def _reshards(shard: Shard) -> bool:
+    """Whether the forward of an inner unit surely leaves it without its parameters."""
+    given = shard.keywords.get("reshard_after_forward", Const(None))
+    return isinstance(given, Const) and given.value in (None, True)
+
+
+def _inner_calls(module: Object) -> Iterator[Site]:
+    """The calls of a unit in the forward of the module that it is an attribute or element of."""
+    held = module.parent if module.step.startswith("[") else module
+    owners = () if held is None else held.ancestors()
+    forward = next(filter(None, map(_forward, owners)), None)
+    if held is None or forward is None:
+        return
+    attribute, path = held.step.removeprefix("."), forward.scope.unit.path
+    names = {attribute} if held is module else set()
+    for node in _own(forward.function):
+        if isinstance(node, ir.For) and held is not module and _runs(node, attribute):
+            names |= {n.id for n in ir.walk(node.target) if isinstance(n, ir.Name)}
+    for node in _own(forward.function):
+        if isinstance(node, ir.Call) and last_name(node) in names:
+            own = isinstance(node.func, ir.Name) or _of_self(node.func)
+            if own and isinstance(node.func, ir.Attribute) is (held is module):
+                yield Site(path, node)
+
+
+def _runs(loop: ir.For, attribute: str) -> bool:
+    """Whether a loop runs through ``self.attribute``, or through pairs with its elements."""
+    return any(
+        isinstance(node, ir.Attribute) and node.attr == attribute and _of_self(node)
+        for node in ir.walk(loop.iterable)
+    )
+
+
+def _of_self(node: ir.Expr) -> bool:
+    while isinstance(node, ir.Attribute):
+        node = node.value
+    return _names(node, "self")
+
+
+def _forward(module: Object) -> FunctionValue | None:
+    if not isinstance(module.cls, ClassValue) or module.cls.opaque():
+        return None
+    found = module.cls.lookup("forward")
+    return found if isinstance(found, FunctionValue) else None
+
+
+def _view(module: Object) -> Site | None:
+    """What the module's ``forward`` surely returns a view by, in all of its returns."""
+    forward = _forward(module)
+    if forward is None:
+        return None
+    returns = [n for n in _own(forward.function) if isinstance(n, ir.Return)]
+    values = [_source(forward.function, each) for each in returns]
+    if not values or not all(value is not None and _is_view(value) for value in values):
+        return None
+    assert values[0] is not None
+    return Site(forward.scope.unit.path, values[0])
+
+
+def _own(function: ir.Function) -> Iterator[ir.Node]:
+    nested = {
+        inner
+        for node in ir.walk(function)
+        if isinstance(node, (ir.FunctionDef, ir.Lambda))
+        for inner in ir.walk(node)
+    }
+    return (node for node in ir.walk(function) if node not in nested)
+
+
+def _source(function: ir.Function, returned: ir.Return) -> ir.Expr | None:
+    """What is returned, or was assigned right before to the name that is."""
+    value = returned.value
+    body = list(function.body)
+    if not isinstance(value, ir.Name) or returned not in body or body[0] is returned:
+        return value
+    before = body[body.index(returned) - 1]
+    if isinstance(before, ir.Assign) and isinstance(before.targets[0], ir.Name):
+        return before.value if before.targets[0].id == value.id else None
+    return None
+
+
+def _is_view(value: ir.Expr) -> bool:
+    return (
+        isinstance(value, ir.Call)
+        and isinstance(value.func, ir.Attribute)
+        and value.func.attr in GIVES_VIEW
+    )
+
+
+# What is done with it
+
+
+def _change(program: Program, site: Site) -> Site | None:
+    """Where the name that a call's result is assigned to is first used, if that is in place."""
+    tree = program.tree(site.path)
+    statement = tree.parent(site.node)
+    if not isinstance(statement, ir.Assign) or statement.value is not site.node:
+        return None
+    target = statement.targets[0]
+    if len(statement.targets) != 1 or not isinstance(target, ir.Name):
+        return None
+    if gradient_mode(program, site) in NO_GRADIENTS:
+        return None
+    found = _written(tree, statement, target.id)
+    changed = None if found is None else Site(site.path, found, site.calls, site.guards)
+    if changed is None or gradient_mode(program, changed) in NO_GRADIENTS:
+        return None
+    return changed
+
+
+def _written(tree: Tree, statement: ir.Stmt, name: str) -> ir.Node | None:
+    """The first statement behind ``statement`` in its block that binds ``name`` or writes to it."""
+    block = tree.block(statement).statements
+    for node in block[block.index(statement) + 1 :]:
+        if isinstance(node, ir.AugAssign) and _names(node.target, name):
+            return node
+        if isinstance(node, ir.Expression) and _changes(node.value, name):
+            return node.value
+        if isinstance(node, ir.Assign):
+            if any(isinstance(t, ir.Subscript) and _names(t.value, name) for t in node.targets):
+                return node
+            if any(
+                name == n.id for t in node.targets for n in ir.walk(t) if isinstance(n, ir.Name)
+            ):
+                return None
+        elif isinstance(node, (ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Return)):
+            return None
+    return None
+
+
+def _names(node: ir.Expr, name: str) -> bool:
+    return isinstance(node, ir.Name) and node.id == name
+
+
+def _changes(call: ir.Expr, name: str) -> bool:
+    """Whether it is ``name.mul_(…)``."""
+    if not isinstance(call, ir.Call) or not isinstance(call.func, ir.Attribute):
+        return False
+    method = last_name(call)
+    changing = method.endswith("_") and not method.startswith("_")
+    return changing and method not in CHANGES_NOTHING and _names(call.func.value, name)
