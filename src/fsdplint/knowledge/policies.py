@@ -59,3 +59,16 @@ ARGUMENTS = (
     PolicyArgument("FSDP1", "mixed_precision", 6, MIXED_PRECISION, MIXED_PRECISION_POLICY),
     PolicyArgument("FSDP1", "cpu_offload", 3, CPU_OFFLOAD, CPU_OFFLOAD_POLICY),
 )
+
+FULL_PRECISION = "torch.float32"
+# Layers that raise an error where an input is of another dtype than their weight.
+MULTIPLIES = frozenset(
+    f"torch.nn.{name}"
+    for name in (
+        *("Linear", "Bilinear", "MultiheadAttention"),
+        *("Conv1d", "Conv2d", "Conv3d"),
+        *("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+    )
+)
+# Layers whose output has the dtype of their weight, whatever they are given.
+STARTS_FLOATS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})

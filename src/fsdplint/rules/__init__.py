@@ -39,6 +39,7 @@ from fsdplint.rules.only_root_sharded import only_root_sharded
 from fsdplint.rules.optimizer_before_sharding import optimizer_before_sharding
 from fsdplint.rules.optimizer_state_saved_raw import optimizer_state_saved_raw
 from fsdplint.rules.parameters_replaced_after_optimizer import parameters_replaced_after_optimizer
+from fsdplint.rules.policy_missing_on_root import policy_missing_on_root
 from fsdplint.rules.prepare_called_apart import prepare_called_apart
 from fsdplint.rules.process_group_arguments import process_group_arguments
 from fsdplint.rules.process_group_not_destroyed import process_group_not_destroyed
@@ -113,6 +114,7 @@ RULES: tuple[Rule, ...] = (
     checkpointing_matches_nothing,
     prepare_called_apart,
     fsdp1_policy_object,
+    policy_missing_on_root,
     blocks_kept_unsharded,
     sharded_state_saved,
     optimizer_state_saved_raw,
