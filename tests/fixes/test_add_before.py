@@ -50,6 +50,14 @@ def test_an_addition_moves_above_the_sharding(marked: str, expected: str) -> Non
             "`fully_shard(m)` is not in the block of `m.head = Linear(3)`",
         ),
         (
+            "<first:fully_shard(m):first>\nt.add_tokens(new)\n<added:m.resize(len(t)):added>\n",
+            "`t.add_tokens(new)` makes `t`",
+        ),
+        (
+            "<first:fully_shard(m):first>\ndim += 1\n<added:m.head:added> = Linear(dim)\n",
+            "`dim += 1` makes `dim`",
+        ),
+        (
             "<first:fully_shard(m):first>; x = 1\n<added:m.head:added> = Linear(3)\n",
             "`fully_shard(m)` shares its line with other code",
         ),

@@ -6,7 +6,7 @@ from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
-from fsdplint.fixes.names import clash, names_in
+from fsdplint.fixes.names import clash, dotted, names_in, related
 
 
 @builder
@@ -27,9 +27,14 @@ def add_before(code: Code, added: ir.Node, first: ir.Node) -> Fix:
     place = around[0]
     order = block.statements
     own = names_in(statement)
+    model = _whole(statement)
     for between in order[order.index(place) : order.index(statement)]:
         names = names_in(between)
-        rebound = {path for path in names.writes if not clash([path], names.reads)}
+        rebound = {
+            path
+            for path in names.writes
+            if not (clash([path], names.reads) and related(path, model))
+        }
         used = clash(rebound, own.all)
         if used is not None:
             raise NoFixError(f"`{code.short(between)}` makes `{used}`")
@@ -40,3 +45,15 @@ def add_before(code: Code, added: ir.Node, first: ir.Node) -> Fix:
         lines += code.newline
     title = f"put `{code.short(statement)}` before the sharding"
     return Fix(title, Safety.UNSAFE, (code.delete_lines(start, end), code.insert_lines(at, lines)))
+
+
+def _whole(statement: ir.Assign | ir.Expression) -> str:
+    """What the statement adds to: the model or a part of it, which sharding changes on its way."""
+    target: ir.Node = statement.value
+    if isinstance(statement, ir.Assign) and isinstance(statement.targets[0], ir.Attribute):
+        target = statement.targets[0].value
+    elif isinstance(target, ir.Call) and isinstance(target.func, ir.Attribute):
+        target = target.func.value
+    elif isinstance(target, ir.Call) and target.args:
+        target = target.args[0].value
+    return dotted(target) or ""

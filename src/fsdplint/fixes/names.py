@@ -15,6 +15,8 @@ from fsdplint.fixes.code import Code
 _MUTATORS = frozenset(
     {
         "add",
+        "add_special_tokens",
+        "add_tokens",
         "append",
         "clear",
         "discard",

@@ -200,6 +200,7 @@ WATCHED_METHODS: dict[str, str] = {
     "reshard": "",
     "unshard": "",
     "to_empty": "",
+    "resize_token_embeddings": "",
     **dict.fromkeys(sorted(IN_PLACE), ""),
     "set_epoch": "",
     "iterate": "",

@@ -16,7 +16,7 @@ from dataclasses import replace
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Repoint, Store
 from fsdplint.engine.execute import tensors
-from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.execute.calls import is_module, is_unit
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
@@ -193,8 +193,15 @@ class Statements(Definitions):
     def stored(self, owner: Object, name: str, value: Value, node: ir.Node, frame: Frame) -> None:
         """An attribute was assigned; a module in it is a part of the owner now."""
         self.compose(owner, value, f".{name}")
+        self.note_tie(owner, name)
         if is_module(owner) or name == "requires_grad":
             self.emit(Store(self.tick(), self.site(node, frame), owner, name, value))
+
+    def note_tie(self, owner: Object, name: str) -> None:
+        """Tracks a model that gets another weight once it is sharded."""
+        whole = [owner, *owner.ancestors()]
+        if name == "weight" and any(is_unit(each) for each in whole):
+            self.track(whole[-1])
 
     def overwritten(self, owner: Object, value: Value, target: ir.Node, frame: Frame) -> None:
         """A store of something new into a tracked object, such as a tensor for a parameter."""

@@ -11,7 +11,7 @@ from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.layers import surely_in, with_parameters
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object, Origin, resolved
+from fsdplint.engine.values import Const, Object, Origin, class_names, resolved
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import ADDS_ADAPTERS
 
@@ -23,12 +23,13 @@ class Addition:
     Attributes:
         first: the first call that shards the model or a part of it.
         around: the last one before the addition that shards what it is added to.
+        training: None where the call that adds them raises.
     """
 
     site: Site
     first: Shard
     around: Shard
-    training: Site
+    training: Site | None
 
 
 def additions(program: Program) -> Iterator[Addition]:
@@ -40,6 +41,8 @@ def additions(program: Program) -> Iterator[Addition]:
                 found = _stored(program, trace, event)
             elif isinstance(event, Call) and event.name in ADDS_ADAPTERS:
                 found = _adapted(trace, event)
+            elif isinstance(event, Call) and event.name == "resize_token_embeddings":
+                found = _resized(trace, event)
             if found is not None and program.together(event.site, found.around.site):
                 yield found
 
@@ -71,6 +74,29 @@ def _adapted(trace: Trace, call: Call) -> Addition | None:
     if not around or not builds:
         return None
     return Addition(call.site, shards[0], around[-1], builds[0].site)
+
+
+def _resized(trace: Trace, call: Call) -> Addition | None:
+    """Hugging Face's embeddings of another size, into which it cannot copy the sharded ones."""
+    model = call.receiver
+    if not isinstance(model, Object) or _keeps_size(call) or model.escaped is not None:
+        return None
+    if not any(name.startswith("transformers.") for name in class_names(model.cls)):
+        return None
+    whole = (model, *model.ancestors())
+    shards = [s for s in trace.of(Shard) if s.module in whole or whole[-1] in s.module.ancestors()]
+    around = [s for s in shards if s.module in whole]
+    if any(s.generation is not Generation.FSDP2 or s.time > call.time for s in shards):
+        return None
+    return Addition(call.site, shards[0], around[-1], None) if around else None
+
+
+def _keeps_size(call: Call) -> bool:
+    """Whether embeddings are surely asked to be what they are already, or may be."""
+    size = call.argument(0, "new_num_tokens")
+    if size is None or call.arguments.open or (isinstance(size, Const) and size.value is None):
+        return True
+    return isinstance(size, Object) and size.step in (".vocab_size", ".num_embeddings")
 
 
 def _after(
