@@ -29,6 +29,7 @@ from fsdplint.rules.grad_scaler_on_fsdp1 import grad_scaler_on_fsdp1
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.inference_mode_forward import inference_mode_forward
 from fsdplint.rules.inplace_on_sharded_output import inplace_on_sharded_output
+from fsdplint.rules.local_rank_argument import local_rank_argument
 from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.mesh_arguments import mesh_arguments
 from fsdplint.rules.mesh_dimension_roles import mesh_dimension_roles
@@ -78,6 +79,7 @@ RULES: tuple[Rule, ...] = (
     UNUSED_SUPPRESSION,
     device_not_set,
     global_rank_as_device,
+    local_rank_argument,
     process_group_arguments,
     process_group_not_destroyed,
     mesh_arguments,

@@ -76,12 +76,23 @@ def global_devices(program: Program) -> Iterator[GlobalDevice]:
     """Devices whose index surely is the global rank, in programs for more than one node."""
     for trace in program.traces:
         spawned = {call.site.node for call in trace.calls(*SPAWNS)}
-        for site, value, use in _indices(trace):
+        for site, value, use in named_devices(trace):
             rank = _global_rank(value)
             if rank is None or any(node in spawned for _, node in site.frames()):
                 continue
             if not _is_for_one_node(program, trace, site):
                 yield GlobalDevice(site, rank, LOCAL_RANKS[rank], use)
+
+
+def named_devices(trace: Trace) -> Iterator[tuple[Site, Value, Site]]:
+    """The index of each device that a path names: where it is written, what it is, by which call.
+
+    A device that is no index stands there as what it is.
+    """
+    for call in trace.of(Call):
+        yield from _of_call(call)
+    for shard in trace.of(Shard):
+        yield from _of_argument(shard.site, shard.keywords.get("device_id"), 9, "device_id")
 
 
 def _global_rank(value: Value | None) -> str | None:
@@ -94,14 +105,6 @@ def _global_rank(value: Value | None) -> str | None:
         if isinstance(each, Object) and each.role is Role.NUMBER and each.told_by in LOCAL_RANKS
     ]
     return ranks[0] if ranks and len(ranks) + len(alone) == len(options) else None
-
-
-def _indices(trace: Trace) -> Iterator[tuple[Site, Value, Site]]:
-    """The index of each device that a path names: where, what, and by which call."""
-    for call in trace.of(Call):
-        yield from _of_call(call)
-    for shard in trace.of(Shard):
-        yield from _of_argument(shard.site, shard.keywords.get("device_id"), 9, "device_id")
 
 
 def _of_call(call: Call) -> Iterator[tuple[Site, Value, Site]]:

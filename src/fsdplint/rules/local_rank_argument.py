@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.local_rank_options import OPTIONS, UnsetOption, unset_options
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.local_rank_option import default_from_environment
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD103",
+    summary="the local rank is an option, which torchrun does not pass",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def local_rank_argument(program: Program) -> Iterator[Report]:
+    for fact in unset_options(program):
+        site = fact.option.site
+        used = program.text(fact.use.path, fact.use.node)
+        yield Report(
+            program.span(site),
+            "torchrun passes no such option: the local rank is in the environment, as `LOCAL_RANK`,"
+            f" and `{used}` is the default in every process",
+            "stays at its default",
+            (program.evidence(fact.use, "the same device in every process"),),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
+    site = fact.option.site
+    return default_from_environment(Code.of(program.tree(site.path)), site.node, OPTIONS[0])
