@@ -18,6 +18,7 @@ from fsdplint.rules.device_map_auto import device_map_auto
 from fsdplint.rules.device_not_set import device_not_set
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
+from fsdplint.rules.foreach_with_mixed_parameters import foreach_with_mixed_parameters
 from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import fsdp1_api_on_fsdp2_model
 from fsdplint.rules.fsdp1_argument_to_fully_shard import fsdp1_argument_to_fully_shard
@@ -113,6 +114,7 @@ RULES: tuple[Rule, ...] = (
     inplace_on_sharded_output,
     inference_mode_forward,
     grad_scaler_on_fsdp1,
+    foreach_with_mixed_parameters,
     checkpointing_matches_nothing,
     prepare_called_apart,
     fsdp1_policy_object,

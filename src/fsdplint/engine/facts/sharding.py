@@ -9,7 +9,7 @@ from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.link import Project, Unit
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object, Parameters, Sequence, resolved
+from fsdplint.engine.values import Object, Parameters, Sequence, contained, resolved
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 
 MESHES = (
@@ -22,9 +22,18 @@ def replaces(shard: Shard, capture: Parameters) -> bool:
     """Whether a sharding call puts new tensors in the place of captured ones."""
     if shard.time < capture.time or shard.keeps_parameters is not False:
         return False
+    if any(item.module is capture.module for item in _ignored(shard)):
+        return False
     inside = capture.module is shard.module or shard.module in capture.module.ancestors()
     around = capture.module in shard.module.ancestors() and not capture.filtered
     return inside or around
+
+
+def _ignored(shard: Shard) -> list[Parameters]:
+    """Parameters that a call leaves as they are."""
+    given = shard.keywords.get("ignored_params")
+    items = () if given is None else contained(given)
+    return [item for item in items if isinstance(item, Parameters)]
 
 
 def sharding_of(

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.mixed_lists import MixedList, mixed_lists
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.one_by_one import one_by_one
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD316",
+    summary="one operation is to take sharded parameters together with ignored ones",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def foreach_with_mixed_parameters(program: Program) -> Iterator[Report]:
+    for fact in mixed_lists(program):
+        site, shard = fact.site, fact.shard.site
+        what = f"with `{fact.option}=True` the step" if fact.option else "the clipping"
+        yield Report(
+            program.span(site),
+            f"{what} takes DTensors and plain tensors in one operation, since "
+            f"`{program.text(shard.path, fact.shard.call.func)}` leaves out the `ignored_params` "
+            f"{program.where(shard, site)}",
+            "raises a RuntimeError",
+            (
+                program.evidence(shard, "some parameters stay plain tensors"),
+                *program.conditions(site, shard),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: MixedList) -> Fix | Declined:
+    if not fact.option:
+        return Declined("DTensors and plain tensors have to be clipped apart, by one norm")
+    return one_by_one(Code.of(program.tree(fact.site.path)), fact.site.node, fact.option)
