@@ -174,7 +174,7 @@ class Effects(Builtins):
             names = {id(item): f".{name}" for name, item in named_items(made).items()}
             for item in contained(Sequence(list(arguments.args))):
                 if isinstance(item, Object) and item.parent is None and item is not made:
-                    item.parent, item.step = made, names.get(id(item), "[]")
+                    self.attach(item, made, names.get(id(item), "[]"))
         return made
 
     def device(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -539,7 +539,7 @@ class Effects(Builtins):
         for value in arguments.args:
             item = resolved(value)
             if isinstance(item, Object) and item.parent is None and item is not receiver:
-                item.parent, item.step = receiver, "[]"
+                self.attach(item, receiver, "[]")
         receiver.elements.pop("*", None)
         return NONE
 

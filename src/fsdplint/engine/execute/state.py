@@ -106,6 +106,7 @@ class State:
         self.enumerating: Object | None = None
         self.on_meta: bool | None = False
         self.tracked: set[Object] = set()
+        self.below: dict[Object, set[Object]] = {}  # the tracked objects that each one is or has
         self.seed_differs = False
         self.scopes: dict[Unit, Scope] = {}
         self.on_yield: Callable[[Value], None] | None = None
@@ -207,8 +208,18 @@ class State:
 
     def track(self, item: Object) -> None:
         """Notes from now on what is done to ``item`` outside the program's own code."""
-        if not self.importing:
+        if not self.importing and item not in self.tracked:
             self.tracked.add(item)
+            self._tracked_below(item, {item})
+
+    def attach(self, part: Object, whole: Object, step: str) -> None:
+        """An object that is no part of another yet becomes one."""
+        part.parent, part.step = whole, step
+        self._tracked_below(whole, self.below.get(part, set()))
+
+    def _tracked_below(self, whole: Object, items: set[Object]) -> None:
+        for above in (whole, *whole.ancestors()) if items else ():
+            self.below.setdefault(above, set()).update(items)
 
     def used(
         self, time: int, name: str, values: Sequence[Value], node: ir.Node, frame: Frame
@@ -222,11 +233,8 @@ class State:
         if self.importing:
             return
         whole = {above for item in got for above in item.ancestors()}
-        concerned = frozenset(
-            item
-            for item in self.tracked
-            if item in got or item in whole or not got.isdisjoint(item.ancestors())
-        )
+        parts = {item for each in got for item in self.below.get(each, ())}
+        concerned = frozenset(parts | (self.tracked & whole))
         if concerned:
             given = concerned & got
             self.trace.uses.append(Use(time, self.site(node, frame), name, concerned, given))

@@ -216,10 +216,10 @@ class Statements(Definitions):
         if not isinstance(value, Object) or value.parent is not None or value is owner:
             return
         if is_module(owner) and value not in owner.ancestors():
-            value.parent, value.step = owner, step
+            self.attach(value, owner, step)
             for index, item in enumerate(container_items(value)):
                 if item.parent is None:
-                    item.parent, item.step = value, f"[{index}]"
+                    self.attach(item, value, f"[{index}]")
 
     def store_item(self, target: ir.Subscript, value: Value, frame: Frame) -> None:
         owner = resolved(self.evaluate(target.value, frame))
