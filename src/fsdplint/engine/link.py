@@ -99,6 +99,11 @@ class Project:
         self.too_large: set[str] = set()
         self.overlong: set[tuple[str, str]] = set()
 
+    def is_test(self, path: str) -> bool:
+        """Whether a file is a test or belongs to some, by its name or its folder's."""
+        parts = Path(path).relative_to(self.root).parts
+        return any(part.startswith("test") for part in parts[-3:])
+
     def unit(self, path: Path) -> Unit | None:
         """The unit of a file, or None if it cannot be read or is not Python."""
         key = path.as_posix()

@@ -81,6 +81,9 @@ PLAIN_WRITES: dict[str, tuple[Signature, Signature]] = {
     "safetensors.torch.save_file": (Signature(0, "tensors"), Signature(1, "filename")),
 }
 
+# Of these, the ones that stop at a DTensor, whose memory they cannot read (safetensors 0.8).
+REFUSES_DTENSORS = frozenset({"safetensors.torch.save_file"})
+
 # Calls that give what a file holds, with where they take it from.
 PLAIN_READS: dict[str, Signature] = {
     "torch.load": Signature(0, "f"),

@@ -7,6 +7,7 @@ from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Safety, Severity
 from fsdplint.fixes.gathered_write import gathered_write
+from fsdplint.knowledge.calls import REFUSES_DTENSORS
 from fsdplint.rule import Report, rule
 
 
@@ -24,15 +25,21 @@ def sharded_state_saved(program: Program) -> Iterator[Report]:
             continue
         site, state = fact.write.site, fact.states[0]
         what = program.text(state.source.path, state.source.node)
-        whose = "this rank's slice" if fact.guards else "each rank's own slice"
         yield Report(
             program.span(site),
-            f"`{fact.write.function}` writes `{what}`, whose tensors are DTensor shards: the file "
-            f"holds {whose} of the model",
+            f"`{fact.write.function}` writes `{what}`, whose tensors are DTensor shards: "
+            f"{_outcome(fact)}",
             "not the whole model",
             _evidence(program, fact),
             partial(gathered_write, program, fact),
         )
+
+
+def _outcome(fact: ShardedWrite) -> str:
+    if fact.write.function in REFUSES_DTENSORS:
+        return "it stops at the first of them"
+    whose = "this rank's slice" if fact.guards else "each rank's own slice"
+    return f"the file holds {whose} of the model"
 
 
 def _evidence(program: Program, fact: ShardedWrite) -> tuple[Evidence, ...]:

@@ -128,17 +128,14 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     units = list(units)
     interest = Interest(_SHARDING_NAMES | _hot_names(project, units), _EVENT_NAMES)
     explorer = _Explorer(project, interest)
-    units.sort(key=_is_test)  # a program before its tests, should the budget not do for both
+    # A program before its tests, should the budget not do for both.
+    units.sort(key=lambda unit: project.is_test(unit.path))
     for unit in units:
         if _starts(unit):
             explorer.follow(Entry(unit))
     for entry in _entries(units, explorer.reached):
         explorer.follow(entry)
     return explorer.traces
-
-
-def _is_test(unit: Unit) -> bool:
-    return any(part.startswith("test") for part in Path(unit.path).parts[-3:])
 
 
 def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:

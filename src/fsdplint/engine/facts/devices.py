@@ -146,6 +146,8 @@ def _numbered(node: ir.Node) -> ir.Node | None:
 
 
 def _is_for_one_node(program: Program, trace: Trace, site: Site) -> bool:
+    if program.project.is_test(trace.path) or program.project.is_test(site.path):
+        return True
     texts = [program.tree(path).text for path in {trace.path, site.path}]
     return any(_STARTS_PROCESSES.search(text) or _COUNTS_DEVICES.search(text) for text in texts)
 
