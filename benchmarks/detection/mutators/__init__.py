@@ -42,6 +42,7 @@ from benchmarks.detection.mutators import (
     pretrained_save,
     rank_guard,
     rank_init,
+    reduce_dtype,
     reduced_loss,
     replaced_parameters,
     reshard_value,
@@ -103,6 +104,7 @@ MUTATORS: tuple[Mutator, ...] = (
     distributed_loads.mutate,
     replaced_parameters.mutate,
     reduced_loss.mutate,
+    reduce_dtype.mutate,
     launch.mutate,
     authored.mutate,
 )

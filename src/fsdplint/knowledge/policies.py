@@ -72,3 +72,4 @@ MULTIPLIES = frozenset(
 )
 # Layers whose output has the dtype of their weight, whatever they are given.
 STARTS_FLOATS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})
+LOW_PRECISIONS = frozenset({"torch.bfloat16", "torch.float16", "torch.half"})

@@ -31,6 +31,7 @@ from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.inference_mode_forward import inference_mode_forward
 from fsdplint.rules.inplace_on_sharded_output import inplace_on_sharded_output
 from fsdplint.rules.local_rank_argument import local_rank_argument
+from fsdplint.rules.low_precision_reduce import low_precision_reduce
 from fsdplint.rules.materialized_without_init import materialized_without_init
 from fsdplint.rules.mesh_arguments import mesh_arguments
 from fsdplint.rules.mesh_dimension_roles import mesh_dimension_roles
@@ -119,6 +120,7 @@ RULES: tuple[Rule, ...] = (
     prepare_called_apart,
     fsdp1_policy_object,
     policy_missing_on_root,
+    low_precision_reduce,
     blocks_kept_unsharded,
     sharded_state_saved,
     optimizer_state_saved_raw,

@@ -102,7 +102,7 @@ def main():
 
     torch.manual_seed(0)
     model = Tagger(vocab=30, d=16, n=2, tags=4)
-    bf16 = MixedPrecision(torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    bf16 = MixedPrecision(torch.bfloat16, torch.float32, torch.bfloat16)
     wrap_policy = functools.partial(
         transformer_auto_wrap_policy, transformer_layer_cls={T5ishBlock}
     )

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.reduction import low_reductions
+from fsdplint.engine.program import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.reduce_dtype import reduce_in_full
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD403",
+    summary="gradients of several ranks are added up in a low precision",
+    severity=Severity.NOTE,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+    preview="it is a choice between precision and communication.",
+)
+def low_precision_reduce(program: Program) -> Iterator[Report]:
+    for fact in low_reductions(program):
+        site = fact.shard.site
+        yield Report(
+            program.span(fact.place),
+            f"`{program.text(site.path, fact.shard.call.func)}` "
+            f"{program.where(site, fact.place)} adds the gradients of all ranks up in "
+            f"{fact.dtype}, which rounds the sum",
+            "rounds the gradients",
+            (program.evidence(site, "given here"),),
+            partial(reduce_in_full, Code.of(program.tree(fact.place.path)), fact.place.node),
+        )
