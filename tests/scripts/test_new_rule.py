@@ -45,7 +45,7 @@ def registered(root: Path) -> list[list[str]]:
     return listed
 
 
-@pytest.mark.parametrize("code", ["FSD101", "FSD399", "FSD999"])
+@pytest.mark.parametrize("code", ["FSD199", "FSD399", "FSD999"])
 def test_a_new_rule_has_a_page_a_module_and_its_place(copy: Path, code: str) -> None:
     before = registered(copy)
     written = new_rule.start_rule(copy, "some-new-fault", code)
