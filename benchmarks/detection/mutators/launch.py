@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from random import Random
 
 from benchmarks.detection.module import Module, indented, modules, name_of
+from benchmarks.detection.mutators.materialized import models
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 ARGUMENTS = "process-group-arguments"
 OPTION = "local-rank-argument"
+JOIN = "join-with-fsdp"
 UNSET = "device-not-set"
 UP = "process-group-not-destroyed"
 # What stands in the place of the call that destroys the process group, a function beside it, and
@@ -65,6 +67,7 @@ BY_LOCAL_RANK = {
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     for module in modules(program):
+        yield from _joined(program, module)
         for call in module.calls():
             if name_of(call) == "init_process_group":
                 yield from _devices(program, module, call, random)
@@ -161,3 +164,22 @@ def _optional(program: Program, module: Module, init: ast.Call) -> Iterator[Muta
         if mark:  # nothing else tells the local rank
             texts = {path: each.replace("LOCAL_RANK", "MINE") for path, each in texts.items()}
         yield mutant(program, OPTION if mark else "", f"option with default {default}", texts)
+
+
+def _joined(program: Program, module: Module) -> Iterator[Mutant]:
+    """The sharded model, or another one, in a context for uneven batches."""
+    for root in models(program, module):
+        statement = module.statement(root)
+        if not isinstance(statement, ast.Expr) or statement.value is not root:
+            continue
+        model, end = module.source(root.args[0]), module.rows(statement)[1]
+        for joined in f"[{MARK}{model}]", f"[ddp, {MARK}{model}]", "[ddp]":
+            lines = (
+                "ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
+                f"with torch.distributed.algorithms.Join({joined}):\n    print('joined')\n"
+            )
+            edit = (end, end, indented(lines, module.indent(statement)))
+            text = module.edited([edit], imports="import torch")
+            rule = JOIN if MARK in joined else ""
+            kind = f"joined {joined.replace(MARK, '')}"
+            yield mutant(program, rule, kind, {module.path: text})

@@ -9,6 +9,7 @@ MESHES = (
     "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
 )
+JOINS = ("torch.distributed.algorithms.Join", "torch.distributed.algorithms.join.Join")
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 
 # What tells the rank among all nodes, with the variable that tells the one among its own node's.
@@ -29,7 +30,7 @@ DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
 DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "device")}
 ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
 
-CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *SPAWNS, *DEVICE_FUNCTIONS})
+CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})
 METHODS = frozenset({*DEVICE_METHODS, "add_argument", "parse_args", "parse_known_args"})
 
 # Backends of torch and of the packages that add one, in lower case.

@@ -30,6 +30,7 @@ from fsdplint.rules.grad_scaler_on_fsdp1 import grad_scaler_on_fsdp1
 from fsdplint.rules.gradient_sync_left_off import gradient_sync_left_off
 from fsdplint.rules.inference_mode_forward import inference_mode_forward
 from fsdplint.rules.inplace_on_sharded_output import inplace_on_sharded_output
+from fsdplint.rules.join_with_fsdp import join_with_fsdp
 from fsdplint.rules.local_rank_argument import local_rank_argument
 from fsdplint.rules.low_precision_reduce import low_precision_reduce
 from fsdplint.rules.materialized_without_init import materialized_without_init
@@ -128,6 +129,7 @@ RULES: tuple[Rule, ...] = (
     fresh_optimizer_in_dcp_load,
     save_without_gathered_state,
     collective_under_rank_guard,
+    join_with_fsdp,
     fsdp1_argument_to_fully_shard,
     fsdp1_api_on_fsdp2_model,
     old_import_path,
