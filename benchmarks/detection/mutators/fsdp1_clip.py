@@ -98,7 +98,7 @@ def made_fsdp1(
     start = module.rows(step.statement)[0]
     changed = {}
     for each in everything:
-        own = [*(edits[each.path] or []), *(_old_clips(each))]
+        own = [*(edits[each.path] or []), *(old_clips(each))]
         here = each is module
         if own or here:
             imports = IMPORTS if edits[each.path] else ""
@@ -110,7 +110,7 @@ def made_fsdp1(
     return changed
 
 
-def _old_clips(module: Module) -> Iterator[Edit]:
+def old_clips(module: Module) -> Iterator[Edit]:
     """The program's own clipping goes."""
     for call in module.calls():
         if name_of(call) == "clip_grad_norm_" and "utils" in module.source(call.func):

@@ -48,6 +48,7 @@ from fsdplint.rules.prepare_called_apart import prepare_called_apart
 from fsdplint.rules.process_group_arguments import process_group_arguments
 from fsdplint.rules.process_group_not_destroyed import process_group_not_destroyed
 from fsdplint.rules.rank_dependent_init import rank_dependent_init
+from fsdplint.rules.reentrant_checkpoint import reentrant_checkpoint
 from fsdplint.rules.reshard_after_forward_value import reshard_after_forward_value
 from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_sharded_before_children import root_sharded_before_children
@@ -116,6 +117,7 @@ RULES: tuple[Rule, ...] = (
     inplace_on_sharded_output,
     inference_mode_forward,
     grad_scaler_on_fsdp1,
+    reentrant_checkpoint,
     foreach_with_mixed_parameters,
     checkpointing_matches_nothing,
     prepare_called_apart,

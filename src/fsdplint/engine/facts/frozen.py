@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine.events import Call, Shard, Store, Trace
+from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
 from fsdplint.engine.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -14,9 +15,6 @@ from fsdplint.engine.values import (
     Const,
     Object,
     Parameters,
-    Partial,
-    Sequence,
-    Symbol,
     Taint,
     Value,
     resolved,
@@ -25,7 +23,6 @@ from fsdplint.engine.values import (
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER_LAYERS
 
-_WRAP = "torch.distributed.fsdp.wrap"
 _IGNORING = ("ignored_modules", "ignored_states")
 
 
@@ -73,7 +70,7 @@ def _is_unclear(shards: list[Shard], shard: Shard) -> bool:
 
 def _frozen(program: Program, trace: Trace, shard: Shard) -> Site | None:
     """Where a part of one of the call's units is frozen and another is not."""
-    classes = _wrapped_classes(shard)
+    classes = wrapped_classes(shard)
     if classes is None:
         return None
     adapted = _adapters(trace, shard)
@@ -165,36 +162,9 @@ def _around(module: Object) -> set[Object]:
 
 def _unit(part: Object, root: Object, classes: tuple[Value, ...]) -> Object:
     for above in (part, *part.ancestors()):
-        if above is root or any(_is_a(above, cls) for cls in classes):
+        if above is root or any(is_a(above, cls) for cls in classes):
             return above
     return root
-
-
-def _is_a(module: Object, cls: Value) -> bool:
-    if isinstance(cls, ClassValue):
-        return isinstance(module.cls, ClassValue) and cls in module.cls.lineage()
-    return isinstance(cls, Symbol) and library_class(module) == cls.name
-
-
-def _wrapped_classes(shard: Shard) -> tuple[Value, ...] | None:
-    """The classes whose modules become units of their own; None if that is not known."""
-    plain = [argument for argument in shard.call.args if argument.keyword is None]
-    written = len(plain) < 5 and not any(argument.star for argument in shard.call.args)
-    if shard.wraps_children is False or (written and "auto_wrap_policy" not in shard.keywords):
-        return ()
-    policy = resolved(shard.keywords.get("auto_wrap_policy", Const(None)))
-    listed: Value | None = None
-    if isinstance(policy, Object) and library_class(policy) == f"{_WRAP}.ModuleWrapPolicy":
-        listed = policy.args[0] if policy.args else policy.keywords.get("module_classes")
-    function = policy.function if isinstance(policy, Partial) else None
-    if isinstance(policy, Partial) and isinstance(function, Symbol):
-        named = function.name == f"{_WRAP}.transformer_auto_wrap_policy"
-        listed = policy.keywords.get("transformer_layer_cls") if named else None
-    listed = None if listed is None else resolved(listed)
-    if not isinstance(listed, Sequence) or listed.rest:
-        return None
-    classes = tuple(map(resolved, listed.items))
-    return classes if all(isinstance(c, (ClassValue, Symbol)) for c in classes) else None
 
 
 def _adapters(trace: Trace, shard: Shard) -> Site | None:

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.reentrant import reentrant_units
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.not_reentrant import not_reentrant
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD315",
+    summary="a reentrant checkpoint has FSDP1 gather a unit once more in every step",
+    severity=Severity.WARNING,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def reentrant_checkpoint(program: Program) -> Iterator[Report]:
+    for fact in reentrant_units(program):
+        call, shard = fact.call, fact.shard.site
+        place = Site(call.path, fact.argument)
+        yield Report(
+            program.span(place),
+            f"`{program.text(call.path, call.node)}` runs a unit that "
+            f"`{program.text(shard.path, fact.shard.call.func)}` makes {program.where(shard, call)}"
+            ": the reentrant way gathers its parameters a third time in every step",
+            "one all-gather more per unit and step",
+            (
+                program.evidence(shard, "the policy makes the checkpointed modules units"),
+                *program.conditions(shard),
+            ),
+            partial(not_reentrant, Code.of(program.tree(call.path)), fact.argument),
+        )
