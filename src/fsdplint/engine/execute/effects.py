@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import (
-    BuildOptimizer,
     Call,
     DirectForward,
     NoSync,
-    PlainWrite,
     Repoint,
-    Shard,
-    states_in,
 )
 from fsdplint.engine.execute import tensors
-from fsdplint.engine.execute.builtins import BUILTINS, Builtins, holds_fsdp2
-from fsdplint.engine.execute.calls import ANY_METHOD, is_module, is_unit
+from fsdplint.engine.execute.builtins import BUILTINS
+from fsdplint.engine.execute.calls import is_module, is_unit
 from fsdplint.engine.execute.elements import element_of, named_items
+from fsdplint.engine.execute.saving import Saving
 from fsdplint.engine.execute.state import Frame, is_const
 from fsdplint.engine.values import (
     NONE,
     Arguments,
-    Choice,
     ClassValue,
-    Condition,
     Const,
     Context,
     FunctionValue,
@@ -38,7 +32,6 @@ from fsdplint.engine.values import (
     Partial,
     Scope,
     Sequence,
-    Sharded,
     StateDict,
     Symbol,
     Taint,
@@ -64,7 +57,7 @@ from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import DIVISIONS, ELEMENTWISE, NUMBERS, REDUCTIONS
 
 
-class Effects(Builtins):
+class Effects(Saving):
     # Library functions and classes
 
     def library_call(
@@ -189,177 +182,6 @@ class Effects(Builtins):
 
     def meta_context(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         return Context("meta", ())
-
-    # Sharding
-
-    def shard(
-        self, generation: known.Generation, arguments: Arguments, node: ir.Call, frame: Frame
-    ) -> Value:
-        target = arguments.get(0, "module")
-        if target is None:
-            return self.unknown()
-        inner = resolved(target)
-        items = [*inner.items, *inner.rest] if isinstance(inner, Sequence) else [inner]
-        for item in map(resolved, items):
-            if isinstance(item, Object):
-                self.shard_one(generation, item, arguments, node, frame)
-        return target
-
-    def shard_one(
-        self,
-        generation: known.Generation,
-        module: Object,
-        arguments: Arguments,
-        node: ir.Call,
-        frame: Frame,
-    ) -> None:
-        time, site = self.tick(), self.site(node, frame)
-        view = self.enumerating
-        if view is not None and any(guard.progress for guard in self.guards):
-            module = self.part(view, "[]")  # some of the submodules, it is not known which
-        keeps: bool | None = False
-        wraps: bool | None = False
-        if generation is known.Generation.FSDP1:
-            self.initialise(module, arguments, node, frame)
-            keeps = self.flag(arguments, -1, "use_orig_params")
-            wraps = self.wraps_children(arguments)
-        elif "auto_wrap_policy" in arguments.keywords:
-            wraps = None  # a call that fails, of which it is meant
-        module.sharded.append(Sharded(generation, time, site))
-        keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
-        positional = tuple(arguments.args)
-        self.emit(
-            Shard(
-                time, site, generation, module, keeps, wraps, node, keywords, strategy, positional
-            )
-        )
-
-    def initialise(self, module: Object, arguments: Arguments, node: ir.Call, frame: Frame) -> None:
-        """FSDP1 calls its ``param_init_fn`` on each submodule that is on meta."""
-        function = arguments.get(8, "param_init_fn")
-        if function is not None and not is_const(function, None):
-            inside = self.part(module, ".param_init_fn()", taint=Taint.ELEMENT)
-            self.apply(function, Arguments([inside], {}), node, frame)
-
-    def flag(self, arguments: Arguments, position: int, keyword: str) -> bool | None:
-        """A boolean argument that defaults to False; None where it is not known."""
-        value = arguments.get(position, keyword)
-        if value is None:
-            return None if arguments.open else False
-        return bool(value.value) if isinstance(value, Const) else None
-
-    def wraps_children(self, arguments: Arguments) -> bool | None:
-        policy = arguments.get(4, "auto_wrap_policy")
-        strategy = arguments.get(2, "sharding_strategy")
-        if policy is None and (arguments.open or arguments.keywords.keys() - known.FSDP1_KEYWORDS):
-            return None
-        if policy is not None and not is_const(policy, None):
-            return True if not isinstance(policy, (Choice, Condition)) else None
-        plain = strategy is None or isinstance(strategy, Symbol)
-        if not plain or (isinstance(strategy, Symbol) and strategy.name.endswith("NO_SHARD")):
-            return None
-        return False
-
-    def register_forward(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        module, method = arguments.get(0, "module"), arguments.get(1, "method_name")
-        target = None if module is None else resolved(module)
-        if isinstance(target, Object) and is_unit(target):
-            names = {str(method.value)} if isinstance(method, Const) else {"forward", ANY_METHOD}
-            target.hooked_methods.update(names)
-        return NONE
-
-    # Optimizers
-
-    def built(self, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
-        captures = self.captured(arguments)
-        optimizer.captures = list(captures)
-        optimizer.args, optimizer.keywords = tuple(arguments.args), dict(arguments.keywords)
-        cls = optimizer.cls
-        label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else ""
-        label = (
-            cls.node.name if isinstance(cls, ClassValue) else label.replace("?", "the optimizer")
-        )
-        self.emit(
-            BuildOptimizer(self.tick(), self.site(node, frame), optimizer, tuple(captures), label)
-        )
-        self.track(optimizer)
-
-    def captured(self, arguments: Arguments) -> list[Parameters]:
-        """The parameters an optimizer takes: generators are consumed by its constructor."""
-        now = self.tick()
-        return [
-            replace(item, time=now, lazy=False) if item.lazy else item
-            for value in arguments.values()
-            for item in contained(value)
-            if isinstance(item, Parameters)
-        ]
-
-    def repoint(self, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
-        for value in arguments.values():
-            for item in contained(value):
-                if isinstance(item, Object) and item.captures:
-                    self.emit(Repoint(self.tick(), self.site(node, frame), item))
-
-    # State and files
-
-    def state_of(self, owner: Object, node: ir.Node, frame: Frame) -> Value:
-        """``owner.state_dict()``: slices, if the owner is FSDP2's or an optimizer's model sharded.
-
-        An FSDP1 model gathers its own, unless it is told not to.
-        """
-        if owner.captures:
-            site = self.site(node, frame)
-            modules = [capture.module for capture in owner.captures]
-            if any(holds_fsdp2(module, self) for module in modules):
-                return StateDict(modules[0], site, optimizer=owner)
-            if any(cut_by_fsdp1(module, self) for module in modules):
-                return StateDict(modules[0], site, owner, generation=known.Generation.FSDP1)
-        elif holds_fsdp2(owner, self):
-            return StateDict(owner, self.site(node, frame))
-        return self.unknown(owner.taint)
-
-    def state_helper(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        module = resolved(arguments.get(0, "model") or NONE)
-        options = resolved(arguments.get(99, "options") or NONE)
-        if arguments.open or not isinstance(module, Object) or not holds_fsdp2(module, self):
-            return self.unknown()
-        full: Value | None = None
-        if isinstance(options, Object) and isinstance(options.cls, Symbol):
-            full = options.keywords.get("full_state_dict", Const(False))
-        sharded = is_const(options, None) or is_const(full or NONE, False)
-        if not sharded:
-            return self.unknown()
-        site = self.site(node, frame)
-        position = known.STATE_HELPERS[name]
-        optimizer = (
-            None if position is None else resolved(arguments.get(position, "optimizers") or NONE)
-        )
-        state = StateDict(module, site, optimizer if isinstance(optimizer, Object) else None)
-        return (
-            Sequence([StateDict(module, site), state], kind="tuple")
-            if name.endswith("get_state_dict")
-            else state
-        )
-
-    def plain_write(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        value_at, target_at = known.PLAIN_WRITES[name]
-        value = arguments.get(value_at.position, value_at.keyword)
-        target = arguments.get(target_at.position, target_at.keyword)
-        if value is not None:
-            event = PlainWrite(
-                self.tick(), self.site(node, frame), name, value, target, states_in(value)
-            )
-            self.emit(event)
-        return NONE
-
-    def plain_read(
-        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
-    ) -> Value:
-        """What a file holds, e.g. by ``torch.load``; its parts know where they come from."""
-        at = known.PLAIN_READS[symbol.name]
-        made = self.result_of(("call", symbol.name), symbol, arguments)
-        made.site, made.file = self.site(node, frame), arguments.get(at.position, at.keyword)
-        return made
 
     # Calls of modules
 
@@ -596,13 +418,6 @@ def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
         inner = resolved(held)
         if attribute.isidentifier() and isinstance(inner, Object):
             yield f"{name}.{attribute}", inner
-
-
-def cut_by_fsdp1(module: Object, machine: Effects) -> bool:
-    """Whether the parameters of a module are surely cut flat by FSDP1."""
-    around = {module, *module.ancestors()}
-    shards = (event for event in machine.trace.events if isinstance(event, Shard))
-    return any(event.cuts_flat and event.module in around for event in shards)
 
 
 _Handler = Callable[[Effects, Arguments, ir.Call, Frame], Value]
