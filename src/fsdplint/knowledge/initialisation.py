@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.knowledge.calls import INERT_METHODS
+from fsdplint.knowledge.calls import INERT_METHODS, STATE_HELPERS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD, REGISTER_FORWARD, is_optimizer
 
 # Calls that set the seed PyTorch's initialisers draw by; the last two leave it to the caller.
@@ -132,6 +132,19 @@ def keeps_weights(name: str) -> bool:
         return False
     package = name.split(".")[0]
     return name in _KEEPING_CALLS or package in _KEEPING_PACKAGES or is_optimizer(name)
+
+
+# Loads that set parameters and persistent buffers, and nothing else.
+LOADS_STATE = frozenset(
+    {
+        "load_state_dict",
+        "torch.distributed.checkpoint.load",
+        "torch.distributed.checkpoint.load_state_dict",
+        "torch.distributed.checkpoint.state_dict.set_model_state_dict",
+        "torch.distributed.checkpoint.state_dict.set_state_dict",
+    }
+)
+READS_STATE = frozenset(STATE_HELPERS) | {"state_dict"}
 
 
 # What draws weights at random: by a rank's own seed they differ still.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.buffers import undefined_buffers
 from fsdplint.engine.facts.weights import UndefinedWeights, undefined_weights
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
@@ -33,6 +34,23 @@ def materialized_without_init(program: Program) -> Iterator[Report]:
             "memory as it was found",
             _evidence(program, fact),
             partial(_fix, program, fact),
+        )
+    for buffer in undefined_buffers(program):
+        site, names = buffer.emptied.site, " and ".join(f"`{name}`" for name in buffer.names)
+        registered = buffer.names.values()
+        assert isinstance(site.node, ir.Call)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node.func)}` leaves {names} undefined: the load "
+            f"{program.where(buffer.load, site)} does not set buffers that are not persistent",
+            "buffers with memory as it was found",
+            (
+                *(program.evidence(p, "computed here and nowhere else") for p in registered),
+                program.evidence(buffer.load, "sets parameters and persistent buffers only"),
+                program.evidence(buffer.forward.site, "computes with what memory held"),
+                *program.conditions(site, buffer.shard.site),
+            ),
+            lambda: Declined("only constructors compute these buffers"),
         )
 
 

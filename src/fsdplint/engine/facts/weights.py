@@ -46,7 +46,7 @@ def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
     for trace in program.traces:
         for emptied in trace.calls("to_empty"):
             module = emptied.receiver
-            if _on_meta(emptied):
+            if gets_no_memory(emptied):
                 continue
             forward = first_forward(trace, module, emptied.time)
             if forward is None or not isinstance(module, Object):
@@ -61,7 +61,7 @@ def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
     yield from (fact for fact in found if fact.emptied.site.frames() not in given)
 
 
-def _on_meta(emptied: Call) -> bool:
+def gets_no_memory(emptied: Call) -> bool:
     """Whether the module gets no memory yet; FSDP1 calls ``reset_parameters`` as it gives some."""
     device = emptied.argument(0, "device")
     named = isinstance(device, Const) and device.value == "meta"

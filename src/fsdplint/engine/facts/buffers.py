@@ -1,0 +1,186 @@
+"""Buffers that no checkpoint holds, and that nothing computes again after ``to_empty``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.execute.elements import composed
+from fsdplint.engine.facts.weights import (
+    driven,
+    first_forward,
+    gets_no_memory,
+    root,
+    sharding_before,
+    uses_between,
+)
+from fsdplint.engine.link import identifiers
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import ClassValue, FunctionValue, Object
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.initialisation import LOADS_STATE, READS_STATE, keeps_weights
+
+_VIEWS = frozenset({"buffers", "named_buffers", "get_buffer", "register_buffer"})
+_PLACEHOLDERS = frozenset({"empty", "empty_like"})
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedBuffers:
+    """Buffers that constructors computed, and that are computed with as ``to_empty`` found them.
+
+    Attributes:
+        names: each with its class, e.g. "Rotary.angles", and the call that registers it.
+        load: the call that sets all but such buffers.
+    """
+
+    emptied: Call
+    names: dict[str, Site]
+    load: Site
+    shard: Shard
+    forward: Call
+
+
+def undefined_buffers(program: Program) -> Iterator[UndefinedBuffers]:
+    """Non-persistent buffers of models on meta whose weights come from a checkpoint alone."""
+    for trace in program.traces:
+        for emptied in trace.calls("to_empty"):
+            yield from _after(program, trace, emptied)
+
+
+def _after(program: Program, trace: Trace, emptied: Call) -> Iterator[UndefinedBuffers]:
+    module = emptied.receiver
+    if not isinstance(module, Object) or root(module).on_meta is not True:
+        return
+    if gets_no_memory(emptied) or emptied.argument(99, "recurse") is not None:
+        return
+    forward = first_forward(trace, module, emptied.time)
+    shard = None if forward is None else sharding_before(trace, module, forward.time)
+    if forward is None or shard is None or shard.generation is not Generation.FSDP2:
+        return
+    load = _only_load(trace, module, emptied, forward)
+    sites = (emptied.site, forward.site)
+    if load is None or not all(program.together(site, shard.site) for site in sites):
+        return
+    if not driven(emptied.site, forward.site) or any(g.divergent for g in emptied.site.guards):
+        return
+    names = _undefined(program, module)
+    if names:
+        yield UndefinedBuffers(emptied, names, load, shard, forward)
+
+
+def _undefined(program: Program, module: Object) -> dict[str, Site]:
+    parts = [part.cls for part in composed(module)]
+    made = list(dict.fromkeys(cls for cls in parts if isinstance(cls, ClassValue)))
+    return {
+        f"{cls.node.name}.{name}": Site(cls.scope.unit.path, call)
+        for cls in made
+        for name, call in _registered(cls)
+        if _is_read(cls, name) and not _is_set(program, made, cls, name)
+    }
+
+
+def _only_load(trace: Trace, module: Object, emptied: Call, forward: Call) -> Site | None:
+    """The load that gives a module its weights; None where anything else may give it values."""
+    uses = uses_between(trace, module, emptied.time, forward.time)
+    others = [use for use in uses if use.name not in LOADS_STATE | READS_STATE]
+    if any(use.name in _VIEWS or not keeps_weights(use.name) for use in others):
+        return None
+    loads = [use for use in uses if use.name in LOADS_STATE]
+    return loads[0].site if loads else None
+
+
+def _registered(cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
+    """The buffers that a class surely registers as it is built, and that are no part of its state.
+
+    Those of its bases are left out, and those that wait for somebody to fill them.
+    """
+    found = cls.attrs.get("__init__")
+    if cls.opaque() or not isinstance(found, FunctionValue):
+        return
+    for statement in found.function.body:
+        call = statement.value if isinstance(statement, ir.Expression) else None
+        if isinstance(call, ir.Call) and _attribute(call.func) == "register_buffer":
+            given = {each.keyword or at: each.value for at, each in enumerate(call.args)}
+            name, value = given.get("name", given.get(0)), given.get("tensor", given.get(1))
+            persistent = given.get("persistent", given.get(2))
+            plain = isinstance(name, ir.Constant) and isinstance(persistent, ir.Constant)
+            if plain and persistent.value is False and _is_computed(value):  # type: ignore[union-attr]  # plain
+                yield str(name.value), call  # type: ignore[union-attr]  # plain
+
+
+def _is_computed(value: ir.Expr | None) -> bool:
+    if value is None or isinstance(value, ir.Constant):
+        return False
+    called = value.func if isinstance(value, ir.Call) else None
+    return _attribute(called) not in _PLACEHOLDERS
+
+
+def _attribute(node: ir.Node | None) -> str:
+    return node.attr if isinstance(node, ir.Attribute) else ""
+
+
+# What the program's text does with a buffer
+
+
+def _is_read(cls: ClassValue, name: str) -> bool:
+    body = cls.node.body
+    methods = [each.function for each in body if isinstance(each, ir.FunctionDef)]
+    others = [method for method in methods if method.name != "__init__"]
+    return name in identifiers(*others)[1]
+
+
+def _is_set(program: Program, made: list[ClassValue], cls: ClassValue, name: str) -> bool:
+    """Whether code that something may call gives the buffer another value, or names it."""
+    constructors = {
+        init.function
+        for each in made
+        if isinstance(init := each.attrs.get("__init__"), FunctionValue)
+    }
+    own = cls.attrs.get("__init__")
+    for unit in program.units:
+        tree = program.tree(unit.path)
+        for node in ir.walk(tree.module):
+            if not _sets(node, name):
+                continue
+            function = tree.function(node)
+            if isinstance(own, FunctionValue) and function is own.function:
+                continue
+            if function is None or _is_mentioned(program, function.name, constructors):
+                return True
+    return False
+
+
+def _sets(node: ir.Node, name: str) -> bool:
+    if isinstance(node, ir.Assign):
+        return any(_names(target, name) for target in node.targets)
+    if isinstance(node, (ir.AugAssign, ir.For)):
+        return _names(node.target, name)
+    if isinstance(node, ir.Call):
+        if _attribute(node.func) == "__init__":
+            return not isinstance(node.func.value, (ir.Call, ir.Attribute))  # type: ignore[union-attr]  # an Attribute
+        in_place = _attribute(node.func).endswith("_")
+        out = [each.value for each in node.args if each.keyword == "out"]
+        return (in_place and _names(node.func, name)) or any(_names(each, name) for each in out)
+    return isinstance(node, ir.Constant) and node.value == name
+
+
+def _names(node: ir.Node, name: str) -> bool:
+    return any(isinstance(each, ir.Attribute) and each.attr == name for each in ir.walk(node))
+
+
+def _is_mentioned(program: Program, name: str, constructors: set[ir.Function]) -> bool:
+    """Whether a function may be called other than by the constructors, which ran on meta."""
+    if name == "forward" or name.startswith("__"):
+        return True
+    for unit in program.units:
+        tree = program.tree(unit.path)
+        for node in ir.walk(tree.module):
+            named = node.id if isinstance(node, ir.Name) else _attribute(node)
+            if named == name or (isinstance(node, ir.Constant) and node.value == name):
+                function = tree.function(node)
+                if function is None or (function not in constructors and function.name != name):
+                    return True
+    return False
