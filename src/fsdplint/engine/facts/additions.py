@@ -35,8 +35,11 @@ class Addition:
 def additions(program: Program) -> Iterator[Addition]:
     """Modules, parameters and adapters that an optimizer trains and that came after sharding."""
     for trace in program.traces:
-        for event in trace.events:
+        first = min((shard.time for shard in trace.of(Shard)), default=0)
+        for event in trace.events if first else ():
             found = None
+            if event.time < first:
+                continue
             if isinstance(event, Store):
                 found = _stored(program, trace, event)
             elif isinstance(event, Call) and event.name in ADDS_ADAPTERS:
