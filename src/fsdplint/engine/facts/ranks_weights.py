@@ -28,6 +28,7 @@ from fsdplint.knowledge.initialisation import (
     draws_weights,
     keeps_weights,
 )
+from fsdplint.knowledge.modules import hugging_face_blocks
 from fsdplint.knowledge.words import means_model_parallel, means_rank
 
 
@@ -134,7 +135,7 @@ def _is_drawn(trace: Trace, model: Object) -> bool:
     if model.origin is not Origin.ALLOCATED or model.on_meta is not False:
         return False
     if isinstance(model.cls, Symbol):
-        return model.cls.name.startswith("torch.nn.")
+        return model.cls.name.startswith("torch.nn.") or _is_from_config(model, model.cls.name)
     if not isinstance(model.cls, ClassValue) or model.cls.opaque():
         return False
     parts = list(composed(model))
@@ -143,6 +144,16 @@ def _is_drawn(trace: Trace, model: Object) -> bool:
     known &= any(name in DRAWN_LAYERS for name in layers)
     loads = trace.calls("load_state_dict")
     return known and not any(_concerns(load, part) for load in loads for part in parts)
+
+
+def _is_from_config(model: Object, name: str) -> bool:
+    """Whether a Hugging Face model is built from a configuration, by which it draws its weights."""
+    made = model.site.node if model.site is not None else None
+    if hugging_face_blocks(name) is None or not isinstance(made, ir.Call):
+        return False
+    function = made.func
+    by = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
+    return by in ("from_config", "_from_config", name.rpartition(".")[2])
 
 
 def _concerns(load: Call, part: Object) -> bool:
