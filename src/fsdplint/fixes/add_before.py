@@ -1,12 +1,24 @@
-"""A part added to a model before the model is sharded, so that its unit holds it."""
+"""A model changed before it is sharded, so that its units know what they hold."""
 
 from __future__ import annotations
 
 from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.names import clash, dotted, names_in, related
+
+
+def before_sharding(program: Program, site: Site, first: Shard) -> Fix | Declined:
+    """Moves the statement at ``site`` above the call that leads to ``first``."""
+    ours, theirs = site.frames(), first.site.frames()
+    apart = len(site.calls)
+    if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
+        return Declined("the model is sharded in another function")
+    return add_before(Code.of(program.tree(site.path)), site.node, theirs[apart][1])
 
 
 @builder

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine.facts.casts import late_casts
 from fsdplint.engine.program import Program
-from fsdplint.finding import Severity
-from fsdplint.fixes.declined import Declined
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.add_before import before_sharding
 from fsdplint.rule import Report, rule
 
 
@@ -13,7 +14,7 @@ from fsdplint.rule import Report, rule
     "FSD214",
     summary="a sharded model is cast to another dtype after its first forward",
     severity=Severity.ERROR,
-    fix=None,
+    fix=Safety.UNSAFE,
     since="0.1.0",
     clause=None,
 )
@@ -33,5 +34,5 @@ def cast_after_sharding(program: Program) -> Iterator[Report]:
                 program.evidence(after, "raises an exception"),
                 *program.conditions(cast, fact.shard.site),
             ),
-            lambda: Declined("the model has to be cast before it is sharded, or given a policy"),
+            partial(before_sharding, program, cast, fact.first),
         )

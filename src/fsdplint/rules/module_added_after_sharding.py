@@ -3,15 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.additions import Addition, additions
 from fsdplint.engine.facts.retied import retied
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.add_before import add_before
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.fixes.add_before import before_sharding
 from fsdplint.rule import Report, rule
 
 
@@ -40,7 +36,7 @@ def module_added_after_sharding(program: Program) -> Iterator[Report]:
             resizes if fact.training is None else adds,
             "the old ones are in parts" if fact.training is None else "is in no unit",
             _evidence(program, fact),
-            partial(_fix, program, fact.site, fact.first),
+            partial(before_sharding, program, fact.site, fact.first),
         )
     for tie in retied(program):
         yield Report(
@@ -53,7 +49,7 @@ def module_added_after_sharding(program: Program) -> Iterator[Report]:
                 program.evidence(tie.before.site, "from here on the unit knows its parameters"),
                 *program.conditions(tie.around.site, tie.site),
             ),
-            partial(_fix, program, tie.site, tie.first),
+            partial(before_sharding, program, tie.site, tie.first),
         )
 
 
@@ -65,11 +61,3 @@ def _evidence(program: Program, fact: Addition) -> tuple[Evidence, ...]:
         *(() if fact.training is None else (program.evidence(fact.training, trains),)),
         *program.conditions(fact.around.site, fact.site),
     )
-
-
-def _fix(program: Program, site: Site, first: Shard) -> Fix | Declined:
-    ours, theirs = site.frames(), first.site.frames()
-    apart = len(site.calls)
-    if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
-        return Declined("the model is sharded in another function")
-    return add_before(Code.of(program.tree(site.path)), site.node, theirs[apart][1])

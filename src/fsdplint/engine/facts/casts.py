@@ -26,11 +26,16 @@ _POLICIES = ("mp_policy", "mixed_precision")
 
 @dataclass(frozen=True, slots=True)
 class LateCast:
-    """A ``cast`` between the forwards ``before`` and ``after``, which must find the same dtype."""
+    """A ``cast`` between the forwards ``before`` and ``after``, which must find the same dtype.
+
+    Attributes:
+        first: the first call that shards the model or a part of it.
+    """
 
     cast: Call
     dtype: str
     shard: Shard
+    first: Shard
     before: Call
     after: Call
 
@@ -63,7 +68,8 @@ def _fact(program: Program, trace: Trace, module: Object, cast: Call) -> LateCas
     sure = follows(trace, before[0].site, cast.site) and follows(trace, cast.site, after.site)
     if not sure or not program.together(cast.site, shard.site):
         return None
-    return LateCast(cast, dtype, shard, before[0], after)
+    units = [s for s in trace.of(Shard) if module in (s.module, *s.module.ancestors())]
+    return LateCast(cast, dtype, shard, units[0], before[0], after)
 
 
 def _has_policy(trace: Trace, module: Object) -> bool:
