@@ -13,6 +13,8 @@ from benchmarks.detection.program import MARK, Mutant, Program, mutant
 ARGUMENTS = "process-group-arguments"
 OPTION = "local-rank-argument"
 JOIN = "join-with-fsdp"
+LOCAL = "save-guarded-by-local-rank"
+OWN_PLACE = ("tmp", "temp", "scratch", "local", "node", "host", "shm", "rank", "cache")
 UNSET = "device-not-set"
 UP = "process-group-not-destroyed"
 # What stands in the place of the call that destroys the process group, a function beside it, and
@@ -68,6 +70,7 @@ BY_LOCAL_RANK = {
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     for module in modules(program):
         yield from _joined(program, module)
+        yield from _written_by_node(program, module)
         for call in module.calls():
             if name_of(call) == "init_process_group":
                 yield from _devices(program, module, call, random)
@@ -183,3 +186,26 @@ def _joined(program: Program, module: Module) -> Iterator[Mutant]:
             rule = JOIN if MARK in joined else ""
             kind = f"joined {joined.replace(MARK, '')}"
             yield mutant(program, rule, kind, {module.path: text})
+
+
+def _written_by_node(program: Program, module: Module) -> Iterator[Mutant]:
+    """The test of the rank that a file is written under, made one of the local rank."""
+    one_node = any("spawn" in text for text in program.files.values())
+    for branch in (node for node in ast.walk(module.tree) if isinstance(node, ast.If)):
+        ranks = [call for call in ast.walk(branch.test) if _is_rank(call)]
+        inside = [node for statement in branch.body for node in ast.walk(statement)]
+        calls = [node for node in inside if isinstance(node, ast.Call)]
+        saves = [call for call in calls if ast.unparse(call.func) == "torch.save"]
+        if len(ranks) != 1 or not saves or branch.orelse:
+            continue
+        shared = not any(word in ast.unparse(saves[0].args[1]).lower() for word in OWN_PLACE)
+        rule = LOCAL if shared and not one_node else ""
+        local = 'int(os.environ["LOCAL_RANK"])'
+        start, mark = module.span(saves[0])[0], MARK * bool(rule)
+        edits = [(*module.span(ranks[0]), local), (start, start, mark)]
+        text = module.edited(edits, imports="import os")
+        yield mutant(program, rule, f"written by node, line {branch.lineno}", {module.path: text})
+
+
+def _is_rank(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and name_of(node) == "get_rank" and not node.args

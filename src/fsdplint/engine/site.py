@@ -23,6 +23,7 @@ class Guard:
         early: the other outcome left the function or loop before.
         ranks: those of a distributed run that may take it, where its test surely tells them apart.
         telling: the parts of the test that do so.
+        told_by: the functions and variables that these have the rank from, "" for others.
     """
 
     key: object
@@ -34,6 +35,7 @@ class Guard:
     early: bool = False
     ranks: frozenset[int] = EVERY_RANK
     telling: tuple[ir.Node, ...] = ()
+    told_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

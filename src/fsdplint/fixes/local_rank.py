@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import builder
+from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 
@@ -78,3 +78,17 @@ def _read(code: Code, rank: ir.Expr, variable: str, module: str) -> str:
         return f'int({module}.environ["{variable}"])'
     quote = "'" if '"' in code.slice(around)[:3] else '"'
     return f"{module}.environ[{quote}{variable}{quote}]"
+
+
+@builder
+def ask_global_rank(code: Code, test: ir.Node) -> Fix:
+    """``local_rank == 0`` to a test of the rank among all nodes."""
+    require_exact(code)
+    sides = (test.left, test.right) if isinstance(test, ir.Compare) else (test,)
+    ranks = [side for side in sides if not isinstance(side, ir.Constant)]
+    if len(ranks) != 1:
+        raise NoFixError(f"`{code.short(test)}` is no test of one rank")
+    imports = Imports(code, test)
+    text = f"{imports.name('torch.distributed', 'get_rank')}()"
+    edits = (code.edit(ranks[0].start, ranks[0].end, text), *imports.edits())
+    return Fix("ask for the rank among all nodes", Safety.UNSAFE, edits)

@@ -21,6 +21,9 @@ LOCAL_RANKS: dict[str, str] = {
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
 }
 
+# What tells the rank among those of one node.
+TELL_LOCAL = frozenset({*LOCAL_RANKS.values(), "torch.distributed.get_node_local_rank"})
+
 # Functions and methods that take a device as their argument of this position and keyword.
 DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
     "torch.cuda.set_device": (0, "device"),

@@ -54,6 +54,7 @@ from fsdplint.rules.root_not_sharded import root_not_sharded
 from fsdplint.rules.root_sharded_before_children import root_sharded_before_children
 from fsdplint.rules.root_unsharded_after_eval import root_unsharded_after_eval
 from fsdplint.rules.same_data_on_every_rank import same_data_on_every_rank
+from fsdplint.rules.save_guarded_by_local_rank import save_guarded_by_local_rank
 from fsdplint.rules.save_without_gathered_state import save_without_gathered_state
 from fsdplint.rules.sharded_reduction_read_locally import sharded_reduction_read_locally
 from fsdplint.rules.sharded_state_saved import sharded_state_saved
@@ -129,6 +130,7 @@ RULES: tuple[Rule, ...] = (
     optimizer_state_saved_raw,
     full_state_dict_into_sharded_model,
     fresh_optimizer_in_dcp_load,
+    save_guarded_by_local_rank,
     save_without_gathered_state,
     collective_under_rank_guard,
     join_with_fsdp,

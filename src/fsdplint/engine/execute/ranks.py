@@ -7,6 +7,8 @@ the outcome is not known, and a branch on it excludes no rank.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fsdplint.engine import ir
 from fsdplint.engine.site import EVERY_RANK, RANKS
 from fsdplint.engine.values import Choice, Condition, Const, Object, Taint, Value
@@ -29,6 +31,15 @@ def telling_parts(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
         return (*telling_parts(left, node.left), *telling_parts(right, node.right))
     apart = any(ranks_of(test, taken) != EVERY_RANK for taken in (True, False))
     return (node,) if apart else ()
+
+
+def tellers(test: Value) -> Iterator[str]:
+    """By what the numbers of ranks in a test are told."""
+    if isinstance(test, Object) and test.role in (Role.NUMBER, Role.FIRST):
+        yield test.told_by
+    inner = test.operands if isinstance(test, Condition) else ()
+    for value in inner or (test.options if isinstance(test, Choice) else ()):
+        yield from tellers(value)
 
 
 def _truth(value: Value, rank: int) -> bool | None:

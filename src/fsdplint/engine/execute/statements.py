@@ -21,7 +21,7 @@ from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
 from fsdplint.engine.execute.expressions import decorators
-from fsdplint.engine.execute.ranks import ranks_of, telling_parts
+from fsdplint.engine.execute.ranks import ranks_of, tellers, telling_parts
 from fsdplint.engine.execute.shape import (
     adds_to_itself,
     assigned,
@@ -258,9 +258,17 @@ class Statements(Definitions):
         progress = bool(test.taint & Taint.ELEMENT) or open_element
         ranks = ranks_of(test, taken)
         telling = telling_parts(test, node) if ranks != EVERY_RANK else ()
-        path = frame.unit.path
+        told_by = frozenset(tellers(test)) if telling else frozenset()
         return Guard(
-            key_of(test), path, node, taken, divergent, progress, ranks=ranks, telling=telling
+            key_of(test),
+            frame.unit.path,
+            node,
+            taken,
+            divergent,
+            progress,
+            ranks=ranks,
+            telling=telling,
+            told_by=told_by,
         )
 
     def if_(self, node: ir.If, frame: Frame) -> Flow:

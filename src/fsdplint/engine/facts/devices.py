@@ -80,7 +80,7 @@ def global_devices(program: Program) -> Iterator[GlobalDevice]:
             rank = _global_rank(value)
             if rank is None or any(node in spawned for _, node in site.frames()):
                 continue
-            if not _is_for_one_node(program, trace, site):
+            if not is_for_one_node(program, trace, site):
                 yield GlobalDevice(site, rank, LOCAL_RANKS[rank], use)
 
 
@@ -145,7 +145,8 @@ def _numbered(node: ir.Node) -> ir.Node | None:
     return node.values[0] if named and not after else None
 
 
-def _is_for_one_node(program: Program, trace: Trace, site: Site) -> bool:
+def is_for_one_node(program: Program, trace: Trace, site: Site) -> bool:
+    """Whether the program starts its processes itself, or counts them by the devices it has."""
     if program.project.is_test(trace.path) or program.project.is_test(site.path):
         return True
     texts = [program.tree(path).text for path in {trace.path, site.path}]
