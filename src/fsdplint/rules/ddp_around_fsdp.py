@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine.facts.mixtures import Mixture, mixtures
 from fsdplint.engine.program import Program
-from fsdplint.finding import Severity
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.unwrap import unwrap
 from fsdplint.rule import Report, rule
 
 _NAMES = {
@@ -20,7 +23,7 @@ _NAMES = {
     "FSD211",
     summary="a model is given to two ways of data parallelism that exclude each other",
     severity=Severity.ERROR,
-    fix=None,
+    fix=Safety.UNSAFE,
     since="0.1.0",
     clause=None,
 )
@@ -36,7 +39,7 @@ def ddp_around_fsdp(program: Program) -> Iterator[Report]:
                 program.evidence(fact.inner_site, f"`{inner}` has it, or a part of it"),
                 *program.conditions(fact.inner_site, fact.site),
             ),
-            lambda: Declined("which of the two is meant is not known"),
+            partial(_fix, program, fact),
         )
 
 
@@ -44,3 +47,9 @@ def _harm(fact: Mixture) -> str:
     if fact.outer == "DDP":
         return "DDP cannot work with shards; hybrid sharding is a mesh with two dimensions"
     return "the two exclude each other"
+
+
+def _fix(program: Program, fact: Mixture) -> Fix | Declined:
+    if fact.outer != "DDP":
+        return Declined("which of the two is meant is not known")
+    return unwrap(Code.of(program.tree(fact.site.path)), fact.site.node)
