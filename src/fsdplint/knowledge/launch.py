@@ -10,6 +10,8 @@ MESHES = (
     "torch.distributed.device_mesh.init_device_mesh",
 )
 JOINS = ("torch.distributed.algorithms.Join", "torch.distributed.algorithms.join.Join")
+# What combines the norms of the ranks, each on the device of its gradients.
+NORMS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm")
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 
 # What tells the rank among all nodes, with the variable that tells the one among its own node's.

@@ -11,6 +11,7 @@ from fsdplint.rules.checkpointing_matches_nothing import checkpointing_matches_n
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_grad_util_on_fsdp1
 from fsdplint.rules.collective_under_rank_guard import collective_under_rank_guard
 from fsdplint.rules.container_sharded import container_sharded
+from fsdplint.rules.cpu_offload_without_cpu_backend import cpu_offload_without_cpu_backend
 from fsdplint.rules.custom_method_bypasses_hooks import custom_method_bypasses_hooks
 from fsdplint.rules.ddp_around_fsdp import ddp_around_fsdp
 from fsdplint.rules.deepcopy_of_sharded_model import deepcopy_of_sharded_model
@@ -86,6 +87,7 @@ RULES: tuple[Rule, ...] = (
     global_rank_as_device,
     local_rank_argument,
     process_group_arguments,
+    cpu_offload_without_cpu_backend,
     process_group_not_destroyed,
     mesh_arguments,
     mesh_dimension_roles,

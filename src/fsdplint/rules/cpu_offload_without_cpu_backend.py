@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.offload_backends import NoCpuBackend, offloads_without_backend
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.fixes import process_group
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD106",
+    summary="gradients that are kept on the CPU have no backend there",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause=None,
+)
+def cpu_offload_without_cpu_backend(program: Program) -> Iterator[Report]:
+    for fact in offloads_without_backend(program):
+        site, norm = fact.init.site, fact.norm.site
+        yield Report(
+            Span(site.path, fact.backend.start, fact.backend.end),
+            "the process group has a backend for CUDA only, and "
+            f"`{program.text(norm.path, norm.node.func)}` {program.where(norm, site)} "  # type: ignore[attr-defined]  # a call
+            "combines norms on the CPU, where `CPUOffloadPolicy` keeps the gradients",
+            "no backend for the CPU",
+            (
+                program.evidence(fact.shard.site, "keeps parameters and gradients on the CPU"),
+                program.evidence(norm, "fails here"),
+                *program.conditions(site, fact.shard.site, norm),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
+    code = Code.of(program.tree(fact.init.site.path))
+    return process_group.backend(code, fact.backend, "cpu:gloo,cuda:nccl")
