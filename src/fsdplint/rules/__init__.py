@@ -19,6 +19,7 @@ from fsdplint.rules.device_map_auto import device_map_auto
 from fsdplint.rules.device_not_set import device_not_set
 from fsdplint.rules.direct_forward import direct_forward
 from fsdplint.rules.epoch_not_set import epoch_not_set
+from fsdplint.rules.file_init_reused import file_init_reused
 from fsdplint.rules.foreach_with_mixed_parameters import foreach_with_mixed_parameters
 from fsdplint.rules.fresh_optimizer_in_dcp_load import fresh_optimizer_in_dcp_load
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import fsdp1_api_on_fsdp2_model
@@ -87,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     global_rank_as_device,
     local_rank_argument,
     process_group_arguments,
+    file_init_reused,
     cpu_offload_without_cpu_backend,
     process_group_not_destroyed,
     mesh_arguments,

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsdplint.engine.facts.meeting_files import MeetingFile, meeting_files
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.fixes import process_group
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.declined import Declined
+from fsdplint.rule import Report, rule
+
+
+@rule(
+    "FSD105",
+    summary="processes meet by a file that an earlier run may have left",
+    severity=Severity.WARNING,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause=None,
+)
+def file_init_reused(program: Program) -> Iterator[Report]:
+    for fact in meeting_files(program):
+        site, method = fact.init.site, fact.method
+        yield Report(
+            Span(site.path, method.start, method.end),
+            f"every run meets by the file of `{program.text(site.path, method)}`, which a run that "
+            "was killed leaves behind: the next one calls at addresses of processes that are gone",
+            "the same file in every run",
+            program.conditions(site),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: MeetingFile) -> Fix | Declined:
+    return process_group.by_environment(Code.of(program.tree(fact.init.site.path)), fact.method)
