@@ -62,7 +62,7 @@ def _notes(result: Fixed) -> Iterator[tuple[str, str]]:
         finding = discarded.finding
         yield (
             finding.span.path,
-            f"a fix of {finding.rule} was given up, please report it: {discarded.reason}",
+            f"a fix of {finding.rule} was taken back: {discarded.reason}",
         )
     if not result.converged:
         for path in sorted(result.texts):

@@ -114,6 +114,16 @@ def test_what_repairs_a_stale_optimizer(tmp_path: Path, after: str, expected: bo
     assert bool(stale(tmp_path, text)) is expected
 
 
+def test_an_optimizer_on_a_path_that_is_cut_short_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"model = Net()\n{BUILD}\nfully_shard(model)\n" + "print(model)\n" * 200
+    (tmp_path / "whole").mkdir()
+    assert stale(tmp_path / "whole", text)
+    monkeypatch.setattr("fsdplint.engine.execute.state.MAX_STEPS", 300)
+    assert not stale(tmp_path, text)
+
+
 def test_unknown_code_before_the_sharding_repairs_nothing(tmp_path: Path) -> None:
     text = f"model = Net()\n{BUILD}\nmystery(model, optimizer)\nfully_shard(model)\n"
     assert stale(tmp_path, text) == [(*STALE, *["fully_shard(model)"] * 2)]

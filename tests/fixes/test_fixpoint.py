@@ -101,9 +101,17 @@ def test_a_fix_that_leaves_its_finding_is_taken_back() -> None:
     assert (fixed.texts, rules(fixed)) == ({}, (["bad"], [], [("bad", "`bad` is still reported")]))
 
 
-def test_a_fix_that_adds_a_finding_of_any_rule_is_taken_back() -> None:
+def test_a_fault_that_a_fix_lays_bare_is_fixed_with_it() -> None:
     fixed = fix_files({PATH: "bad\n"}, replacing({"bad": "worse", "worse": "worst"}))
-    assert rules(fixed)[2] == [("bad", f"`worse` is then reported in {PATH}")]
+    assert fixed.texts == {PATH: "worst\n"}
+    assert rules(fixed) == ([], ["bad", "worse"], [])
+
+
+def test_a_fix_that_adds_a_finding_without_a_cure_is_taken_back() -> None:
+    table = {"bad": "worse", "worse": "worse  "}
+    fixed = fix_files({PATH: "bad\n"}, replacing(table))
+    assert fixed.texts == {}
+    assert rules(fixed)[2] == [("bad", "`worse` is still reported")]
 
 
 def test_a_fix_of_another_file_is_taken_back() -> None:

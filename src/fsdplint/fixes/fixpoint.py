@@ -16,6 +16,8 @@ from fsdplint.source.syntax import parse
 Lint = Callable[[Mapping[str, str]], Sequence[Finding]]
 
 PASSES = 10
+# How often a fix may lay bare a fault of another rule, which is then fixed with it.
+_FOLLOWED = 3
 
 _Identity = tuple[str, str, str]
 
@@ -84,7 +86,7 @@ class _Run:
         """One pass; False if nothing could be applied."""
         chosen = self.selected(allowed)
         while chosen:
-            fault = self._apply(chosen)
+            fault = self._apply(chosen, allowed)
             if fault is None:
                 return True
             if len(chosen) == 1:
@@ -104,28 +106,52 @@ class _Run:
             and _identity(finding, self.texts) not in self.tried
         )
 
-    def _apply(self, chosen: Sequence[Finding]) -> str | None:
-        """Keeps the fixes of ``chosen`` and returns None, or returns what is wrong with them."""
-        edits: dict[str, list[Edit]] = {}
-        for finding in chosen:
-            for edit in finding.fix.edits if finding.fix else ():
-                edits.setdefault(edit.span.path, []).append(edit)
-        if not edits.keys() <= self.texts.keys():
-            return "the fix changes a file that is not among those to be fixed"
-        try:
-            new = {path: apply(self.texts[path], each) for path, each in edits.items()}
-        except ValueError as error:
-            return f"the fix contradicts itself: {error}"
-        for path, text in new.items():
-            if not _parses(text) or (not _compiles(text) and _compiles(self.texts[path])):
-                return "the result is not valid Python"
-        texts = self.texts | new
-        findings = tuple(self.lint(texts))
-        fault = _fault(self.findings, chosen, findings)
-        if fault is None:
-            self.texts, self.findings = texts, findings
-            self.applied += chosen
+    def _apply(self, chosen: Sequence[Finding], allowed: Sequence[Safety]) -> str | None:
+        """Keeps the fixes of ``chosen`` and returns None, or returns what is wrong with them.
+
+        A fix may lay bare another fault, which its own fix has to cure.
+        """
+        texts, findings, fixed = self.texts, self.findings, list(chosen)
+        fixing = list(chosen)
+        for _ in range(_FOLLOWED):
+            try:
+                texts = _edited(texts, fixing)
+            except ValueError as error:
+                return str(error)
+            findings = tuple(self.lint(texts))
+            fault, fixing = _fault(self.findings, fixed, findings), []
+            if fault is None:
+                self.texts, self.findings = texts, findings
+                self.applied += fixed
+                return None
+            new = _surplus(self.findings, chosen, findings)
+            fixing = select(f for f in new if f.fix is not None and f.fix.safety in allowed)
+            if not fixing or any(_place(f) in map(_place, fixed) for f in fixing):
+                break
+            fixed += fixing
         return fault
+
+
+def _edited(texts: dict[str, str], fixing: Sequence[Finding]) -> dict[str, str]:
+    """The texts with the fixes of ``fixing``.
+
+    Raises:
+        ValueError: that cannot be, or is not Python.
+    """
+    edits: dict[str, list[Edit]] = {}
+    for finding in fixing:
+        for edit in finding.fix.edits if finding.fix else ():
+            edits.setdefault(edit.span.path, []).append(edit)
+    if not edits.keys() <= texts.keys():
+        raise ValueError("the fix changes a file that is not among those to be fixed")
+    try:
+        new = {path: apply(texts[path], each) for path, each in edits.items()}
+    except ValueError as error:
+        raise ValueError(f"the fix contradicts itself: {error}") from error
+    for path, text in new.items():
+        if not _parses(text) or (not _compiles(text) and _compiles(texts[path])):
+            raise ValueError("the result is not valid Python")
+    return texts | new
 
 
 def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:
@@ -140,19 +166,31 @@ def _fault(
     before: Sequence[Finding], fixed: Sequence[Finding], after: Sequence[Finding]
 ) -> str | None:
     """Compares by rule and file, since places and messages change as statements move."""
-    expected = _count(before)
-    expected.subtract(_count(fixed))
-    excess = _count(after)
-    excess.subtract(expected)
-    for (rule, path), surplus in sorted(excess.items()):
-        if surplus > 0:
-            own = any((finding.rule, finding.span.path) == (rule, path) for finding in fixed)
-            return f"`{rule}` is " + ("still reported" if own else f"then reported in {path}")
+    for finding in _surplus(before, fixed, after):
+        rule, path = _place(finding)
+        own = any(_place(each) == (rule, path) for each in fixed)
+        return f"`{rule}` is " + ("still reported" if own else f"then reported in {path}")
     return None
 
 
+def _surplus(
+    before: Sequence[Finding], fixed: Sequence[Finding], after: Sequence[Finding]
+) -> list[Finding]:
+    """The findings of each rule and file that has more of them than are expected."""
+    expected = _count(before)
+    expected.subtract(_count([each for each in fixed if _place(each) in expected]))
+    excess = _count(after)
+    excess.subtract(expected)
+    more = {place for place, surplus in excess.items() if surplus > 0}
+    return sorted((f for f in after if _place(f) in more), key=_place)
+
+
+def _place(finding: Finding) -> tuple[str, str]:
+    return finding.rule, finding.span.path
+
+
 def _count(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
-    return Counter((finding.rule, finding.span.path) for finding in findings)
+    return Counter(map(_place, findings))
 
 
 def _parses(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
 from fsdplint.engine.facts.sharding import replaces
 from fsdplint.engine.program import Program
@@ -44,17 +45,34 @@ def _stale(program: Program, trace: Trace, build: BuildOptimizer) -> StaleOptimi
             for s in later
             if program.together(capture.source, s.site) and program.together(build.site, s.site)
         ]
-        if known and len(known) == len(later):
+        if known and len(known) == len(later) and not _handed_on(program, known[0]):
             return StaleOptimizer(build, capture, known[0], known[-1])
     return None
 
 
+def _handed_on(program: Program, shard: Shard) -> bool:
+    """Whether code that shards is given an optimizer it is not known which, and may re-point it."""
+    given = (
+        (path, argument.value)
+        for path, call in shard.site.calls
+        if isinstance(call, ir.Call)
+        for argument in call.args
+    )
+    return any(
+        isinstance(value, (ir.Conditional, ir.Subscript))
+        and "optim" in program.text(path, value).lower()
+        for path, value in given
+    )
+
+
 def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
-    """Whether the optimizer is re-pointed, or replaced by a later one and never stepped."""
+    """Whether the optimizer is, or may be, re-pointed, or replaced by a later and never stepped."""
     shards = [s for s in trace.of(Shard) if any(replaces(s, c) for c in build.optimizer.captures)]
     if not shards:
         return False
     steps = [use.time for use in trace.of(Call) if _is_step(use, build, shards[-1].time)]
+    if not steps and not trace.complete:
+        return True  # what becomes of it is not seen
     for event in trace.of(Repoint):
         if event.optimizer is build.optimizer and (event.certain or _between(event, shards, steps)):
             return True
