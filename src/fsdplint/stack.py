@@ -21,7 +21,7 @@ def deep(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             results.append(work())
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, `deep` raises it in the caller's thread
             errors.append(error)
 
     limit, size = sys.getrecursionlimit(), threading.stack_size(_SIZE)

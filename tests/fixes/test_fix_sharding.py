@@ -4,10 +4,11 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.engine import ir
-from fsdplint.finding import Safety
+from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.argument import drop_argument, set_argument
 from fsdplint.fixes.container_loop import container_loop
 from fsdplint.fixes.copy_first import copy_first
+from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.mesh import name_by_keyword, slice_mesh, swap_dimensions
 from fsdplint.fixes.one_unit import one_unit
 from fsdplint.fixes.root_last import backwards, root_last
@@ -18,12 +19,6 @@ from fsdplint.fixes.wrap_policy import bind_policy, module_wrap_policy
 def call(at: Snippet, name: str = "call") -> ir.Call:
     node = at[name]
     assert isinstance(node, ir.Call)
-    return node
-
-
-def expression(at: Snippet, name: str) -> ir.Expr:
-    node = at[name]
-    assert isinstance(node, (ir.Call, ir.Name, ir.Attribute))
     return node
 
 
@@ -63,18 +58,26 @@ def test_a_root_that_cannot_move(marked: str, why: str) -> None:
     assert reason(root_last(at.code, call(at), at["last"])) == why
 
 
+def turned(at: Snippet, inside: str = "call") -> Fix | Declined:
+    around = at.code.ancestors(call(at, inside))
+    loop = next(node for node in around if isinstance(node, ir.For))
+    return backwards(at.code, call(at), loop)
+
+
 @pytest.mark.parametrize("before", ["m.modules()", "list(m.modules())"])
 def test_a_loop_is_turned_round(before: str) -> None:
-    at = Snippet(f"for x in <call:{before}:call>:\n    s(x)\n")
-    fix = backwards(at.code, expression(at, "call"))
-    assert at.fixed(fix) == "for x in reversed(list(m.modules())):\n    s(x)\n"
+    at = Snippet(f"for x in {before}:\n    <call:s(x):call>\n")
+    assert at.fixed(turned(at)) == "for x in reversed(list(m.modules())):\n    s(x)\n"
 
 
 def test_a_loop_over_something_else_stays() -> None:
-    at = Snippet("for x in <call:parts:call>:\n    s(x)\n")
-    assert reason(backwards(at.code, expression(at, "call"))) == (
-        "`parts` is not a plain list of modules"
-    )
+    at = Snippet("for x in parts:\n    <call:s(x):call>\n")
+    assert reason(turned(at)) == "`parts` is not a plain list of modules"
+
+
+def test_a_loop_of_another_function_stays() -> None:
+    at = Snippet("for x in m.modules():\n    <h:h(x):h>\ndef h(y):\n    <call:s(y):call>\n")
+    assert reason(turned(at, "h")) == "the loop over the modules is in another function"
 
 
 # Containers and second calls

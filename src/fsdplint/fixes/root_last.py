@@ -12,10 +12,12 @@ from fsdplint.fixes.shard_blocks import module_argument
 
 
 @builder
-def backwards(code: Code, iterable: ir.Expr) -> Fix:
-    """Runs through ``model.modules()`` from its end, where the innermost modules are."""
+def backwards(code: Code, call: ir.Call, loop: ir.For | ir.Clause) -> Fix:
+    """Has the loop around ``call`` run through ``model.modules()`` from its innermost modules."""
     require_exact(code)
-    plain = iterable
+    if not any(loop is node or loop in _clauses(node) for node in code.ancestors(call)):
+        raise NoFixError("the loop over the modules is in another function")
+    plain = iterable = loop.iterable
     if isinstance(plain, ir.Call) and code.slice(plain.func) == "list" and len(plain.args) == 1:
         plain = plain.args[0].value
     if not (isinstance(plain, ir.Call) and isinstance(plain.func, ir.Attribute)):
@@ -23,6 +25,10 @@ def backwards(code: Code, iterable: ir.Expr) -> Fix:
     text = code.slice(plain)
     edit = code.edit(iterable.start, iterable.end, f"reversed(list({text}))")
     return Fix(f"run through `{text}` from its end", Safety.UNSAFE, (edit,))
+
+
+def _clauses(node: ir.Node) -> tuple[ir.Clause, ...]:
+    return node.clauses if isinstance(node, ir.Comprehension) else ()
 
 
 @builder

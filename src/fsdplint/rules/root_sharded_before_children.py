@@ -48,16 +48,9 @@ def _evidence(program: Program, fact: RootFirst) -> tuple[Evidence, ...]:
 def _fix(program: Program, fact: RootFirst) -> Fix | Declined:
     code = Code.of(program.tree(fact.root.site.path))
     if fact.loop is not None:
-        if fact.loop not in set(code.ancestors(fact.root.call)) | _clauses(code, fact):
-            return Declined("the loop over the modules is in another function")
-        return backwards(code, fact.loop.iterable)
+        return backwards(code, fact.root.call, fact.loop)
     ours, theirs = fact.root.site.frames(), fact.last.site.frames()
     apart = len(ours) - 1
     if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
         return Declined("the parts are sharded in another function")
     return root_last(code, fact.root.call, theirs[apart][1])
-
-
-def _clauses(code: Code, fact: RootFirst) -> set[object]:
-    around = code.ancestors(fact.root.call)
-    return {clause for node in around for clause in getattr(node, "clauses", ())}

@@ -45,7 +45,7 @@ def replace(target: Path, data: bytes) -> None:
         else:
             Path(name).chmod(0o666 & ~_umask())
         os.replace(name, target)  # noqa: PTH105 - reads better with a name that is a str
-    except BaseException:
+    except BaseException:  # an interrupt too leaves no half a file behind; it goes on from here
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise

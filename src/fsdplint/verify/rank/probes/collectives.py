@@ -188,7 +188,7 @@ def _noted(log: _Log, index: int | None, body: Callable[[], Any]) -> Any:
     """Runs a body of torch's; the log learns of it if it raises."""
     try:
         return body()
-    except BaseException:
+    except BaseException:  # noted and passed on
         if index is not None:
             log.note(index, State.RAISED)
         raise
