@@ -296,3 +296,8 @@ def test_a_comparison_has_the_taints_of_both_sides() -> None:
     assert compare("NotEqual", rank, Const(0)).taint == Taint.RANK
     assert compare("LessThan", rank, step).taint == Taint.RANK | Taint.ELEMENT
     assert negated(compare("Equal", step, Const(0))).taint == Taint.ELEMENT
+
+
+def test_what_is_remembered_of_a_value_is_not_taken_for_a_later_one() -> None:
+    keys = {key_of(Sequence([])) for _ in range(100)}
+    assert len(keys) == 100

@@ -450,6 +450,22 @@ def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
     return flat[0] if len(flat) == 1 else Choice(tuple(flat), taint)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """A value as a key: equal to itself alone.
+
+    It holds the value, since the `id` of one that is collected is another's soon.
+    """
+
+    value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def key_of(value: Value) -> object:
     """What a condition on ``value`` is remembered by within a run."""
     if isinstance(value, Const):
@@ -460,7 +476,7 @@ def key_of(value: Value) -> object:
         return value.key if value.key is not None else ("object", value.serial)
     if isinstance(value, Condition):
         return value.key
-    return ("value", id(value))
+    return ("value", Identity(value))
 
 
 def same(a: Value, b: Value) -> bool:

@@ -16,6 +16,7 @@ from fsdplint.engine.values import (
     ClassValue,
     Const,
     FunctionValue,
+    Identity,
     Mapping,
     Method,
     Object,
@@ -175,7 +176,7 @@ class Calls(Expressions):
         for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
             inner = resolved(option)
             hot = isinstance(inner, FunctionValue) and self.is_hot([inner.function])
-            if self.decisions.decide(test, hot, 2, (id(inner), hot)):
+            if self.decisions.decide(test, hot, 2, (Identity(inner), hot)):
                 return option, test
         if function.tests:
             return function.options[-1], function.tests[-1]

@@ -13,6 +13,7 @@ from fsdplint.engine.values import (
     Choice,
     Condition,
     Const,
+    Identity,
     Mapping,
     Object,
     Sequence,
@@ -104,7 +105,7 @@ class Decisions:
         if isinstance(value, Condition) and value.op in ("and", "or"):
             return self._decide_parts(value, prefer, worth, place)
         if isinstance(value, Choice):
-            return self._choose(("choice", id(value)), prefer, worth, place)
+            return self._choose(("choice", Identity(value)), prefer, worth, place)
         return self._choose(key_of(value), prefer, worth, place)
 
     def _decide_parts(self, value: Condition, prefer: bool, worth: int, place: object) -> bool:

@@ -33,6 +33,7 @@ from fsdplint.engine.values import (
     Const,
     Deferred,
     FunctionValue,
+    Identity,
     Imported,
     Mapping,
     Method,
@@ -177,7 +178,7 @@ class Expressions(State):
         if isinstance(value, ClassValue):
             found = value.lookup(name)
             return (
-                self.unknown(key=("class", id(value), name))
+                self.unknown(key=("class", Identity(value), name))
                 if found is None
                 else self.bound_to_class(found, value)
             )
