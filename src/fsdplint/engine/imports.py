@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fsdplint.source.lexing import NEWLINE
+
 # Where a name comes from: module, level of a relative import, member or None for a module.
 Binding = tuple[str, int, "str | None"]
 
 _IMPORT = re.compile(
-    r"(?:^|[;:])[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]*import\b[ \t]*(\([^)]*\)|[^\n;]*)"
+    r"(?:^|[;:])[ \t\f]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]*import\b[ \t]*(\([^)]*\)|[^\n;]*)"
     r"|import[ \t]+([\w., \t]+))",
     re.MULTILINE,
 )
@@ -35,6 +37,8 @@ def imported_bindings(text: str) -> dict[str, Binding]:
 
 def _statements(text: str) -> list[tuple[str, str, str, str]]:
     """Relative dots, module, imported members, and the list of a plain import."""
+    if "\r" in text:
+        text = NEWLINE.sub("\n", text)
     if "\\\n" in text:
         text = text.replace("\\\n", " ")
     found: list[tuple[str, str, str, str]] = _IMPORT.findall(_COMMENT.sub("", text))

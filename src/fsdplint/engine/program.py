@@ -20,6 +20,7 @@ from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.tree import Tree
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
+from fsdplint.source.lexing import NEWLINE
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 
@@ -59,7 +60,7 @@ class Program:
 
     def line(self, site: Site) -> int:
         text = self.tree(site.path).text
-        return text.count("\n", 0, site.node.start) + 1
+        return len(NEWLINE.findall(text, 0, site.node.start)) + 1
 
     def where(self, site: Site, seen_from: Site) -> str:
         """ "on line 47", or with the file where that is another one."""

@@ -52,7 +52,7 @@ def _asking(code: Code, call: ir.Call, root: str, kept: Sequence[ir.Argument]) -
     """The statement twice: with the root's method for an FSDP1 model, else as it is."""
     statement = code.statement(call)
     simple = isinstance(statement, (ir.Expression, ir.Assign, ir.AugAssign, ir.Return))
-    if not simple or not code.alone(statement) or "\n" in code.slice(statement):
+    if not simple or not code.alone(statement) or code.breaks(statement.start, statement.end):
         raise NoFixError("the model is not always wrapped, and the call stands in a longer one")
     imports = Imports(code, call)
     wrapper = imports.name(*FSDP1.rsplit(".", 1))

@@ -71,6 +71,10 @@ class Code(Tree):
 
     # Lines
 
+    def breaks(self, start: int, end: int) -> bool:
+        """Whether a line ends between the two offsets."""
+        return NEWLINE.search(self.text, start, end) is not None
+
     def line_start(self, offset: int) -> int:
         return self._starts[bisect_right(self._starts, offset) - 1]
 

@@ -13,6 +13,7 @@ from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import NoFixError
 from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import bound_by
+from fsdplint.source.lexing import NEWLINE
 
 # Black's line length: an import that would grow longer gets a line of its own.
 _WIDTH = 88
@@ -211,7 +212,7 @@ def _extension(code: Code, statement: ir.ImportFrom, names: Sequence[str]) -> Ed
         fits = len(code.line(statement.start) + tail) <= _WIDTH and "\\" not in text
         return code.edit(statement.end, statement.end, tail) if fits else None
     inner = text[:-1].rstrip().rstrip(",").rstrip()
-    last = inner[inner.rfind("\n") + 1 :]
+    last = NEWLINE.split(inner)[-1]
     if last == inner:
         return None
     separator = "," + code.newline + last[: len(last) - len(last.lstrip())]

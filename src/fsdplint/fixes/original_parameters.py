@@ -24,7 +24,7 @@ def _edit(code: Code, call: ir.Call) -> Edit:
     if any(argument.star for argument in call.args):
         raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
     last = call.args[-1]
-    if "\n" not in code.text[last.end : call.end]:
+    if not code.breaks(last.end, call.end):
         return code.edit(last.end, last.end, f", {_NAME}=True")
     if code.comments(last.end, call.end):
         raise NoFixError("a comment stands behind the last argument")

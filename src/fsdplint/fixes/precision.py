@@ -35,7 +35,7 @@ def _added(code: Code, source: ir.Call, policy: ir.Expr, target: ir.Call) -> Edi
         raise NoFixError(f"`{code.short(policy)}` is not the same where the other call stands")
     last = target.args[-1]
     separator = ", "
-    if "\n" in code.text[target.func.end : last.start]:
+    if code.breaks(target.func.end, last.start):
         indent = code.line(last.start)
         separator = "," + code.newline + indent[: len(indent) - len(indent.lstrip())]
     return code.edit(last.end, last.end, f"{separator}{_KEYWORD}={code.slice(policy)}")

@@ -11,6 +11,7 @@ from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.teardown import destroy_at_end
 from fsdplint.rule import Report, rule
+from fsdplint.source.lexing import NEWLINE
 
 
 @rule(
@@ -45,12 +46,12 @@ def _why(program: Program, fact: LeftUp) -> str:
 
 def _evidence(program: Program, fact: LeftUp) -> Iterator[Evidence]:
     end, text = fact.end, program.tree(fact.end.path).text
-    first = text[end.node.start : end.node.end].split("\n")[0]
+    first = NEWLINE.split(text[end.node.start : end.node.end])[0]
     yield Evidence(Span(end.path, end.node.start, end.node.start + len(first)), "the end")
     if fact.unused is not None:
         node = fact.unused.node
         line = text if fact.unused.path == end.path else program.tree(fact.unused.path).text
-        head = line[node.start : node.end].split("\n")[0]
+        head = NEWLINE.split(line[node.start : node.end])[0]
         span = Span(fact.unused.path, node.start, node.start + len(head))
         yield Evidence(span, "would destroy it, and is not called")
     yield from program.conditions(fact.start.site)

@@ -24,6 +24,29 @@ TOKEN = re.compile(
 )
 
 
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def lines(text: str) -> list[str]:
+    """The lines of ``text`` with their ends, as Python counts them.
+
+    `str.splitlines` also splits at form feeds and other separators, which strings may hold.
+    """
+    return _LINE.findall(text)
+
+
+def indented(text: str, indent: str) -> str:
+    """``text`` with ``indent`` before each line that holds something and begins in no string."""
+    strings = [token.span() for token in TOKEN.finditer(text) if token.lastgroup == "string"]
+    parts: list[str] = []
+    start = 0
+    for line in lines(text):
+        moves = line.strip() and not any(first < start < end for first, end in strings)
+        parts.append(indent + line if moves else line)
+        start += len(line)
+    return "".join(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class LogicalLine:
     """Physical lines that brackets, strings and backslashes make one, with their comments.

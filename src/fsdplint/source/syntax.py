@@ -15,6 +15,7 @@ import libcst as cst
 from libcst._nodes.internal import CodegenState
 
 from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.lexing import lines
 from fsdplint.source.limits import beyond_limits
 
 
@@ -44,8 +45,8 @@ def parse(text: str) -> Syntax:
     try:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
-        lines = text.splitlines(keepends=True)
-        offset = sum(map(len, lines[: error.raw_line - 1])) + error.raw_column
+        above = lines(text)[: error.raw_line - 1]
+        offset = sum(map(len, above)) + error.raw_column
         reason = error.message.splitlines()[0].rstrip(".: ")
         raise InvalidSyntax(reason, min(offset, len(text))) from None
     except (cst.CSTValidationError, ValueError) as error:  # e.g. a NUL byte

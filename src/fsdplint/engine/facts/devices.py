@@ -29,8 +29,8 @@ from fsdplint.knowledge.ranks import Role
 # the devices it has.
 _STARTS_PROCESSES = re.compile(r"\bspawn\b|\bProcess\(")
 _COUNTS_DEVICES = re.compile(
-    r"^[^#\n]*(world_?size[^#\n]*device_count\(\)|device_count\(\)[^#\n]*world_?size)",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?:^|[\r\n])[^#\r\n]*(world_?size[^#\r\n]*device_count\(\)|device_count\(\)[^#\r\n]*world_?size)",
+    re.IGNORECASE,
 )
 
 
