@@ -350,6 +350,22 @@ if rank == 0:
     torch.save(sd, "x")
 """,
     ),
+    "lines of a string": (
+        "FSDP2",
+        '''\
+if rank == 0 and x is not None:
+    dist.all_gather_object([0, 0], """x
+y""")
+    print(x)
+''',
+        '''\
+if x is not None:
+    dist.all_gather_object([0, 0], """x
+y""")
+if rank == 0 and x is not None:
+    print(x)
+''',
+    ),
     "ctx2": (
         "FSDP1",
         """\

@@ -11,6 +11,7 @@ from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.names import clash, fresh, names_in
+from fsdplint.source.lexing import indented
 
 # Calls in code around a collective that every rank can make as well.
 _QUIET = frozenset(
@@ -354,8 +355,7 @@ def _under(code: Code, condition: str, body: str, indent: str) -> str:
         head, inner = f"{indent}if {condition}:{code.newline}", indent + code.unit
     else:
         head, inner = "", indent
-    lines = body.splitlines(keepends=True)
-    return head + "".join(inner + line if line.strip() else line for line in lines)
+    return head + indented(body, inner)
 
 
 def _without_test(code: Code, place: ir.If, condition: str) -> list[Edit]:
