@@ -46,6 +46,8 @@ def tied_weights_in_different_groups(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: Tie) -> Fix | Declined:
     if fact.unit.site.path != fact.around.site.path:
         return Declined("the two modules are sharded in different files")
+    if fact.open:
+        return Declined(f"a loop may shard `{fact.outside.path().strip('.')}` by itself as well")
     code = Code.of(program.tree(fact.unit.site.path))
     if fact.around.module is not fact.outside:
         return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), None)

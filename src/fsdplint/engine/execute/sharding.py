@@ -11,7 +11,7 @@ from fsdplint.engine.events import (
     Shard,
 )
 from fsdplint.engine.execute.builtins import Builtins
-from fsdplint.engine.execute.calls import ANY_METHOD, is_unit
+from fsdplint.engine.execute.calls import ANY_METHOD, is_module, is_unit
 from fsdplint.engine.execute.state import Frame, is_const
 from fsdplint.engine.values import (
     NONE,
@@ -68,6 +68,7 @@ class Sharding(Builtins):
         elif "auto_wrap_policy" in arguments.keywords:
             wraps = None  # a call that fails, of which it is meant
         module.sharded.append(Sharded(generation, time, site))
+        self.adopt(module)
         keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
         positional = tuple(arguments.args)
         self.emit(
@@ -75,6 +76,13 @@ class Sharding(Builtins):
                 time, site, generation, module, keeps, wraps, node, keywords, strategy, positional
             )
         )
+
+    def adopt(self, module: Object) -> None:
+        """The modules that it was given before it was known to be one are its parts."""
+        for name, value in list(module.attrs.items()):
+            part = resolved(value)
+            if isinstance(part, Object) and is_module(part):
+                self.compose(module, part, f".{name}")
 
     def initialise(self, module: Object, arguments: Arguments, node: ir.Call, frame: Frame) -> None:
         """FSDP1 calls its ``param_init_fn`` on each submodule that is on meta."""

@@ -23,7 +23,8 @@ class Tie:
         unit: the call that makes the smaller unit.
         inside: the one of the two modules that it takes.
         outside: the other one.
-        around: the call that makes the unit of ``outside``.
+        around: the call that makes the unit of ``outside``, as far as it is known.
+        open: some loop may shard ``outside``, or a part of the model around it, as well.
     """
 
     store: Store
@@ -31,6 +32,7 @@ class Tie:
     inside: Object
     outside: Object
     around: Shard
+    open: bool
 
 
 def ties(program: Program) -> Iterator[Tie]:
@@ -55,22 +57,35 @@ def _tie(trace: Trace, store: Store) -> Tie | None:
         return None
     if store.time > min(ours.time, theirs.time):
         return None
+    open_ones = _is_open(trace, owner, ours), _is_open(trace, source, theirs)
+    alone = _is_alone(owner, ours) or _is_alone(source, theirs)
+    if any(open_ones) and not alone:
+        return None
     if ours.module in source.ancestors():
-        return Tie(store, theirs, source, owner, ours)
+        return Tie(store, theirs, source, owner, ours, open_ones[0])
     if theirs.module in owner.ancestors() or ours.time > theirs.time:
-        return Tie(store, ours, owner, source, theirs)
-    return Tie(store, theirs, source, owner, ours)
+        return Tie(store, ours, owner, source, theirs, open_ones[1])
+    return Tie(store, theirs, source, owner, ours, open_ones[0])
 
 
 def _unit(trace: Trace, module: Object) -> Shard | None:
-    """The call that makes the unit ``module`` is in, None where it is not known."""
-    chain = [module, *module.ancestors()]
+    """The nearest call that shards ``module`` or what is around it, if that is FSDP2."""
     shards = trace.of(Shard)
-    open_ones = [s for s in shards if surely_in(s.module) is not s.module]
-    if any(surely_in(shard.module) in chain for shard in open_ones):
-        return None
+    chain = (module, *module.ancestors())
     unit = next((s for each in chain for s in shards if s.module is each), None)
     return unit if unit is not None and unit.generation is Generation.FSDP2 else None
+
+
+def _is_open(trace: Trace, module: Object, unit: Shard) -> bool:
+    """Whether a nearer unit may hold ``module``, by a call that shards some part or other."""
+    chain = (module, *module.ancestors())
+    vague = (s.module for s in trace.of(Shard) if surely_in(s.module) is not s.module)
+    return unit.module is not module and any(surely_in(each) in chain for each in vague)
+
+
+def _is_alone(module: Object, unit: Shard) -> bool:
+    """Whether a module is a unit of its own, so that no other module is in it."""
+    return unit.module is module and not unit.listed
 
 
 def _same_unit(one: Shard, other: Shard) -> bool:
