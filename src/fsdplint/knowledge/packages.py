@@ -96,14 +96,28 @@ _LEAVES_GROUPS = frozenset(
         "yaml",
     }
 )
-# Of these, what does so all the same, imported by name or written out.
-_SETS_UP = re.compile(r"\w*Accelerator(State)?|PartialState|\w*Trainer")
-_SETS_UP_WRITTEN = re.compile(rf"\b(accelerate|transformers|trl)\.({_SETS_UP.pattern})\b")
+# Of these, what does so all the same, by name or written out: the state of accelerate, what
+# makes one (`TrainingArguments` do as they are made), and timm's helpers.
+_SETS_UP = {
+    "accelerate": re.compile(r"\w*Accelerator(State)?|PartialState"),
+    "timm": re.compile(r"init_distributed_device\w*"),
+    "transformers": re.compile(r"\w*Trainer|\w*TrainingArguments"),
+}
+_SETS_UP_WRITTEN = re.compile(
+    "|".join(rf"\b{package}\.([\w.]+\.)?({names.pattern})\b" for package, names in _SETS_UP.items())
+)
+# Functions of them that run code by its name.
+_RUN_OTHERS = frozenset(
+    {
+        *("builtins.eval", "builtins.exec", "builtins.__import__", "importlib.import_module"),
+        *("runpy.run_module", "runpy.run_path", "hydra.utils.call", "hydra.utils.instantiate"),
+    }
+)
 
 
-def sets_up(name: str) -> bool:
-    """Whether what an import from accelerate or transformers names sets up what it runs on."""
-    return _SETS_UP.fullmatch(name) is not None
+def sets_up(package: str, name: str) -> bool:
+    """Whether a name that is imported from a top-level package sets up what it runs on."""
+    return package in _SETS_UP and _SETS_UP[package].fullmatch(name) is not None
 
 
 def writes_set_up(text: str) -> bool:
@@ -114,3 +128,10 @@ def writes_set_up(text: str) -> bool:
 def leaves_groups(package: str) -> bool:
     """Whether a top-level package surely leaves its caller's process groups and device alone."""
     return package in _LEAVES_GROUPS or is_harmless(package)
+
+
+def may_set_up(name: str) -> bool:
+    """Whether calling a function or class, by canonical name, may bring a process group up."""
+    package, *inner = name.split(".")
+    named = any(sets_up(package, each) for each in inner)
+    return named or name in _RUN_OTHERS or not leaves_groups(package)

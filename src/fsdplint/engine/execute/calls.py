@@ -38,6 +38,7 @@ from fsdplint.engine.values import (
 from fsdplint.knowledge import ranks
 from fsdplint.knowledge.calls import WRAPPED, Generation
 from fsdplint.knowledge.names import MODULE, is_optimizer
+from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import means_combining
 
@@ -187,6 +188,7 @@ class Calls(Expressions):
     ) -> Value:
         self.escape(node, frame, *arguments.values())
         self.used(self.tick(), "?", [function, *arguments.values()], node, frame)
+        self.met_unread()
         return self.result_of(("call", key_of(function)), function, arguments)
 
     def result_of(self, about: object, function: Value, arguments: Arguments) -> Object:
@@ -246,6 +248,8 @@ class Calls(Expressions):
         self.reached.add(cls.node)
         made = self.new(Origin.ALLOCATED, cls, self.site(node, frame))
         made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+        if any(map(may_set_up, class_names(cls))):
+            self.met_unread()
         init = cls.lookup("__init__")
         if any(is_optimizer(name) or name == "torch.optim.Optimizer" for name in class_names(cls)):
             self.built(made, arguments, node, frame)
@@ -283,6 +287,7 @@ class Calls(Expressions):
         too_deep = len(self.calls) >= MAX_DEPTH or self.active.count(function.function) > 1
         if too_deep:
             self.used(self.tick(), "?", [*args, *keywords.values()], node, frame)
+            self.met_unread()
             return self.unknown(taint_of(*args))
         self.reached.add(function.function)
         scope = Scope({}, function.scope, function.scope.unit)

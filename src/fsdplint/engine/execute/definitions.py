@@ -25,6 +25,7 @@ from fsdplint.engine.values import (
     class_names,
     resolved,
 )
+from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
 
 
@@ -76,6 +77,8 @@ class Definitions(Calls):
         wrapper = None
         for decorator in reversed(decorators):
             value = resolved(self.evaluate(decorator, frame))
+            if isinstance(value, Symbol) and may_set_up(value.name):
+                self.met_unread()  # it runs before what it decorates
             if isinstance(value, FunctionValue):
                 result = resolved(self.invoke(value, [made], {}, frame, decorator))
                 if isinstance(result, FunctionValue) and result is not made:

@@ -15,6 +15,7 @@ from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.builtins import BUILTINS
 from fsdplint.engine.execute.calls import is_module, is_unit
 from fsdplint.engine.execute.elements import element_of, named_items
+from fsdplint.engine.execute.groups import after_call
 from fsdplint.engine.execute.saving import Saving
 from fsdplint.engine.execute.state import Frame, is_const
 from fsdplint.engine.values import (
@@ -48,6 +49,7 @@ from fsdplint.knowledge import calls as known
 from fsdplint.knowledge import ranks
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.initialisation import META_CONTEXTS, SEEDS
+from fsdplint.knowledge.launch import IS_UP
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS
 from fsdplint.knowledge.names import (
     REGISTER_FORWARD,
@@ -70,6 +72,7 @@ class Effects(Saving):
             names = trained_names(frame) if name in known.STATE_CALLS else {}
             self.emit(Call(time, self.site(node, frame), name, None, arguments, result, names))
         self.seeded(name, arguments)
+        self.group_up = after_call(self.group_up, name, arguments)
         return result
 
     def seeded(self, name: str, arguments: Arguments) -> None:
@@ -133,6 +136,8 @@ class Effects(Saving):
         package, _, last = name.rpartition(".")
         if not known.is_harmless(name):
             self.escape(node, frame, *arguments.values())
+        if name == IS_UP and self.group_up is False and not self.importing:
+            return Const(False)
         if name in known.PRESUMED:
             return Const(known.PRESUMED[name])
         if name in known.RANK_CALLS or name in ranks.FUNCTIONS:
@@ -385,7 +390,9 @@ class Effects(Saving):
         if function is not None:
             rank = self.unknown(Taint.RANK)
             rank.role = Role.NUMBER
+            outer, self.group_up = self.group_up, False
             self.apply(function, Arguments([rank, *given], {}), node, frame)
+            self.group_up = outer
         return NONE
 
 

@@ -17,6 +17,7 @@ from fsdplint.engine.accelerators import prepares_sharded
 from fsdplint.engine.events import Call, Event, Shard, Trace
 from fsdplint.engine.execute.decisions import Decision, Decisions
 from fsdplint.engine.execute.effects import Effects
+from fsdplint.engine.execute.groups import starts_without
 from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
 from fsdplint.engine.link import Definition, Project, Unit
 from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, Scope
@@ -71,12 +72,15 @@ class Machine(Effects):
     def start(self, entry: Entry) -> None:
         if entry.definition is None:
             scope = Scope({"__name__": Const("__main__")}, None, entry.unit)
+            self.group_up = False
             self.run(entry.unit.module.body, Frame(scope, entry.unit))
         else:
             self.start_definition(entry, entry.definition)
 
     def start_definition(self, entry: Entry, definition: Definition) -> None:
         frame = Frame(self.imported_scope(entry.unit), entry.unit)
+        if entry.method is None and starts_without(self.project, entry.unit, definition):
+            self.group_up = False
         value = self.lookup(definition.name, frame.scope)
         if isinstance(value, FunctionValue):
             self.invoke(value, self.open_parameters(value, None), {}, frame, definition.node)

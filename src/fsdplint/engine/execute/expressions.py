@@ -109,6 +109,7 @@ class Expressions(State):
             outermost, current = current, current.parent
         if hasattr(builtins, name):
             return Symbol(f"builtins.{name}")
+        self.met_unread()
         value = outermost.names[name] = self.unknown(key=("name", outermost.unit.path, name))
         return value
 
@@ -144,6 +145,7 @@ class Expressions(State):
             return UnitValue(unit)
         if library and not imported.level:
             return Symbol(canonical(submodule))
+        self.met_unread()
         return self.unknown(key=("import", imported.module, name))
 
     def member(self, unit: Unit, name: str) -> Value | None:
@@ -417,10 +419,13 @@ class Expressions(State):
             prefer = self.is_hot([node.body]) or not self.is_hot([node.orelse])
             outcome = self.decisions.decide(test, prefer, 0 if self.importing else 2, node)
         if outcome is None:
+            up = self.group_up
             with self.under([self.guard(test, node.test, True, frame)]):
                 body = self.evaluate(node.body, frame)
+            state, self.group_up = self.group_up, up
             with self.under([self.guard(test, node.test, False, frame)]):
                 orelse = self.evaluate(node.orelse, frame)
+            self.group_up = state if state is self.group_up else None
             return choice([body, orelse], test.taint | taint_of(body, orelse))
         with self.under([self.guard(test, node.test, outcome, frame)]):
             return self.evaluate(node.body if outcome else node.orelse, frame)
@@ -434,8 +439,10 @@ class Expressions(State):
         outcome = self.decisions.known(left)
         if outcome is not None and isinstance(left, Const):
             return left if outcome == (node.op == "or") else evaluate(node.right, frame)
+        up = self.group_up
         with self.under([self.guard(left, node.left, node.op == "and", frame)]):
             right = evaluate(node.right, frame)
+        self.group_up = up if up is self.group_up else None
         key = (node.op, key_of(left), key_of(right))
         return Condition(node.op, (left, right), key, taint_of(left, right))
 

@@ -68,3 +68,16 @@ def assigned(loop: ir.For | ir.While) -> list[ir.Expr]:
             elif isinstance(node, ir.Assign):
                 found.extend(node.targets)
     return found
+
+
+def main_guard(module: ir.Module) -> ir.If | None:
+    """``if __name__ == "__main__":``."""
+    for node in module.body:
+        test = node.test if isinstance(node, ir.If) else None
+        if isinstance(node, ir.If) and isinstance(test, ir.Compare):
+            sides = (test.left, test.right)
+            names = [each.id for each in sides if isinstance(each, ir.Name)]
+            values = [each.value for each in sides if isinstance(each, ir.Constant)]
+            if names == ["__name__"] and values == ["__main__"]:
+                return node
+    return None

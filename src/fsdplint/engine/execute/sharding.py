@@ -38,6 +38,7 @@ class Sharding(Builtins):
         self, generation: known.Generation, arguments: Arguments, node: ir.Call, frame: Frame
     ) -> Value:
         target = arguments.get(0, "module")
+        self.group_up = True  # FSDP2 makes a mesh, FSDP1 asks for the group
         if target is None:
             return self.unknown()
         inner = resolved(target)

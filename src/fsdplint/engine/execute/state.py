@@ -108,6 +108,7 @@ class State:
         self.tracked: set[Object] = set()
         self.below: dict[Object, set[Object]] = {}  # the tracked objects that each one is or has
         self.seed_differs = False
+        self.group_up: bool | None = None
         self.scopes: dict[Unit, Scope] = {}
         self.on_yield: Callable[[Value], None] | None = None
 
@@ -203,6 +204,11 @@ class State:
                 item.escaped = now
             if any(capture.module in had for capture in item.captures):
                 self.emit(Repoint(now, self.site(node, frame), item, certain=False))
+
+    def met_unread(self) -> None:
+        """Code that is not read runs, or may: it can bring a process group up."""
+        if self.group_up is False:
+            self.group_up = None
 
     # Tracked objects
 

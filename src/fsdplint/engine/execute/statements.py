@@ -21,6 +21,7 @@ from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
 from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
 from fsdplint.engine.execute.expressions import decorators
+from fsdplint.engine.execute.groups import joined
 from fsdplint.engine.execute.ranks import ranks_of, tellers, telling_parts
 from fsdplint.engine.execute.shape import (
     adds_to_itself,
@@ -332,18 +333,22 @@ class Statements(Definitions):
         orelse: Items[ir.Stmt],
         frame: Frame,
     ) -> Flow:
-        before = dict(frame.scope.names)
+        before, up = dict(frame.scope.names), self.group_up
         flows = []
         results = []
+        states = []
         for taken, arm in ((True, body), (False, orelse)):
             frame.scope.names.clear()
             frame.scope.names.update(before)
+            self.group_up = up
             self.undecided += 1
             with self.under([self.guard(test, place, taken, frame)]):
                 flows.append(self.run(arm, frame))
             self.undecided -= 1
             results.append(dict(frame.scope.names))
+            states.append(self.group_up)
         self.join(frame, flows, results)
+        self.group_up = joined(flows, states)
         if Flow.NEXT in flows and flows[0] is not flows[1]:
             passed = self.guard(test, place, flows[0] is Flow.NEXT, frame)
             gone = flows[1] if flows[0] is Flow.NEXT else flows[0]
@@ -399,11 +404,13 @@ class Statements(Definitions):
         self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
     ) -> Flow:
         """One rank takes this case, another one of the others."""
-        place = case.pattern or case
+        place, up = case.pattern or case, self.group_up
         with self.under([self.guard(test, place, True, frame)]):
             flow = self.run(case.body, frame)
+        state, self.group_up = self.group_up, up
         with self.under([self.guard(test, place, False, frame)]):
             other = self.cases(subject, others, frame)
+        self.group_up = joined([flow, other], [state, self.group_up])
         return flow if flow is other else Flow.NEXT
 
     # Loops

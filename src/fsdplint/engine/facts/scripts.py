@@ -7,6 +7,7 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.closure import import_closure, modules_meant
 from fsdplint.engine.events import Trace
+from fsdplint.engine.execute.shape import main_guard
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
@@ -24,19 +25,6 @@ def script_of(program: Program, trace: Trace, site: Site) -> str | None:
         names = [each for each in ir.walk(guard) if isinstance(each, ir.Name)] if guard else []
         if function is not None and any(name.id == function.name for name in names):
             return path
-    return None
-
-
-def main_guard(module: ir.Module) -> ir.If | None:
-    """``if __name__ == "__main__":``."""
-    for node in module.body:
-        test = node.test if isinstance(node, ir.If) else None
-        if isinstance(node, ir.If) and isinstance(test, ir.Compare):
-            sides = (test.left, test.right)
-            names = [each.id for each in sides if isinstance(each, ir.Name)]
-            values = [each.value for each in sides if isinstance(each, ir.Constant)]
-            if names == ["__name__"] and values == ["__main__"]:
-                return node
     return None
 
 
@@ -62,9 +50,10 @@ def _is_known(program: Program, tree: Tree) -> bool:
         return False
     folder = Path(tree.path).parent
     for node in tree.imports:
-        root = node.module.split(".")[0] if isinstance(node, ir.ImportFrom) else ""
-        if root in ("accelerate", "transformers") and any(sets_up(name) for name, _ in node.names):
-            return False
+        if isinstance(node, ir.ImportFrom):
+            root = node.module.split(".")[0]
+            if any(sets_up(root, name) for name, _ in node.names):
+                return False
         for modules, level in modules_meant(node):
             found = any(program.project.find(module, level, folder) for module in modules)
             if not found and (level or not leaves_groups(modules[0].split(".")[0])):

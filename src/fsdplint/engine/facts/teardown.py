@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
-from fsdplint.engine.facts.scripts import main_guard, script_of, whole_program
+from fsdplint.engine.execute.shape import main_guard
+from fsdplint.engine.facts.scripts import script_of, whole_program
 from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
