@@ -104,20 +104,17 @@ def _behind(module: Module, call: ast.Call, lines: str, imports: str = "import o
 
 def _left_up(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:
     """Nothing destroys the group any more, or what would is never called, or an exit handler."""
-    is_script = any("__main__" in path + text for path, text in program.files.items())
-    rule = UP if is_script else ""
     start = module.span(init)[0]
-    mark = [(start, start, MARK)] if rule else []
     for kind, (instead, helper, expected) in ENDS.items():
         texts = {}
         for each in modules(program):
             calls = [call for call in each.calls() if name_of(call) == "destroy_process_group"]
             edits = [(*each.span(c), instead.format(ast.unparse(c.func))) for c in calls]
             if expected and each.path == module.path:
-                edits += mark
+                edits.append((start, start, MARK))
             imports = "import atexit" if "atexit" in instead and calls else ""
             texts[each.path] = each.edited(edits, imports, helper if calls else "")
-        yield mutant(program, rule if expected else "", f"destroyed by {kind}", texts)
+        yield mutant(program, UP if expected else "", f"destroyed by {kind}", texts)
 
 
 def _unset(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:

@@ -13,14 +13,15 @@ def import_closure(project: Project, script: Path) -> list[Path]:
     """``script`` and the project's files that running it imports, nearest first."""
     seen, queue = {script}, [script]
     for path in queue:
-        for found in _imported(project, path):
+        for found in imported_files(project, path):
             if found not in seen:
                 seen.add(found)
                 queue.append(found)
     return queue
 
 
-def _imported(project: Project, path: Path) -> Iterator[Path]:
+def imported_files(project: Project, path: Path) -> Iterator[Path]:
+    """The project's files that a file imports, anywhere in it."""
     unit = project.unit(path)
     if unit is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.closure import import_closure, modules_meant
+from fsdplint.engine.closure import import_closure, imported_files, modules_meant
 from fsdplint.engine.events import Trace
 from fsdplint.engine.execute.shape import main_guard
 from fsdplint.engine.program import Program
@@ -26,6 +26,16 @@ def script_of(program: Program, trace: Trace, site: Site) -> str | None:
         if function is not None and any(name.id == function.name for name in names):
             return path
     return None
+
+
+def is_run(program: Program, trace: Trace, path: str) -> bool:
+    """Whether a file is run by its name: it says so, or it trains and no other file imports it."""
+    if Path(path).name == "__main__.py" or main_guard(program.tree(path).module) is not None:
+        return True
+    if Path(path).name == "__init__.py" or not trace.calls("step"):
+        return False
+    others = (Path(unit.path) for unit in program.units if unit.path != path)
+    return not any(Path(path) in imported_files(program.project, other) for other in others)
 
 
 def whole_program(program: Program, script: str) -> list[Tree] | None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
-from fsdplint.engine.execute.shape import main_guard
-from fsdplint.engine.facts.scripts import script_of, whole_program
+from fsdplint.engine.facts.scripts import is_run, script_of, whole_program
 from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
+from fsdplint.engine.tree import STATEMENTS, Block, Tree
 from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
 
 _DESTROY = DESTROY.rpartition(".")[2]
@@ -44,7 +43,7 @@ def left_up(program: Program) -> Iterator[LeftUp]:
         if start is None:
             continue
         script = script_of(program, trace, start.site)
-        if script is None:
+        if script is None or not is_run(program, trace, script):
             continue
         if script not in known:
             known[script] = _unused_destroyers(program, script)
@@ -68,19 +67,27 @@ def _start(trace: Trace) -> Call | None:
 
 
 def _end(program: Program, trace: Trace, start: Call) -> Site | None:
-    """The last statement of the function that both makes the group and shards."""
+    """The last statement of the function, or of a part of a module, that does both."""
     shard = trace.of(Shard)[0]
     frame = common_frame(start.site, shard.site)
     if frame is None:
         return None
-    path, node, _ = frame
+    path, node, other = frame
     tree = program.tree(path)
     scope = tree.scope(node)
     if isinstance(scope, ir.Function):
         return Site(path, scope.body[-1])
     if isinstance(scope, ir.ClassDef):
         return None
-    return Site(path, tree.block(tree.statement(node)).statements[-1])
+    return Site(path, _common_block(tree, node, other).statements[-1])
+
+
+def _common_block(tree: Tree, one: ir.Node, other: ir.Node) -> Block:
+    """The innermost suite that holds both."""
+    around = {other, *tree.ancestors(other)}
+    holders = (node for node in (one, *tree.ancestors(one)) if isinstance(node, STATEMENTS))
+    suites = (tree.block(node) for node in holders if not tree.in_lambda(node))  # type: ignore[arg-type]  # STATEMENTS are the types of Stmt
+    return next(block for block in suites if not around.isdisjoint(block.statements))
 
 
 # The whole program
@@ -91,8 +98,6 @@ def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
 
     None if some code may destroy it, or if not all of the program is known.
     """
-    if not script.endswith("__main__.py") and main_guard(program.tree(script).module) is None:
-        return None
     trees = whole_program(program, script)
     return None if trees is None else _uncalled(trees)
 
