@@ -1,9 +1,10 @@
-"""A training loop without the ``Join`` around it."""
+"""What ``Join`` is given, or a training loop without it."""
 
 from __future__ import annotations
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
+from fsdplint.fixes.arguments import add_argument, without
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 
@@ -42,3 +43,40 @@ def _without_element(code: Code, joined: ir.Collection, module: ir.Node) -> Fix:
     else:
         edit = code.edit(module.start, elements[1].start, "")
     return Fix(f"join without `{code.short(module)}`", Safety.UNSAFE, (edit,))
+
+
+@builder
+def as_list(code: Code, joined: ir.Node) -> Fix:
+    """Puts the one object that is given into a list."""
+    edits = (
+        code.edit(joined.start, joined.start, "["),
+        code.edit(joined.end, joined.end, "]"),
+    )
+    return Fix(f"join `[{code.short(joined)}]`", Safety.SAFE, edits)
+
+
+@builder
+def same_group(code: Code, model: ir.Call, optimizer: ir.Call) -> Fix:
+    """Gives an optimizer the process group of the model whose gradients it gets."""
+    require_exact(code)
+    wanted, given = (
+        next((each for each in call.args if each.keyword == "process_group"), None)
+        for call in (model, optimizer)
+    )
+    if wanted is None:
+        kept = [each for each in optimizer.args if each is not given]
+        return Fix(
+            "leave the optimizer to all ranks",
+            Safety.UNSAFE,
+            (*without(code, optimizer.args, kept),),
+        )
+    if code.scope(model) is not code.scope(optimizer) or model.start > optimizer.start:
+        raise NoFixError(f"`{code.short(wanted.value)}` may be something else at the optimizer")
+    if not isinstance(wanted.value, (ir.Name, ir.Attribute)):
+        raise NoFixError(f"`{code.short(wanted.value)}` would be made twice")
+    text = code.slice(wanted.value)
+    if given is None:
+        edit = add_argument(code, optimizer, f"process_group={text}")
+    else:
+        edit = code.edit(given.value.start, given.value.end, text)
+    return Fix(f"give the optimizer `{text}` as well", Safety.UNSAFE, (edit,))

@@ -11,6 +11,14 @@ MESHES = (
     "torch.distributed.device_mesh.init_device_mesh",
 )
 JOINS = ("torch.distributed.algorithms.Join", "torch.distributed.algorithms.join.Join")
+# Optimizers that are Joinables, as DistributedDataParallel is (torch 1.10 to 2.15).
+HOOKED_OPTIMIZERS = frozenset(
+    {
+        "torch.distributed.optim.ZeroRedundancyOptimizer",
+        "torch.distributed.optim.zero_redundancy_optimizer.ZeroRedundancyOptimizer",
+    }
+)
+WORLD = "torch.distributed.group.WORLD"
 # What combines the norms of the ranks, each on the device of its gradients.
 NORMS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm")
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
