@@ -158,6 +158,7 @@ def test_a_comment_that_is_not_understood_is_reported(comment: str, message: str
         ("x  # mine # fsdplint: ignore[direct-forward]\n", "x  # mine\n"),
         ("x  # fsdplint: ignore[direct-forward]  # noqa: E501\n", "x  # noqa: E501\n"),
         ("  # fsdplint: ignore[direct-forward]  # mine\nx\n", "  # mine\nx\n"),
+        ("x  # fsdplint: ignore[direct-forward] todo\n", "x  # todo\n"),
         (
             "bad(x)  # fsdplint: ignore[FSD301, direct-forward] -- why\n",
             "bad(x)  # fsdplint: ignore[FSD301] -- why\n",

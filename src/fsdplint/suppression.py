@@ -209,7 +209,10 @@ def _with_blanks(text: str, suppression: Suppression) -> tuple[int, int]:
     start, end = suppression.span
     if end < suppression.comment[1] and start == suppression.comment[0]:
         rest = text[end : suppression.comment[1]]
-        return start, end + len(rest) - len(rest.lstrip())
+        words = rest.lstrip()
+        if words and not words.startswith("#"):
+            start = text.index("fsdplint", start)  # what follows stays a comment
+        return start, end + len(rest) - len(words)
     before = text[:start].rstrip(" \t\f")
     alone = not before or before[-1] in "\r\n"
     if not alone or end < suppression.comment[1]:
