@@ -262,6 +262,55 @@ def test_a_diff_with_findings_left_is_not_clean(here: Path) -> None:
     assert concise("--fix").code == 1
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (
+            b"# coding: utf-7\n" + IDLE.encode() + b"y = '+AGE-'\n",
+            "is not in the usual form of utf-7; left as is",
+        ),
+        (
+            b"# fsdplint: ignore[direct-forward] -- coding: latin-1\ny = '\xc3\xa9'\n",
+            "would be read otherwise than it is meant",
+        ),
+    ],
+)
+def test_a_fix_that_would_change_other_bytes_is_taken_back(
+    here: Path, data: bytes, reason: str
+) -> None:
+    (here / "a.py").write_bytes(data)
+    (here / "b.py").write_text(IDLE)
+    ran = concise("--fix")
+    assert ran.code == 1
+    note = f"fsdplint: a.py: a fix of unused-suppression was taken back: {reason}"
+    assert ran.err.splitlines() == [note, "Fixed 1 finding."]
+    assert (here / "a.py").read_bytes() == data
+    assert (here / "b.py").read_text() == FIXED
+
+
+def test_a_fix_after_which_a_rule_crashes_is_taken_back(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = iter((True, False))
+
+    def crash(*_: object) -> tuple[()]:
+        return () if next(runs) else 1 // 0  # type: ignore[return-value] # that is the crash
+
+    rule = dataclasses.replace(RULES[2], reports=crash)
+    monkeypatch.setattr(rules, "RULES", (*RULES[:2], rule, *RULES[3:]))
+    (here / "a.py").write_text(IDLE)
+    ran = concise("--fix")
+    assert (ran.code, (here / "a.py").read_text()) == (1, IDLE)
+    assert "a fix of unused-suppression was taken back: the result cannot be checked" in ran.err
+
+
+def test_deeply_nested_code_is_fixed(here: Path) -> None:
+    deep = f"{IDLE}y = {'f(' * 150}1{')' * 150}\n"
+    (here / "a.py").write_text(deep)
+    assert concise("--fix") == Ran(0, "No findings in 1 file.\n", "Fixed 1 finding.\n")
+    assert (here / "a.py").read_text() == deep.replace(IDLE, FIXED)
+
+
 def test_fixing_a_notebook_leaves_its_json(here: Path) -> None:
     cell = {"cell_type": "code", "source": ["%time y\n", IDLE.strip()], "outputs": [{"a": [1]}]}
     data = json.dumps({"metadata": {}, "cells": [cell], "nbformat": 4}, indent=1)

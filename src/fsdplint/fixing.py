@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fsdplint.finding import Finding
-from fsdplint.fixes.fixpoint import Fixed, fix_files
+from fsdplint.fixes.fixpoint import Fixed, RefusedError, fix_files
 from fsdplint.outcome import Changes, Outcome, Recheck
-from fsdplint.source import SourceFile
+from fsdplint.source import SourceError, SourceFile
+from fsdplint.stack import deep
 
 
 def fixed(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
@@ -20,7 +21,7 @@ def fixed(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
     run = _Run(outcome, recheck)
     edited = {edit.span.path for f in outcome.findings if f.fix for edit in f.fix.edits}
     texts = {path: outcome.sources[path].text for path in {*run.paths(), *edited}}
-    result = fix_files(texts, run.lint, unsafe=unsafe)
+    result = deep(lambda: fix_files(texts, run.lint, unsafe=unsafe))
     files = tuple(
         (outcome.sources[path], run.edited(path, text))
         for path, text in sorted(result.texts.items())
@@ -40,7 +41,17 @@ class _Run:
         return {finding.span.path for finding in self.first.findings}
 
     def lint(self, texts: Mapping[str, str]) -> Sequence[Finding]:
-        return self.outcome(texts).findings
+        try:
+            outcome = self.outcome(texts)
+        except SourceError as error:
+            raise RefusedError(error.reason) from error
+        # What is not looked at has no findings, and would pass for cured.
+        failed = {error.reason for error in outcome.failures}
+        failed -= {error.reason for error in self.first.failures}
+        if failed or set(outcome.partly) - set(self.first.partly):
+            reason = min(failed, default="it is too long to be followed whole")
+            raise RefusedError(f"the result cannot be checked: {reason}")
+        return outcome.findings
 
     def outcome(self, texts: Mapping[str, str]) -> Outcome:
         changed = {p: t for p, t in texts.items() if t != self.first.sources[p].text}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fsdplint.finding import Edit, Finding, Fix, Safety, Severity, Span
-from fsdplint.fixes.fixpoint import Fixed, fix_files
+from fsdplint.fixes.fixpoint import Fixed, RefusedError, fix_files
 
 PATH = "/a.py"
 
@@ -89,6 +89,23 @@ def test_a_fix_that_breaks_the_syntax_is_taken_back_and_others_are_not() -> None
 def test_what_only_the_compiler_rejects_is_no_valid_python() -> None:
     fixed = fix_files({PATH: "bad\n"}, replacing({"bad": "return"}))
     assert rules(fixed)[2] == [("bad", "the result is not valid Python")]
+
+
+def test_a_fix_that_changes_the_code_beside_it_is_taken_back() -> None:
+    fixed = fix_files({PATH: "bad  ; y\n"}, replacing({"bad": "good #"}))
+    reason = "the result changes code that the fix is not for"
+    assert (fixed.texts, rules(fixed)) == ({}, (["bad"], [], [("bad", reason)]))
+
+
+def test_a_fix_whose_result_cannot_be_judged_is_taken_back_and_others_are_not() -> None:
+    def lint(texts: Mapping[str, str]) -> Sequence[Finding]:
+        if "evil" not in texts[PATH]:
+            raise RefusedError("not looked at")
+        return replacing({"bad": "good", "evil": "fine"})(texts)
+
+    fixed = fix_files({PATH: "bad\nevil\n"}, lint)
+    assert fixed.texts == {PATH: "good\nevil\n"}
+    assert rules(fixed) == (["evil"], ["bad"], [("evil", "not looked at")])
 
 
 def test_a_text_that_this_python_does_not_know_is_still_fixed() -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from fsdplint.finding import Edit, Finding, Safety
 from fsdplint.fixes.edits import apply, select
+from fsdplint.fixes.intact import intact
 from fsdplint.source.invalid import InvalidSyntax
 from fsdplint.source.lexing import NEWLINE
-from fsdplint.source.syntax import parse
 
 Lint = Callable[[Mapping[str, str]], Sequence[Finding]]
 
@@ -20,6 +20,10 @@ PASSES = 10
 _FOLLOWED = 3
 
 _Identity = tuple[str, str, str]
+
+
+class RefusedError(Exception):
+    """Texts that no fix may come to; the message says why in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,16 @@ def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> 
     """Fixes findings until none is left that has a fix, in ten passes at most.
 
     Each pass applies fixes that do not touch each other and keeps them only if every file still
-    parses, each of their findings is gone and no file has a finding more. Of a pass that fails
+    parses, code that no edit touches is what it was, each of their findings is gone and no file has
+    a finding more. Of a pass that fails
     the first half is tried in its place, until a single fix is known to be at fault.
 
     Args:
         texts: decoded text by absolute posix path, as in ``Finding.span``, of each file that may
             be changed.
         lint: the findings for all of ``texts``, given again in full with changes; other files
-            of the program are its own concern. Called once, and once or more for each pass.
+            of the program are its own concern. Called once, and once or more for each pass. It
+            raises ``RefusedError`` where the texts cannot be judged or written.
         unsafe: apply unsafe fixes too.
     """
     run = _Run(dict(texts), lint, tuple(lint(texts)))
@@ -116,9 +122,9 @@ class _Run:
         for _ in range(_FOLLOWED):
             try:
                 texts = _edited(texts, fixing)
-            except ValueError as error:
+                findings = tuple(self.lint(texts))
+            except RefusedError as error:
                 return str(error)
-            findings = tuple(self.lint(texts))
             fault, fixing = _fault(self.findings, fixed, findings), []
             if fault is None:
                 self.texts, self.findings = texts, findings
@@ -136,22 +142,32 @@ def _edited(texts: dict[str, str], fixing: Sequence[Finding]) -> dict[str, str]:
     """The texts with the fixes of ``fixing``.
 
     Raises:
-        ValueError: that cannot be, or is not Python.
+        RefusedError: that cannot be, is not Python, or changes other code.
     """
     edits: dict[str, list[Edit]] = {}
     for finding in fixing:
         for edit in finding.fix.edits if finding.fix else ():
             edits.setdefault(edit.span.path, []).append(edit)
     if not edits.keys() <= texts.keys():
-        raise ValueError("the fix changes a file that is not among those to be fixed")
+        raise RefusedError("the fix changes a file that is not among those to be fixed")
     try:
         new = {path: apply(texts[path], each) for path, each in edits.items()}
     except ValueError as error:
-        raise ValueError(f"the fix contradicts itself: {error}") from error
+        raise RefusedError(f"the fix contradicts itself: {error}") from error
     for path, text in new.items():
-        if not _parses(text) or (not _compiles(text) and _compiles(texts[path])):
-            raise ValueError("the result is not valid Python")
+        _check(texts[path], text, edits[path])
     return texts | new
+
+
+def _check(old: str, new: str, edits: Sequence[Edit]) -> None:
+    try:
+        same = intact(old, new, edits)
+    except InvalidSyntax:
+        raise RefusedError("the result is not valid Python") from None
+    if not _compiles(new) and _compiles(old):
+        raise RefusedError("the result is not valid Python")
+    if not same:
+        raise RefusedError("the result changes code that the fix is not for")
 
 
 def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:
@@ -191,14 +207,6 @@ def _place(finding: Finding) -> tuple[str, str]:
 
 def _count(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
     return Counter(map(_place, findings))
-
-
-def _parses(text: str) -> bool:
-    try:
-        parse(text)
-    except InvalidSyntax:
-        return False
-    return True
 
 
 def _compiles(text: str) -> bool:

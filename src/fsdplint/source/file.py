@@ -23,6 +23,7 @@ class SourceFile:
         text: no byte order mark, line endings untouched; for a notebook its code cells one
             after the other, with IPython magics turned into comments of the same length.
         notebook: where the cells are in the JSON, or None for a plain file.
+        exact: whether `encode` gives the bytes that were read; some encodings have several forms.
     """
 
     path: str
@@ -30,6 +31,7 @@ class SourceFile:
     encoding: str = "utf-8"
     bom: bool = False
     notebook: Notebook | None = None
+    exact: bool = True
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -75,9 +77,15 @@ class SourceFile:
         """This file with ``text`` in the place of its own text.
 
         Raises:
-            SourceError: ``text`` has a character that the file's encoding lacks.
+            SourceError: what is written would not be read as ``text``, since the file's encoding
+                lacks a character, is declared elsewhere in it, or has several forms.
         """
-        return from_bytes(self.encode(text), self.path)
+        if not self.exact:
+            raise SourceError(self.path, f"is not in the usual form of {self.encoding}; left as is")
+        edited = from_bytes(self.encode(text), self.path)
+        if (edited.text, edited.encoding, edited.bom) != (text, self.encoding, self.bom):
+            raise SourceError(self.path, "would be read otherwise than it is meant")
+        return edited
 
     def encode(self, text: str | None = None) -> bytes:
         """The bytes of this file, with ``text`` in the place of its own text if given.
@@ -109,10 +117,18 @@ def from_bytes(data: bytes, path: str) -> SourceFile:
     """
     path = absolute(path)
     text, encoding, bom = decode(data, path)
+    exact = encoding == "utf-8" or _encoded(text, encoding) == data.removeprefix(BOM_UTF8)
     if not path.endswith(".ipynb"):
-        return SourceFile(path, text, encoding, bom)
+        return SourceFile(path, text, encoding, bom, exact=exact)
     code, notebook = parse_notebook(text, path)
-    return SourceFile(path, code, encoding, bom, notebook)
+    return SourceFile(path, code, encoding, bom, notebook, exact)
+
+
+def _encoded(text: str, encoding: str) -> bytes | None:
+    try:
+        return text.encode(encoding)
+    except UnicodeError:  # some codecs only decode all of what they know
+        return None
 
 
 def load(path: Path) -> SourceFile:
