@@ -1,0 +1,81 @@
+"""A program and a rewriting of it: both must get the same findings, at the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tests.fuzz.grammar import compiles
+from tests.fuzz.layout import Laid, as_is, relaid
+from tests.fuzz.properties import checked, written
+from tests.fuzz.rewriting import REWRITINGS
+from tests.fuzz.trees import Origin, Printed, Trees
+
+# A rule with the place, in the original, of what it reports: of a node, or which token it is.
+Found = frozenset[tuple[str, "Origin | int | None"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rewriting, by its name, and the seed of its choices."""
+
+    name: str
+    seed: int
+
+
+def steps(random: Random, most: int) -> list[Step]:
+    names = sorted(REWRITINGS)
+    return [
+        Step(random.choice(names), random.getrandbits(32)) for _ in range(random.randint(1, most))
+    ]
+
+
+def rewritten(trees: Trees, chosen: Sequence[Step]) -> tuple[Trees, list[Step]]:
+    """The program after those steps that found something to do, and these."""
+    made, done = trees, list[Step]()
+    for step in chosen:
+        attempt = made.copied()
+        if REWRITINGS[step.name](attempt, Random(step.seed)):
+            assert all(map(compiles, attempt.printed().values())), step
+            made = attempt
+            done.append(step)
+    return made, done
+
+
+def found(trees: Trees) -> Found:
+    """The findings in a program of trees."""
+    files = trees.printed()
+    printed = {path: Printed(text, trees.modules[path]) for path, text in files.items()}
+    return frozenset(
+        (rule, printed[path].origin(start, end)) for rule, path, start, end in _found(files)
+    )
+
+
+def _found(files: Mapping[str, str]) -> list[tuple[str, str, int, int]]:
+    with written(files) as root:
+        return [
+            (f.rule, f.span.path.removeprefix(f"{root}/"), f.span.start, f.span.end)
+            for f in checked(root).findings
+        ]
+
+
+def laid_out(files: Mapping[str, str], random: Random) -> tuple[dict[str, Laid], dict[str, Laid]]:
+    """Printed files as they are, and in another layout."""
+    return (
+        {path: as_is(text) for path, text in files.items()},
+        {path: relaid(text, random) for path, text in files.items()},
+    )
+
+
+def found_by_token(files: Mapping[str, Laid]) -> Found:
+    """The findings in a program, each with the number of the token it begins at."""
+    found = _found({path: laid.mark + laid.text for path, laid in files.items()})
+    return frozenset((rule, files[path].index(start)) for rule, path, start, _ in found)
+
+
+def difference(before: Found, after: Found) -> str:
+    """The findings that came and went, "" if none did."""
+    gone = [f"- {rule} at {place}" for rule, place in before - after]
+    new = [f"+ {rule} at {place}" for rule, place in after - before]
+    return "\n".join(sorted(gone + new))
