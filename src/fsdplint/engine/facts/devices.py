@@ -159,7 +159,8 @@ def shared_devices(program: Program) -> Iterator[SharedDevice]:
     for trace in program.traces:
         init = next((call for call in trace.calls(INIT) if _may_be_nccl(call)), None)
         use = _first_use(trace)
-        if init is None or use is None:
+        shard = next(iter(trace.of(Shard)), None)
+        if init is None or use is None or shard is None:
             continue
         script = script_of(program, trace, init.site)
         if script is None:
@@ -167,7 +168,6 @@ def shared_devices(program: Program) -> Iterator[SharedDevice]:
         if script not in known:
             known[script] = _is_chosen(program, script)
         if not known[script]:
-            shard = trace.of(Shard)[0]
             yield SharedDevice(use, init, shard, bool(trace.calls(*SPAWNS)))
 
 

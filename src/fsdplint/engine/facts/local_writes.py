@@ -34,6 +34,9 @@ class NodeWrite:
 def node_writes(program: Program) -> Iterator[NodeWrite]:
     """Writes that only a test of the local rank keeps the other ranks from."""
     for trace in program.traces:
+        shard = next(iter(trace.of(Shard)), None)
+        if shard is None:  # an accelerator may do it
+            continue
         for write in trace.of(PlainWrite):
             tests = [guard for guard in write.site.guards if guard.ranks != EVERY_RANK]
             if not tests or any(not guard.told_by for guard in tests):
@@ -42,7 +45,7 @@ def node_writes(program: Program) -> Iterator[NodeWrite]:
             if not local or _has_own_place(program, write):
                 continue
             if not is_for_one_node(program, trace, write.site):
-                yield NodeWrite(write, tests[-1], trace.of(Shard)[0])
+                yield NodeWrite(write, tests[-1], shard)
 
 
 def _has_own_place(program: Program, write: PlainWrite) -> bool:

@@ -13,9 +13,12 @@ from fsdplint.engine.accelerators import generation, plugin_of
 from fsdplint.engine.events import BuildOptimizer, Call, Trace
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, Value, class_names
+from fsdplint.engine.values import ClassValue, Const, Object, Value, class_names
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, is_optimizer
+
+# A class of another package may be a model.
+_PACKAGES = ("torch", "transformers", "accelerate", "datasets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,16 @@ def _left_behind(
 
 def _is_read(call: Call) -> bool:
     """Whether it is known of every argument whether it is a model or an optimizer."""
-    known = (isinstance(v, Object) and (v.cls is not None) for v in call.arguments.args)
-    return not call.arguments.open and all(known)
+    return not call.arguments.open and all(map(_is_told, call.arguments.args))
+
+
+def _is_told(value: Value) -> bool:
+    """Whether a value is a model, an optimizer, or of a class that is known to be neither."""
+    if not isinstance(value, Object) or _is_model(value) or _is_optimizer(value):
+        return isinstance(value, Object)
+    if isinstance(value.cls, ClassValue):
+        return not value.cls.opaque()
+    return value.cls is not None and value.cls.name.split(".")[0] in _PACKAGES
 
 
 def _given(call: Call, kind: Callable[[Value], bool]) -> list[Object]:
