@@ -89,7 +89,7 @@ def test_arms_that_both_run(tmp_path: Path, before: str, expected: int) -> None:
         ("if __name__ == '__main__':\n    main()\n", True),
         ("import fire\nif __name__ == '__main__':\n    fire.Fire(main)\n", True),
         ("import launcher\nif __name__ == '__main__':\n    launcher.run(main)\n", False),
-        ("import fire\nif __name__ == '__main__':\n    print()\n    fire.Fire(main)\n", False),
+        ("import fire\nif __name__ == '__main__':\n    print()\n    fire.Fire(main)\n", True),
         (
             "import torch.multiprocessing as mp\nclass Run:\n    pass\n"
             "def worker(rank, run):\n    main()\n"

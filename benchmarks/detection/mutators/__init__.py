@@ -37,6 +37,7 @@ from benchmarks.detection.mutators import (
     only_root,
     optimizer_order,
     optimizer_state,
+    options,
     policies,
     precision,
     prepare_apart,
@@ -110,6 +111,7 @@ MUTATORS: tuple[Mutator, ...] = (
     reduced_loss.mutate,
     reduce_dtype.mutate,
     launch.mutate,
+    options.mutate,
     authored.mutate,
 )
 

@@ -11,7 +11,6 @@ from benchmarks.detection.mutators.materialized import models
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 ARGUMENTS = "process-group-arguments"
-OPTION = "local-rank-argument"
 JOIN = "join-with-fsdp"
 LOCAL = "save-guarded-by-local-rank"
 OWN_PLACE = ("tmp", "temp", "scratch", "local", "node", "host", "shm", "rank", "cache")
@@ -78,7 +77,6 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
                 yield from _devices(program, module, call, random)
                 yield from _left_up(program, module, call)
                 yield from _unset(program, module, call)
-                yield from _optional(program, module, call)
                 yield from _by_file(program, module, call)
                 yield from _offloaded(program, module, call)
                 yield from _refused(program, module, call, random)
@@ -150,24 +148,6 @@ def _refused(program: Program, module: Module, init: ast.Call, random: Random) -
         )
         rule = ARGUMENTS if kind in REFUSED else ""
         yield mutant(program, rule, f"made with {kind}", {module.path: text})
-
-
-def _optional(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:
-    """The device is an option, which the environment may be asked about as well."""
-    end = module.rows(module.statement(init))[1]
-    for default in "-1", 'int(os.environ.get("LOCAL_RANK", 0))':
-        mark = MARK if default == "-1" else ""
-        made = f'{mark}options.add_argument("--local_rank", default={default})'
-        lines = (
-            f"options = argparse.ArgumentParser()\n{made}\n"
-            "torch.cuda.set_device(options.parse_known_args()[0].local_rank)\n"
-        )
-        edit = (end, end, indented(lines, module.indent(module.statement(init))))
-        text = module.edited([edit], imports="import argparse, os, torch")
-        texts = {**program.files, module.path: text}
-        if mark:  # nothing else tells the local rank
-            texts = {path: each.replace("LOCAL_RANK", "MINE") for path, each in texts.items()}
-        yield mutant(program, OPTION if mark else "", f"option with default {default}", texts)
 
 
 def _joined(program: Program, module: Module) -> Iterator[Mutant]:

@@ -32,3 +32,15 @@ def default_from_environment(code: Code, option: ir.Node, dashed: str) -> Fix:
         edits.append(code.edit(first.start, first.start, f"{quote}{dashed}{quote}, "))
     title = "take the local rank from `LOCAL_RANK`"
     return Fix(title, Safety.SAFE, (*edits, *imports.edits()))
+
+
+@builder
+def own_default_from_environment(code: Code, option: ir.Node, default: ir.Expr | None) -> Fix:
+    """Takes ``LOCAL_RANK`` for the default of a field, a parameter, a flag or click's option."""
+    require_exact(code)
+    if default is None:
+        raise NoFixError(f"`{code.short(option)}` has no default")
+    module = (imports := Imports(code, option)).module("os", "os")
+    text = f'int({module}.environ.get("LOCAL_RANK", {code.slice(default)}))'
+    edits = (code.edit(default.start, default.end, text), *imports.edits())
+    return Fix("take the local rank from `LOCAL_RANK`", Safety.SAFE, edits)

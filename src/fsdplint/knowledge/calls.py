@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from enum import Enum
 
-from fsdplint.knowledge import collectives, launch
+from fsdplint.knowledge import collectives, launch, options
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
@@ -136,6 +136,7 @@ GATHERING_METHODS = frozenset({"unshard", "reshard"})
 WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.CALLS), ""),
     **dict.fromkeys(sorted(launch.CALLS), ""),
+    **dict.fromkeys(sorted(options.CALLS), ""),
     "torch.distributed.init_device_mesh": "mesh",
     "torch.distributed.device_mesh.init_device_mesh": "mesh",
     "torch.distributed.DeviceMesh": "mesh",
@@ -183,6 +184,7 @@ WATCHED_CALLS: dict[str, str] = {
 WATCHED_METHODS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.METHODS), ""),
     **dict.fromkeys(sorted(launch.METHODS), ""),
+    **dict.fromkeys(sorted(options.METHODS), ""),
     "step": "step",
     "backward": "backward",
     "zero_grad": "zero_grad",

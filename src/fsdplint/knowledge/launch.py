@@ -45,7 +45,7 @@ DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "
 ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
 
 CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})
-METHODS = frozenset({*DEVICE_METHODS, "add_argument", "parse_args", "parse_known_args"})
+METHODS = frozenset(DEVICE_METHODS)
 
 # Backends of torch and of the packages that add one, in lower case.
 BACKENDS = frozenset(

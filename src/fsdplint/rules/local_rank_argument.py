@@ -8,7 +8,10 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.local_rank_option import default_from_environment
+from fsdplint.fixes.local_rank_option import (
+    default_from_environment,
+    own_default_from_environment,
+)
 from fsdplint.rule import Report, rule
 
 
@@ -35,5 +38,8 @@ def local_rank_argument(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
-    site = fact.option.site
-    return default_from_environment(Code.of(program.tree(site.path)), site.node, OPTIONS[0])
+    option = fact.option
+    code = Code.of(program.tree(option.site.path))
+    if option.is_added:
+        return default_from_environment(code, option.site.node, OPTIONS[0])
+    return own_default_from_environment(code, option.site.node, option.default)

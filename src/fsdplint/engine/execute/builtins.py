@@ -307,6 +307,13 @@ class Builtins(Statements):
             return value
         return self.result_of(("call", "builtins.int"), Symbol("builtins.int"), arguments)
 
+    def variables(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``vars(options)``, whose items are the attributes."""
+        value = resolved(arguments.args[0]) if arguments.args else NONE
+        if isinstance(value, Object) and not value.attrs:
+            return self.part(value, ".__dict__")
+        return self.result_of(("call", "builtins.vars"), Symbol("builtins.vars"), arguments)
+
     def exit(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         return Const(EXIT)
 
@@ -410,6 +417,7 @@ BUILTINS: dict[str, _Handler] = {
     "builtins.dict": Builtins.new_dict,
     "collections.OrderedDict": Builtins.new_dict,
     "builtins.int": Builtins.whole,
+    "builtins.vars": Builtins.variables,
     "builtins.exit": Builtins.exit,
     "builtins.quit": Builtins.exit,
     "sys.exit": Builtins.exit,

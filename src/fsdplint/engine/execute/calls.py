@@ -332,7 +332,8 @@ class Calls(Expressions):
             elif parameter.default is not None:
                 names[name] = self.default(parameter.default, function)
             else:
-                names[name] = self.unknown(key=("parameter", id(function.function), name))
+                made = self.unknown(key=("parameter", id(function.function), name))
+                made.step, names[name] = name, made
 
     def default(self, node: ir.Expr, function: FunctionValue) -> Value:
         return self.evaluate(node, Frame(function.scope, function.scope.unit))

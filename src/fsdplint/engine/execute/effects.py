@@ -55,6 +55,7 @@ from fsdplint.knowledge.names import (
     REGISTER_FORWARD,
     is_optimizer,
 )
+from fsdplint.knowledge.options import RUNS_FUNCTION
 from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import DIVISIONS, ELEMENTWISE, NUMBERS, REDUCTIONS
 
@@ -118,6 +119,8 @@ class Effects(Saving):
             return values[position] if len(values) > position else self.unknown()
         if name in known.CALLS_FIRST_ARGUMENT:
             return self.call_argument(arguments, node, frame)
+        if name in RUNS_FUNCTION:
+            return self.run_with_options(symbol, arguments, node, frame)
         if name in known.COPIES_CONTAINER and arguments.args:
             return self.copied(arguments.args[0])
         if name in known.REPOINTING_CALLS:
@@ -226,6 +229,15 @@ class Effects(Saving):
         if isinstance(inner, (Method, FunctionValue, Partial)):
             return self.apply(inner, Arguments(rest, {}), node, frame)
         return self.unknown()
+
+    def run_with_options(
+        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+    ) -> Value:
+        """``fire.Fire(main)`` calls ``main`` with what the command line says."""
+        function = resolved(arguments.get(0, RUNS_FUNCTION[symbol.name]) or NONE)
+        if isinstance(function, FunctionValue):
+            return self.invoke(function, self.open_parameters(function, None), {}, frame, node)
+        return self.other_library_call(symbol, arguments, node, frame)
 
     # Methods
 

@@ -17,7 +17,6 @@ from fsdplint.engine.accelerators import prepares_sharded
 from fsdplint.engine.events import Call, Event, Shard, Trace
 from fsdplint.engine.execute.decisions import Decision, Decisions
 from fsdplint.engine.execute.effects import Effects
-from fsdplint.engine.execute.groups import starts_without
 from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
 from fsdplint.engine.link import Definition, Project, Unit
 from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, Scope
@@ -79,8 +78,6 @@ class Machine(Effects):
 
     def start_definition(self, entry: Entry, definition: Definition) -> None:
         frame = Frame(self.imported_scope(entry.unit), entry.unit)
-        if entry.method is None and starts_without(self.project, entry.unit, definition):
-            self.group_up = False
         value = self.lookup(definition.name, frame.scope)
         if isinstance(value, FunctionValue):
             self.invoke(value, self.open_parameters(value, None), {}, frame, definition.node)

@@ -38,6 +38,7 @@ from fsdplint.engine.values import (
     Mapping,
     Method,
     Object,
+    Origin,
     Parameters,
     Scope,
     Sequence,
@@ -503,7 +504,7 @@ class Expressions(State):
             return Const("".join(pieces) + node.literals[-1], taint_of(*values))
         made = self.unknown(taint_of(*values), key=("text", *map(key_of, values)))
         made.site = self.site(node, frame)
-        made.args = tuple(v for v in values if isinstance(v, Object) and v.role is not None)
+        made.args = tuple(v for v in values if isinstance(v, Object) and _is_plain(v))
         return made
 
     def yield_(self, node: ir.Yield, frame: Frame) -> Value:
@@ -522,6 +523,12 @@ class Expressions(State):
     def opaque(self, node: ir.Opaque, frame: Frame) -> Value:
         values = [self.evaluate(child, frame) for child in node.children]
         return self.unknown(taint_of(*values), key=("opaque", *map(key_of, values)))
+
+
+def _is_plain(value: Object) -> bool:
+    """Whether a value in a text is a rank, or an attribute of which nothing else is known."""
+    leaf = value.origin is Origin.PART and not (value.attrs or value.elements or value.cls)
+    return value.role is not None or leaf
 
 
 def role_of_attribute(value: Object, name: str) -> Role | None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.engine import ir
-from fsdplint.engine.execute.shape import main_guard
 from fsdplint.engine.execute.state import Flow
-from fsdplint.engine.link import Definition, Project, Unit
 from fsdplint.engine.values import Arguments, ClassValue, Symbol, Value, class_names, contained
 from fsdplint.knowledge.collectives import C10D_CALLS
 from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
-from fsdplint.knowledge.packages import leaves_groups, may_set_up
+from fsdplint.knowledge.packages import may_set_up
 
 _MAKES = frozenset({INIT, *MESHES, "torch.distributed.DeviceMesh"})
 # Where one of these is called, something has made it.
@@ -45,20 +42,3 @@ def joined(flows: list[Flow], states: list[bool | None]) -> bool | None:
     going = [state for flow, state in zip(flows, states, strict=True) if flow is Flow.NEXT]
     known = set(going or states)
     return known.pop() if len(known) == 1 else None
-
-
-def starts_without(project: Project, unit: Unit, definition: Definition) -> bool:
-    """Whether a library runs a function first thing in a script: ``fire.Fire(main)``."""
-    guard = main_guard(unit.module)
-    called = guard.body[0] if guard is not None and len(guard.body) == 1 else None
-    call = called.value if isinstance(called, ir.Expression) else None
-    if not isinstance(call, ir.Call) or not call.args:
-        return False
-    given, function = call.args[0].value, call.func
-    while isinstance(function, ir.Attribute):
-        function = function.value
-    if not isinstance(given, ir.Name) or not isinstance(function, ir.Name):
-        return False
-    module, level, _ = unit.bindings.get(function.id, ("", 0, None))
-    library = bool(module) and not level and project.find(module, level, unit) is None
-    return library and given.id == definition.name and leaves_groups(module.split(".")[0])
