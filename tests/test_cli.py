@@ -348,6 +348,19 @@ def test_output_file(here: Path) -> None:
     assert (ran.code, ran.err) == (2, "fsdplint: no/out.txt: No such file or directory\n")
 
 
+def test_an_output_file_that_is_a_pipe_or_a_link_stays_one(here: Path) -> None:
+    (here / "a.py").write_text(FIXED)
+    os.mkfifo(here / "pipe")
+    (here / "link").symlink_to(here / "real")
+    reader = os.open(here / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    concise("--output-file=pipe")
+    concise("--output-file=link")
+    text = b"No findings in 1 file.\n"
+    assert (os.read(reader, 100), (here / "real").read_bytes()) == (text, text)
+    os.close(reader)
+    assert (here / "pipe").is_fifo() and (here / "link").is_symlink()
+
+
 @pytest.mark.parametrize(
     ("environment", "coloured"),
     [

@@ -54,7 +54,12 @@ def deliver(text: str, output_file: str | None, color: bool = False, aside: bool
         return
     from fsdplint.source import writing
 
+    data = text.encode("utf-8", "backslashreplace")
+    file = Path(output_file)
     try:
-        writing.replace(Path(output_file), text.encode("utf-8", "backslashreplace"))
+        if file.exists() and not file.is_file():  # a pipe or a device, which nothing may replace
+            file.write_bytes(data)
+        else:
+            writing.replace(file.resolve(), data)
     except OSError as error:
         raise click.ClickException(f"{output_file}: {error.strerror}") from error

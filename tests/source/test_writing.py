@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
-from fsdplint.source import SourceError, load
+from fsdplint.source import SourceError, load, writing
 from fsdplint.source.writing import replace, write
 
 
@@ -80,3 +81,89 @@ def test_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
     replace(tmp_path / "new", b"y\n")
     assert (tmp_path / "new").read_bytes() == b"y\n"
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_the_owner_and_the_extended_attributes_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    kept: dict[str, bytes] = {}
+    # Not every file system has them.
+    monkeypatch.setattr(os, "listxattr", lambda _: ["user.note"])
+    monkeypatch.setattr(os, "getxattr", lambda path, _: f"{path.name}'s".encode())
+    monkeypatch.setattr(os, "setxattr", lambda _, name, value: kept.update({name: value}))
+    if os.getuid() == 0:  # nobody else may give a file away
+        os.chown(file, 12345, 54321)
+    before = file.stat()
+    source = load(file)
+    write(source, source.edited("y\n"))
+    after = file.stat()
+    assert file.read_text() == "y\n"
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        before.st_uid,
+        before.st_gid,
+        before.st_mode,
+    )
+    assert kept == {"user.note": b"a.py's"}
+
+
+def test_an_owner_that_cannot_be_kept_keeps_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    source = load(file)
+    monkeypatch.setattr(os, "chown", refuse)
+    monkeypatch.setattr(writing, "_owner", lambda path: (len(path.name), 0))
+    with pytest.raises(SourceError, match="cannot be written: Operation not permitted"):
+        write(source, source.edited("y\n"))
+    assert file.read_text() == "x\n"
+    assert names(tmp_path) == ["a.py"]
+
+
+def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    file.chmod(0o444)
+    source = load(file)
+    with pytest.raises(SourceError, match="is read-only; not written"):
+        write(source, source.edited("y\n"))
+    assert file.read_text() == "x\n"
+
+
+def test_a_change_at_the_last_moment_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    source = load(file)
+    monkeypatch.setattr(os, "fsync", lambda _: file.write_text("z\n"))
+    with pytest.raises(SourceError, match="has changed since it was read; not written"):
+        write(source, source.edited("y\n"))
+    assert file.read_text() == "z\n"
+    assert names(tmp_path) == ["a.py"]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x\n")
+    (tmp_path / ".fsdplint-left").write_text("y\n")
+    (tmp_path / ".fsdplint-link").symlink_to(file)
+    with (tmp_path / ".fsdplint-busy").open("w") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        replace(file, b"y\n")
+        assert names(tmp_path) == [".fsdplint-busy", ".fsdplint-link", "a.py"]
+
+
+def test_a_name_of_any_length_can_be_written(tmp_path: Path) -> None:
+    file = tmp_path / f"{'a' * 252}.py"
+    file.write_text("x\n")
+    source = load(file)
+    write(source, source.edited("y\n"))
+    assert file.read_text() == "y\n"

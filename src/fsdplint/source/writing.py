@@ -4,51 +4,129 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from fsdplint.source.decoding import SourceError
 from fsdplint.source.file import SourceFile
 
+if sys.platform != "win32":
+    import fcntl
+
+# What is being written, beside its target; no suffix that Python, tests or this tool look for.
+_PREFIX = ".fsdplint-"
+
 
 def write(source: SourceFile, edited: SourceFile) -> None:
     """Put ``edited`` in the place of ``source``, as it was read, on disk.
 
-    The file keeps its mode; what a symbolic link leads to is replaced, and the link stays.
+    The file keeps its mode, its owner and its extended attributes; what a symbolic link leads to is
+    replaced, and the link stays.
 
     Raises:
-        SourceError: the file has changed since it was read, or cannot be written.
+        SourceError: the file has changed since it was read, is not to be written, or cannot be.
     """
     target = Path(os.path.realpath(source.path))
-    try:
+
+    def check() -> None:
         if target.read_bytes() != source.encode():
             raise SourceError(source.path, "has changed since it was read; not written")
-        replace(target, edited.encode())
+
+    try:
+        if not _is_writable(target):
+            raise SourceError(source.path, "is read-only; not written")
+        replace(target, edited.encode(), check)
     except OSError as error:
         raise SourceError(source.path, f"cannot be written: {error.strerror}") from error
 
 
-def replace(target: Path, data: bytes) -> None:
+def replace(target: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
     """Make ``data`` the content of ``target`` in one step.
+
+    A process that is killed on the way leaves ``target`` as it was and at most one hidden file,
+    which the next one that writes into the directory removes.
+
+    Args:
+        check: called last before that step; what it raises leaves ``target`` as it is.
 
     Raises:
         OSError: it cannot be done, and ``target`` is as it was.
     """
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    _remove_leftovers(target.parent)
+    descriptor, name = _temporary(target.parent)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        if target.exists():
-            Path(name).chmod(target.stat().st_mode)
-        else:
-            Path(name).chmod(0o666 & ~_umask())
-        os.replace(name, target)  # noqa: PTH105 - reads better with a name that is a str
-    except BaseException:  # an interrupt too leaves no half a file behind; it goes on from here
+            _keep_attributes(target, name)
+            check()
+            os.replace(name, target)  # noqa: PTH105 - reads better with a name that is a str
+    except BaseException:  # an interrupt too leaves nothing behind; it goes on from here
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def _is_writable(target: Path) -> bool:
+    """Not by the directory, which is what replacing a file asks, nor by root's rights."""
+    anyone = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+    return bool(target.stat().st_mode & anyone) and os.access(target, os.W_OK)
+
+
+def _temporary(directory: Path) -> tuple[int, str]:
+    """The descriptor and the name of a new file, which is locked for as long as it is open."""
+    while True:
+        descriptor, name = tempfile.mkstemp(dir=directory, prefix=_PREFIX)
+        if _lock(descriptor, wait=True) and Path(name).exists():
+            return descriptor, name
+        os.close(descriptor)  # another process took it for a leftover before it was locked
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Removes what processes that were killed have left, which nobody has a lock on any more."""
+    for path in directory.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if _lock(descriptor, wait=False):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int, wait: bool) -> bool:
+    """Whether the file is ours now. Where there are no such locks, leftovers stay."""
+    if sys.platform == "win32":
+        return wait
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # another's, or a file system without locks
+        return wait
+    return True
+
+
+def _keep_attributes(target: Path, name: str) -> None:
+    """Gives the file called ``name`` the owner, mode and extended attributes of ``target``."""
+    if not target.exists():
+        Path(name).chmod(0o666 & ~_umask())
+        return
+    owner = _owner(target)
+    if owner != _owner(Path(name)):
+        os.chown(name, *owner)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a file system without them
+            for attribute in os.listxattr(target):
+                os.setxattr(name, attribute, os.getxattr(target, attribute))
+    Path(name).chmod(stat.S_IMODE(target.stat().st_mode))
+
+
+def _owner(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_uid, found.st_gid
 
 
 def _umask() -> int:
