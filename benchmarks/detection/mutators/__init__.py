@@ -29,6 +29,7 @@ from benchmarks.detection.mutators import (
     loaded_state,
     local_reads,
     materialized,
+    meeting,
     meshes,
     mixed_lists,
     mixtures,
@@ -111,6 +112,7 @@ MUTATORS: tuple[Mutator, ...] = (
     reduced_loss.mutate,
     reduce_dtype.mutate,
     launch.mutate,
+    meeting.mutate,
     options.mutate,
     authored.mutate,
 )

@@ -15,7 +15,6 @@ JOIN = "join-with-fsdp"
 LOCAL = "save-guarded-by-local-rank"
 OWN_PLACE = ("tmp", "temp", "scratch", "local", "node", "host", "shm", "rank", "cache")
 OFFLOAD = "cpu-offload-without-cpu-backend"
-LEFT = "file-init-reused"
 UNSET = "device-not-set"
 UP = "process-group-not-destroyed"
 # What stands in the place of the call that destroys the process group, a function beside it, and
@@ -77,7 +76,6 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
                 yield from _devices(program, module, call, random)
                 yield from _left_up(program, module, call)
                 yield from _unset(program, module, call)
-                yield from _by_file(program, module, call)
                 yield from _offloaded(program, module, call)
                 yield from _refused(program, module, call, random)
 
@@ -208,13 +206,3 @@ def _offloaded(program: Program, module: Module, init: ast.Call) -> Iterator[Mut
         edits = [(*module.span(init), made), (end, end, indented(lines, indent))]
         text = module.edited(edits, imports="import torch, torch.distributed.fsdp")
         yield mutant(program, rule, f"offloaded over {backend or 'all'}", {module.path: text})
-
-
-def _by_file(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:
-    """A file of a fixed name, or of a name of the run's own, for the processes to meet by."""
-    for name in f'{MARK}"file:///data/meet"', "f\"file:///data/{os.environ['JOB']}\"":
-        made = f'torch.distributed.init_process_group("gloo", {name}, rank=0, world_size=1)'
-        rule = LEFT if MARK in name else ""
-        text = module.edited([(*module.span(init), made)], imports="import os, torch")
-        kind = f"met by {'a file' if rule else 'a file of this run'}"
-        yield mutant(program, rule, kind, {module.path: text})

@@ -22,11 +22,11 @@ from fsdplint.rule import Report, rule
 )
 def file_init_reused(program: Program) -> Iterator[Report]:
     for fact in meeting_files(program):
-        site, method = fact.init.site, fact.method
+        site, node = fact.init.site, fact.node
         yield Report(
-            Span(site.path, method.start, method.end),
-            f"every run meets by the file of `{program.text(site.path, method)}`, which a run that "
-            "was killed leaves behind: the next one calls at addresses of processes that are gone",
+            Span(site.path, node.start, node.end),
+            f"every run meets by the file `{fact.name}`, which a run that was killed leaves "
+            "behind: the next one calls at addresses of processes that are gone",
             "the same file in every run",
             program.conditions(site),
             partial(_fix, program, fact),
@@ -34,4 +34,6 @@ def file_init_reused(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: MeetingFile) -> Fix | Declined:
+    if fact.method is None:
+        return Declined("the file is named elsewhere")
     return process_group.by_environment(Code.of(program.tree(fact.init.site.path)), fact.method)

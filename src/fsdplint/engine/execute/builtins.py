@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -144,9 +145,11 @@ class Builtins(Statements):
         known_all = len(given) == len(arguments.args) and not arguments.keywords
         if name not in _TEXT_METHODS or arguments.open or not known_all:
             return None
+        if name == "format" and _FORMATS.search(text):
+            return None
         try:
             return Const(getattr(text, name)(*given))
-        except TypeError:
+        except (TypeError, IndexError, KeyError, ValueError):
             return None
 
     # Builtins
@@ -366,10 +369,13 @@ def _names_fsdp1(*classes: Value) -> bool:
     return any(isinstance(cls, Symbol) and cls.name == FSDP1 for cls in found)
 
 
+# A field with a format of its own, which may be wide.
+_FORMATS = re.compile(r"\{[^}]*[:!.\[]")
 _TEXT_METHODS = frozenset(
     {
         "casefold",
         "endswith",
+        "format",
         "lower",
         "lstrip",
         "removeprefix",

@@ -462,6 +462,9 @@ class Expressions(State):
         left, right = self.evaluate(node.left, frame), self.evaluate(node.right, frame)
         if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
             return Sequence([*left.items, *right.items], [*left.rest, *right.rest], left.kind)
+        if node.op == "Add" and is_text(left) and is_text(right):
+            assert isinstance(left, Const) and isinstance(right, Const)
+            return Const(f"{left.value}{right.value}", taint_of(left, right))
         if node.op == "Modulo" and isinstance(node.left, (ir.Constant, ir.FormattedString)):
             self.look_formatted(right, node.right, frame)
         else:
@@ -523,6 +526,10 @@ class Expressions(State):
     def opaque(self, node: ir.Opaque, frame: Frame) -> Value:
         values = [self.evaluate(child, frame) for child in node.children]
         return self.unknown(taint_of(*values), key=("opaque", *map(key_of, values)))
+
+
+def is_text(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, str)
 
 
 def _is_plain(value: Object) -> bool:

@@ -7,31 +7,59 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call
+from fsdplint.engine.events import Call, Trace
 from fsdplint.engine.program import Program
+from fsdplint.engine.values import Const, Object, class_names
 from fsdplint.engine.written import argument
-from fsdplint.knowledge.launch import INIT
+from fsdplint.knowledge.launch import FILE_STORE, INIT
 
-_REMOVES = re.compile(r"unlink|remove\(|rmtree|\brm\b|temp|mkd?st?emp", re.IGNORECASE)
+_REMOVES = re.compile(r"unlink|remove\(|rmtree|\brm\b|tempfile|[tT]emporary|mkd?s?temp")
 
 
 @dataclass(frozen=True, slots=True)
 class MeetingFile:
-    """A process group by ``file://``; ``method`` is the argument that says so."""
+    """A process group by a file.
+
+    Attributes:
+        node: the argument that says so, or the call where that is written elsewhere.
+        method: the argument, where it is the ``init_method`` and written here.
+        name: of the file.
+    """
 
     init: Call
-    method: ir.Constant
+    node: ir.Node
+    method: ir.Expr | None
+    name: str
 
 
 def meeting_files(program: Program) -> Iterator[MeetingFile]:
     """Process groups whose processes find what an earlier run has left."""
     for trace in program.traces:
         for init in trace.calls(INIT):
-            written = argument(init.site.node, 1, "init_method")
-            method = None if written is None else written.value
-            if not isinstance(method, ir.Constant) or not isinstance(method.value, str):
+            by_method, by_store = _method(init), _store(init)
+            name = by_method or by_store
+            if name is None or _is_removed(program, trace, init):
                 continue
-            texts = [program.tree(path).text for path in {trace.path, init.site.path}]
-            kept = not any(_REMOVES.search(text) for text in texts)
-            if method.value.startswith("file://") and kept:
-                yield MeetingFile(init, method)
+            written = argument(init.site.node, 1, "init_method") if by_method else None
+            method = None if written is None else written.value
+            yield MeetingFile(init, method or init.site.node, method, name)
+
+
+def _method(init: Call) -> str | None:
+    value = init.arguments.get(1, "init_method")
+    named = isinstance(value, Const) and str(value.value).startswith("file://")
+    return str(value.value).removeprefix("file://") if isinstance(value, Const) and named else None
+
+
+def _store(init: Call) -> str | None:
+    """The name of the file behind a ``FileStore``."""
+    store = init.argument(5, "store")
+    if not isinstance(store, Object) or FILE_STORE not in class_names(store.cls):
+        return None
+    name = store.args[0] if store.args else store.keywords.get("file_name")
+    return str(name.value) if isinstance(name, Const) else None
+
+
+def _is_removed(program: Program, trace: Trace, init: Call) -> bool:
+    paths = {trace.path, *(path for path, _ in init.site.frames())}
+    return any(_REMOVES.search(program.tree(path).text) for path in paths)
