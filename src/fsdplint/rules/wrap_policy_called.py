@@ -21,8 +21,7 @@ from fsdplint.rule import Report, rule
     clause=None,
 )
 def wrap_policy_called(program: Program) -> Iterator[Report]:
-    for call in called_policies(program):
-        site = call.site
+    for site in called_policies(program):
         assert isinstance(site.node, ir.Call)
         function = program.text(site.path, site.node.func)
         yield Report(

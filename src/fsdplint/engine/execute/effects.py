@@ -50,7 +50,7 @@ from fsdplint.knowledge import ranks
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.initialisation import META_CONTEXTS, SEEDS
 from fsdplint.knowledge.launch import IS_UP
-from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS
+from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
 from fsdplint.knowledge.names import (
     REGISTER_FORWARD,
     is_optimizer,
@@ -149,7 +149,11 @@ class Effects(Saving):
             return self.constructed(Symbol(package), arguments, node, frame)
         if last[:1].isupper():
             return self.constructed(symbol, arguments, node, frame)
-        return self.result_of(("call", name), symbol, arguments)
+        made = self.result_of(("call", name), symbol, arguments)
+        if name in POLICY_FUNCTIONS:
+            # What an imported module does is no event.
+            made.cls, made.site = symbol, self.site(node, frame)
+        return made
 
     def rank_call(self, name: str, arguments: Arguments) -> Value:
         group = resolved(arguments.get(0, "group") or NONE)
