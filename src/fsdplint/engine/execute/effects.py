@@ -150,9 +150,10 @@ class Effects(Saving):
         if last[:1].isupper():
             return self.constructed(symbol, arguments, node, frame)
         made = self.result_of(("call", name), symbol, arguments)
-        if name in POLICY_FUNCTIONS:
+        if name in POLICY_FUNCTIONS and not arguments.open:
             # What an imported module does is no event.
             made.cls, made.site = symbol, self.site(node, frame)
+            made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
         return made
 
     def rank_call(self, name: str, arguments: Arguments) -> Value:

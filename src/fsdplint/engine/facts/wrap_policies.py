@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object, Sequence, Value, class_names
+from fsdplint.engine.values import Arguments, Object, Sequence, Value, class_names
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import POLICY_ARGUMENTS, POLICY_FUNCTIONS
 
@@ -15,19 +15,23 @@ _POLICY = (4, "auto_wrap_policy")
 
 
 def called_policies(program: Program) -> Iterator[Site]:
-    """Calls of a policy function without what FSDP would give it, or whose result FSDP gets."""
+    """Calls of a policy function without what FSDP would give it."""
     for trace in program.traces:
-        for call in trace.calls(*POLICY_FUNCTIONS):
-            given = call.arguments
-            missing = [
-                name for at, name in enumerate(POLICY_ARGUMENTS) if given.get(at, name) is None
-            ]
-            if missing and not given.open:
-                yield call.site
+        calls = trace.calls(*POLICY_FUNCTIONS)
+        yield from (c.site for c in calls if not c.arguments.open and _is_partial(c.arguments))
+        reached = {call.site.node for call in calls}
         for _, policy in _policies(trace):
-            made = policy if isinstance(policy, Object) else None
-            if made is not None and made.site and class_names(made.cls) & {*POLICY_FUNCTIONS}:
-                yield made.site
+            if not isinstance(policy, Object) or policy.site is None:
+                continue
+            given = Arguments(list(policy.args), policy.keywords)
+            of_policy = not class_names(policy.cls).isdisjoint(POLICY_FUNCTIONS)
+            if of_policy and policy.site.node not in reached and _is_partial(given):
+                yield policy.site  # an imported module calls it
+
+
+def _is_partial(given: Arguments) -> bool:
+    """Whether a call lacks some of what FSDP calls a policy with."""
+    return any(given.get(at, name) is None for at, name in enumerate(POLICY_ARGUMENTS))
 
 
 def collections_as_policies(program: Program) -> Iterator[tuple[Shard, Sequence]]:
