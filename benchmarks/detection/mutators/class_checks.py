@@ -16,11 +16,16 @@ IMPORT = (
     "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import "
     "apply_activation_checkpointing"
 )
+CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The statement that shards a root, the class of its blocks and the attribute they are in."""
+    """The statement that shards a root, the class of its blocks and the attribute they are in.
+
+    Attributes:
+        is_known: the class has its name in the module that shards.
+    """
 
     module: Module
     statement: ast.stmt
@@ -49,32 +54,55 @@ def roots(program: Program, everything: list[Module], module: Module) -> Iterato
     if len(found) != 1 or not loops:
         return
     statement = module.statement(found[0])
-    if not isinstance(statement, (ast.Expr, ast.Assign)):
+    if not isinstance(statement, (ast.Expr, ast.Assign, ast.Return)):
         return
+    blocks = {pair for each in everything for pair in _repeated(each)}
     container = module.source(loops[0].iter).rpartition(".")[2]
-    names = {name for each in everything for name in _repeated(each, container)}
-    if len(names) == 1:
-        (name,) = names
-        known = any(isinstance(n, ast.ClassDef) and n.name == name for n in module.tree.body)
+    named = {pair for pair in blocks if pair[0] == container}
+    if len(named or blocks) == 1:
+        ((container, name),) = named or blocks
+        known = name in set(_top_names(module))
         yield Root(module, statement, module.source(found[0].args[0]), name, container, known)
 
 
-def _repeated(module: Module, container: str) -> Iterator[str]:
-    """The classes that ``self.<container> = nn.ModuleList(…)`` repeats."""
+def _repeated(module: Module) -> Iterator[tuple[str, str]]:
+    """Attributes that hold the blocks of a model, and the blocks' class."""
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Assign) and _attribute(node.targets[0]) == container:
-            inside = [
-                n for n in ast.walk(node.value) if isinstance(n, ast.ListComp | ast.GeneratorExp)
-            ]
-            made = [inner.elt for inner in inside]
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            held = _attribute(node.targets[0])
+            places = {held: node.value} if held else {}
         elif isinstance(node, ast.Call) and name_of(node) == "append":
             to = node.func.value if isinstance(node.func, ast.Attribute) else node
-            made = node.args if _attribute(to) == container else []
+            held, made = _attribute(to), node.args[0]
+            if held and isinstance(made, ast.Call) and isinstance(made.func, ast.Name):
+                yield held, made.func.id
+            continue
+        elif isinstance(node, ast.Dict):
+            keys = [each.value if isinstance(each, ast.Constant) else "" for each in node.keys]
+            places = {str(key): value for key, value in zip(keys, node.values, strict=True) if key}
         else:
             continue
-        for each in made:
-            if isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
-                yield each.func.id
+        for held, value in places.items():
+            if isinstance(value, ast.Call) and name_of(value) in CONTAINERS:
+                yield from ((held, name) for name in _elements(value))
+
+
+def _elements(container: ast.Call) -> Iterator[str]:
+    """The classes that comprehensions in a container's arguments repeat."""
+    for node in ast.walk(container):
+        made = node.elt if isinstance(node, ast.ListComp | ast.GeneratorExp) else None
+        made = node.value if isinstance(node, ast.DictComp) else made
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Name):
+            yield made.func.id
+
+
+def _top_names(module: Module) -> Iterator[str]:
+    """The classes that a module defines or imports."""
+    for node in module.tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.ImportFrom):
+            yield from (each.asname or each.name for each in node.names)
 
 
 def _attribute(node: ast.expr) -> str:
@@ -82,10 +110,11 @@ def _attribute(node: ast.expr) -> str:
 
 
 def _inserted(root: Root, check: str) -> str:
-    _, end = root.module.rows(root.statement)
+    start, end = root.module.rows(root.statement)
+    at = start if isinstance(root.statement, ast.Return) else end
     line = f"apply_activation_checkpointing({root.model}, check_fn=lambda module: {check})\n"
     text = indented(line, root.module.indent(root.statement))
-    return root.module.edited([(end, end, text)], imports=IMPORT)
+    return root.module.edited([(at, at, text)], imports=IMPORT)
 
 
 def _is(root: Root) -> str:
