@@ -44,14 +44,25 @@ def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[Reent
         forward = owner.cls.lookup("forward") if isinstance(owner.cls, ClassValue) else None
         if not isinstance(forward, FunctionValue):
             continue
-        path = forward.scope.unit.path
-        for node in ir.walk(forward.function):
-            argument = _reentrant(program, path, node)
-            if argument is None or not isinstance(node, ir.Call):
-                continue
-            unit = _unit(forward.function, owner, node.args[0].value)
-            if unit is not None and any(is_a(unit, cls) for cls in classes or ()):
-                yield ReentrantUnit(Site(path, node), argument, shard)
+        for function in (forward, *_helpers(owner.cls, forward)):
+            path = function.scope.unit.path
+            for node in ir.walk(function.function):
+                argument = _reentrant(program, path, node)
+                if argument is None or not isinstance(node, ir.Call):
+                    continue
+                unit = _unit(function.function, owner, node.args[0].value)
+                if unit is not None and any(is_a(unit, cls) for cls in classes or ()):
+                    yield ReentrantUnit(Site(path, node), argument, shard)
+
+
+def _helpers(cls: Value | None, forward: FunctionValue) -> Iterator[FunctionValue]:
+    """The methods of its own that a forward calls."""
+    for node in ir.walk(forward.function):
+        if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
+            own = _chain(node.func.value) == []
+            found = cls.lookup(node.func.attr) if own and isinstance(cls, ClassValue) else None
+            if isinstance(found, FunctionValue):
+                yield found
 
 
 def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None:
@@ -73,19 +84,35 @@ def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None
 
 def _unit(function: ir.Function, owner: Object, node: ir.Expr) -> Object | None:
     """What part of ``owner`` is checkpointed: ``self.part``, or an element of ``self.parts``."""
-    if isinstance(node, ir.Attribute) and isinstance(node.value, ir.Name):
-        return _part(owner, node.attr) if node.value.id == "self" else None
+    if isinstance(node, ir.Attribute):
+        return _part(owner, node)
     for loop in ir.walk(function):
         if not isinstance(loop, ir.For) or not isinstance(node, ir.Name):
             continue
         bound = {n.id for n in ir.walk(loop.target) if isinstance(n, ir.Name)}
-        held = [n.attr for n in ir.walk(loop.iterable) if isinstance(n, ir.Attribute)]
-        container = _part(owner, held[0]) if node.id in bound and held else None
+        held = [n for n in ir.walk(loop.iterable) if isinstance(n, ir.Attribute)]
+        parts = (_part(owner, each) for each in held if node.id in bound)
+        container = next((part for part in parts if part is not None), None)
         if container is not None:
             return next((m for m in reachable(container) if m.parent is container), None)
     return None
 
 
-def _part(owner: Object, name: str) -> Object | None:
-    value: Value | None = owner.attrs.get(name)
-    return value if isinstance(value, Object) else None
+def _part(owner: Object, node: ir.Attribute) -> Object | None:
+    """The part of ``owner`` that it knows as ``self.name.name``."""
+    part = owner
+    for name in _chain(node) or ():
+        value = part.attrs.get(name)
+        if not isinstance(value, Object):
+            return None
+        part = value
+    return None if part is owner else part
+
+
+def _chain(node: ir.Expr) -> list[str] | None:
+    """The names behind ``self``, None where it is not that."""
+    names = list[str]()
+    while isinstance(node, ir.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return names if isinstance(node, ir.Name) and node.id == "self" else None
