@@ -70,6 +70,31 @@ class Tree:
                 targets += [target.id for target in node.targets if isinstance(target, ir.Name)]
         return any(targets.count(name) > 1 for name in names)
 
+    def meaning(self, expression: ir.Expr) -> ir.Expr:
+        """What a variable is given by the only statement of its scope that binds it.
+
+        Any other expression means itself.
+        """
+        for _ in range(3):
+            if not isinstance(expression, ir.Name):
+                break
+            given = self._given(expression)
+            if given is None:
+                break
+            expression = given
+        return expression
+
+    def _given(self, name: ir.Name) -> ir.Expr | None:
+        scope = self.scope(name)
+        if isinstance(scope, ir.Function) and any(p.name == name.id for p in scope.parameters):
+            return None
+        binding = [node for node in self.nodes_of(scope) if _binds(node, name.id)]
+        first = binding[0] if len(binding) == 1 else None
+        plain = isinstance(first, ir.Assign) and len(first.targets) == 1
+        if not plain or not isinstance(first, ir.Assign) or first.start > name.start:
+            return None
+        return first.value if isinstance(first.targets[0], ir.Name) else None
+
     def block(self, statement: ir.Stmt) -> Block:
         owner = self.parent(statement)
         return next(block for block in blocks(owner) if statement in block.statements)
@@ -108,6 +133,23 @@ class Tree:
 
     def slice(self, node: ir.Node) -> str:
         return self.text[node.start : node.end]
+
+
+def _binds(node: ir.Node, name: str) -> bool:
+    """Whether a statement or a clause binds ``name`` by an assignment or a loop."""
+    targets: tuple[ir.Expr | None, ...] = ()
+    if isinstance(node, ir.Assign):
+        targets = node.targets
+    elif isinstance(node, (ir.For, ir.Clause, ir.AugAssign, ir.NamedExpr, ir.WithItem)):
+        targets = (node.target,)
+    elif isinstance(node, (ir.Import, ir.ImportFrom)):
+        return any(name in (alias or module.split(".")[0], "*") for module, alias in node.names)
+    elif isinstance(node, (ir.Case, ir.Scope)):
+        return name in node.names
+    elif isinstance(node, ir.Handler):
+        return name == node.name
+    names = (n for target in targets if target is not None for n in ir.walk(target))
+    return any(isinstance(each, ir.Name) and each.id == name for each in names)
 
 
 def blocks(owner: ir.Node) -> Iterator[Block]:

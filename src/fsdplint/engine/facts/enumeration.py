@@ -18,12 +18,27 @@ _IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
 def is_known_one(program: Program, shard: Shard) -> bool:
     """Whether a call shards the module that it is taken to, and no other that a list holds."""
     for path, node in shard.site.frames():
-        names = {each.id for each in ir.walk(node) if isinstance(each, ir.Name)}
-        for loop in loops(program.tree(path), node):
-            bound = {each.id for each in ir.walk(loop.target) if isinstance(each, ir.Name)}
-            if bound & names and not (keeps_order(loop.iterable) or is_turned(loop.iterable)):
+        tree, names = program.tree(path), _names(node)
+        for loop in loops(tree, node):
+            known = keeps_order(tree, loop.iterable) or is_turned(tree, loop.iterable)
+            if not known and _bound(loop) & names:
                 return False
     return True
+
+
+def _bound(loop: Loop) -> set[str]:
+    """The variables of a loop, and those that its body makes of them."""
+    names = {each.id for each in ir.walk(loop.target) if isinstance(each, ir.Name)}
+    body = loop.body if isinstance(loop, ir.For) else ()
+    for statement in body:
+        for node in ir.walk(statement):
+            if isinstance(node, ir.Assign) and names & _names(node.value):
+                names |= {name for target in node.targets for name in _names(target)}
+    return names
+
+
+def _names(node: ir.Node) -> set[str]:
+    return {each.id for each in ir.walk(node) if isinstance(each, ir.Name)}
 
 
 def loops(tree: Tree, node: ir.Node) -> Iterator[Loop]:
@@ -37,9 +52,9 @@ def loops(tree: Tree, node: ir.Node) -> Iterator[Loop]:
             yield from around.clauses
 
 
-def keeps_order(iterable: ir.Expr) -> bool:
+def keeps_order(tree: Tree, iterable: ir.Expr) -> bool:
     """Whether an iterable is run through in the order that the engine takes its elements in."""
-    plain = _plain(iterable)
+    plain = _plain(tree, iterable)
     if isinstance(plain, ir.Call):
         return isinstance(plain.func, ir.Attribute) or _called(plain) == "range"
     if isinstance(plain, ir.Collection):
@@ -47,27 +62,35 @@ def keeps_order(iterable: ir.Expr) -> bool:
     return isinstance(plain, ir.Attribute)
 
 
-def _plain(iterable: ir.Expr) -> ir.Expr:
+def _plain(tree: Tree, iterable: ir.Expr) -> ir.Expr:
     """What an iterable runs through, without the calls that keep its order."""
+    iterable = _meant(tree, iterable)
     while isinstance(iterable, ir.Call) and _called(iterable) in _IN_ORDER and iterable.args:
-        iterable = iterable.args[0].value
+        iterable = _meant(tree, iterable.args[0].value)
     return iterable
+
+
+def _meant(tree: Tree, iterable: ir.Expr) -> ir.Expr:
+    """What a variable holds; a list that it was given first may have got more since."""
+    meaning = tree.meaning(iterable)
+    return meaning if isinstance(meaning, (ir.Attribute, ir.Call)) else iterable
 
 
 def _called(call: ir.Call) -> str:
     return call.func.id if isinstance(call.func, ir.Name) else ""
 
 
-def is_turned(iterable: ir.Expr) -> bool:
+def is_turned(tree: Tree, iterable: ir.Expr) -> bool:
     """Whether it is ``reversed(…)`` of what is run through in a known order."""
+    iterable = _meant(tree, iterable)
     turned = isinstance(iterable, ir.Call) and _called(iterable) == "reversed"
     if not turned or not isinstance(iterable, ir.Call) or len(iterable.args) != 1:
         return False
-    return keeps_order(iterable.args[0].value)
+    return keeps_order(tree, iterable.args[0].value)
 
 
-def is_whole_view(iterable: ir.Expr) -> bool:
+def is_whole_view(tree: Tree, iterable: ir.Expr) -> bool:
     """Whether it is ``model.modules()`` or the like, which begins with the model itself."""
-    plain = _plain(iterable)
+    plain = _plain(tree, iterable)
     func = plain.func if isinstance(plain, ir.Call) else None
     return isinstance(func, ir.Attribute) and f".{func.attr}()" in WHOLE_VIEWS

@@ -71,9 +71,11 @@ def _same_elements(program: Program, first: Shard, again: Shard) -> bool:
 def _iterated(program: Program, shard: Shard) -> str | None:
     """The path of attributes that the loop around a call runs through, None for any other loop."""
     path, node = shard.site.frames()[-1]
-    around = list(loops(program.tree(path), node))
-    if len(around) != 1 or not isinstance(around[0].iterable, ir.Attribute):
+    tree = program.tree(path)
+    around = list(loops(tree, node))
+    iterable = tree.meaning(around[0].iterable) if len(around) == 1 else None
+    if not isinstance(iterable, ir.Attribute):
         return None
     if isinstance(around[0], ir.Clause) and around[0].conditions:
         return None
-    return program.text(path, around[0].iterable)
+    return program.text(path, iterable)

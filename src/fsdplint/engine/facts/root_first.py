@@ -48,7 +48,7 @@ def roots_first(program: Program) -> Iterator[RootFirst]:
         ]
         if len(shards) > 1:
             for index, root in enumerate(shards):
-                done = {shard.module for shard in shards[:index]}
+                done = {s.module for s in trace.of(Shard) if s.time < root.time}
                 later = [s for s in shards[index + 1 :] if s.module not in done]
                 yield from _before_parts(program, trace, root, later)
         for shard in shards:
@@ -102,7 +102,7 @@ def _in_this_order(program: Program, root: Shard, part: Shard) -> bool:
         tree = program.tree(path)
         around = set(loops(tree, ours))
         for loop in loops(tree, theirs):
-            if loop in around and not keeps_order(loop.iterable):
+            if loop in around and not keeps_order(tree, loop.iterable):
                 return False
     return True
 
@@ -122,7 +122,7 @@ def _view_around(program: Program, root: Shard, part: Shard) -> Loop | None:
         tree = program.tree(path)
         around = set(loops(tree, theirs))
         for loop in loops(tree, ours):
-            if loop in around and is_whole_view(loop.iterable):
+            if loop in around and is_whole_view(tree, loop.iterable):
                 return loop
     return None
 
@@ -136,8 +136,9 @@ def _loop_of_all(program: Program, shard: Shard) -> Loop | None:
     if shard.module.step != "[]" or view is None or view.step not in WHOLE_VIEWS:
         return None
     path, node = shard.site.frames()[-1]
-    loop = next(loops(program.tree(path), node), None)
-    if loop is None or not is_whole_view(loop.iterable):
+    tree = program.tree(path)
+    loop = next(loops(tree, node), None)
+    if loop is None or not is_whole_view(tree, loop.iterable):
         return None
     end = loop.end if isinstance(loop, ir.For) else node.end
     inside = [g for g in shard.site.guards if g.path == path and loop.start <= g.test.start <= end]
