@@ -101,6 +101,8 @@ def _registered(cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
     if cls.opaque() or not isinstance(found, FunctionValue):
         return
     for statement in found.function.body:
+        if any(isinstance(node, ir.Return) for node in ir.walk(statement)):
+            return
         call = statement.value if isinstance(statement, ir.Expression) else None
         if isinstance(call, ir.Call) and _attribute(call.func) == "register_buffer":
             given = {each.keyword or at: each.value for at, each in enumerate(call.args)}
