@@ -36,6 +36,7 @@ from benchmarks.detection.mutators import (
     mixtures,
     module_added,
     no_sync,
+    offload,
     only_root,
     optimizer_order,
     optimizer_state,
@@ -115,6 +116,7 @@ MUTATORS: tuple[Mutator, ...] = (
     reduce_dtype.mutate,
     launch.mutate,
     meeting.mutate,
+    offload.mutate,
     options.mutate,
     authored.mutate,
 )

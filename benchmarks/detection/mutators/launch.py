@@ -14,7 +14,6 @@ ARGUMENTS = "process-group-arguments"
 JOIN = "join-with-fsdp"
 LOCAL = "save-guarded-by-local-rank"
 OWN_PLACE = ("tmp", "temp", "scratch", "local", "node", "host", "shm", "rank", "cache")
-OFFLOAD = "cpu-offload-without-cpu-backend"
 UNSET = "device-not-set"
 UP = "process-group-not-destroyed"
 # What stands in the place of the call that destroys the process group, a function beside it, and
@@ -76,7 +75,6 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
                 yield from _devices(program, module, call, random)
                 yield from _left_up(program, module, call)
                 yield from _unset(program, module, call)
-                yield from _offloaded(program, module, call)
                 yield from _refused(program, module, call, random)
 
 
@@ -188,21 +186,3 @@ def _written_by_node(program: Program, module: Module) -> Iterator[Mutant]:
 
 def _is_rank(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and name_of(node) == "get_rank" and not node.args
-
-
-def _offloaded(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:
-    """A second model, whose gradients are kept on the CPU and clipped."""
-    end = module.rows(module.statement(init))[1]
-    fsdp = "torch.distributed.fsdp"
-    for backend in '"nccl"', '"cuda:nccl"', '"cpu:gloo,cuda:nccl"', "":
-        rule = OFFLOAD if backend in ('"nccl"', '"cuda:nccl"') else ""
-        lines = (
-            f"policy_ = {fsdp}.CPUOffloadPolicy(pin_memory=False)\n"
-            f"extra = {fsdp}.fully_shard(torch.nn.Linear(4, 4), offload_policy=policy_)\n"
-            "torch.nn.utils.clip_grad_norm_(extra.parameters(), max_norm=1.0)\n"
-        )
-        made = f"torch.distributed.init_process_group({MARK * bool(rule)}{backend})"
-        indent = module.indent(module.statement(init))
-        edits = [(*module.span(init), made), (end, end, indented(lines, indent))]
-        text = module.edited(edits, imports="import torch, torch.distributed.fsdp")
-        yield mutant(program, rule, f"offloaded over {backend or 'all'}", {module.path: text})

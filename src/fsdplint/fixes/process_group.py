@@ -9,6 +9,8 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 
+EVERY_DEVICE = "cpu:gloo,cuda:nccl"
+
 
 @builder
 def as_timedelta(code: Code, timeout: ir.Node) -> Fix:
@@ -54,6 +56,23 @@ def backend(code: Code, written: ir.Node, meant: str) -> Fix:
     text = code.slice(written)
     edit = code.edit(written.start, written.end, f"{text[0]}{meant}{text[-1]}")
     return Fix(f"ask for `{meant}`", Safety.SAFE, (edit,))
+
+
+@builder
+def with_cpu(code: Code, written: ir.Node) -> Fix:
+    """Asks for a backend for the CPU beside NCCL, wherever that is chosen in an expression."""
+    require_exact(code)
+    options = (written.body, written.orelse) if isinstance(written, ir.Conditional) else (written,)
+    edits = []
+    for each in options:
+        if isinstance(each, ir.Attribute) and each.attr == "NCCL":
+            edits.append(code.edit(each.start, each.end, f'"{EVERY_DEVICE}"'))
+        elif isinstance(each, ir.Constant) and "nccl" in str(each.value).lower():
+            quote = code.slice(each)[-1]
+            edits.append(code.edit(each.start, each.end, f"{quote}{EVERY_DEVICE}{quote}"))
+    if not edits:
+        raise NoFixError("the backend is written elsewhere")
+    return Fix(f"ask for `{EVERY_DEVICE}`", Safety.SAFE, tuple(edits))
 
 
 @builder

@@ -40,4 +40,4 @@ def cpu_offload_without_cpu_backend(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
     code = Code.of(program.tree(fact.init.site.path))
-    return process_group.backend(code, fact.backend, "cpu:gloo,cuda:nccl")
+    return process_group.with_cpu(code, fact.backend)

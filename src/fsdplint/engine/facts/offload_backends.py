@@ -9,10 +9,19 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard
 from fsdplint.engine.facts.weights import related
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Const, Object, Parameters, class_names
+from fsdplint.engine.values import (
+    Choice,
+    Const,
+    Object,
+    Parameters,
+    Sequence,
+    Symbol,
+    Value,
+    class_names,
+)
 from fsdplint.engine.written import argument
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.launch import INIT, NORMS
+from fsdplint.knowledge.launch import INIT, NCCL, NORMS
 from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
 
 
@@ -21,7 +30,7 @@ class NoCpuBackend:
     """A norm of gradients that FSDP2 keeps on the CPU, where NCCL alone was asked for.
 
     Attributes:
-        backend: the argument that asks for it.
+        backend: the argument that asks for it, or the call where that is written elsewhere.
     """
 
     init: Call
@@ -31,29 +40,52 @@ class NoCpuBackend:
 
 
 def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
-    """The first norm of offloaded gradients on each path whose process group is NCCL's alone."""
+    """The first norm of offloaded gradients on each path whose process groups are NCCL's alone."""
     for trace in program.traces:
-        inits = [call for call in trace.calls(INIT) if _is_nccl_alone(call)]
-        offloaded = [shard for shard in trace.of(Shard) if _offloads(shard)] if inits else []
+        inits = trace.calls(INIT)
+        told = all(_is_nccl_alone(program, call) for call in inits)
+        offloaded = [s for s in trace.of(Shard) if _offloads(s)] if inits and told else []
         for norm in trace.calls(*NORMS) if offloaded else ():
-            taken = norm.arguments.get(0, "parameters")
-            module = taken.module if isinstance(taken, Parameters) else None
+            module = _module(norm.arguments.get(0, "parameters"))
             shard = next((s for s in offloaded if module and related(module, s.module)), None)
             init = next((call for call in reversed(inits) if call.time < norm.time), None)
             if shard is None or init is None or not program.together(init.site, shard.site):
                 continue
-            written = argument(init.site.node, 0, "backend")
-            if written is not None and program.together(norm.site, shard.site):
-                yield NoCpuBackend(init, written.value, shard, norm)
+            if program.together(norm.site, shard.site):
+                written = argument(init.site.node, 0, "backend")
+                node = init.site.node if written is None else written.value
+                yield NoCpuBackend(init, node, shard, norm)
                 break
 
 
-def _is_nccl_alone(call: Call) -> bool:
+def _module(taken: Value | None) -> Object | None:
+    """The module whose parameters are taken, all of them or those that have gradients."""
+    if isinstance(taken, Sequence):
+        taken = next((each for each in taken.rest if isinstance(each, Parameters)), taken)
+    return taken.module if isinstance(taken, Parameters) else None
+
+
+def _is_nccl_alone(program: Program, call: Call) -> bool:
+    """Whether a group has NCCL's backend only, wherever there is CUDA."""
     value = call.arguments.get(0, "backend")
-    return isinstance(value, Const) and str(value.value).lower() in ("nccl", "cuda:nccl")
+    written = argument(call.site.node, 0, "backend")
+    chosen = None if written is None else written.value
+    if isinstance(chosen, ir.Conditional) and isinstance(value, Choice):
+        there = program.text(call.site.path, chosen.test) == "torch.cuda.is_available()"
+        return there and set(map(_backend, value.options)) == {"nccl", "gloo"}
+    return value is not None and _backend(value) in ("nccl", "cuda:nccl")
+
+
+def _backend(value: Value) -> str:
+    if isinstance(value, Symbol) and value.name == NCCL:
+        return "nccl"
+    return str(value.value).lower() if isinstance(value, Const) else ""
 
 
 def _offloads(shard: Shard) -> bool:
+    """Whether a call keeps parameters on the CPU, be it by an option only."""
     policy = shard.keywords.get("offload_policy")
-    made = isinstance(policy, Object) and CPU_OFFLOAD_POLICY in class_names(policy.cls)
-    return shard.generation is Generation.FSDP2 and made
+    options = policy.options if isinstance(policy, Choice) else (policy,)
+    made = [each for each in options if isinstance(each, Object)]
+    offloads = any(CPU_OFFLOAD_POLICY in class_names(each.cls) for each in made)
+    return shard.generation is Generation.FSDP2 and offloads
