@@ -10,7 +10,14 @@ from typing import Any
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Store
 from fsdplint.engine.execute.calls import is_module, is_unit, keyword_mapping
-from fsdplint.engine.execute.elements import element_of, hashable, materialized, merge, store_key
+from fsdplint.engine.execute.elements import (
+    COUNTED,
+    element_of,
+    hashable,
+    materialized,
+    merge,
+    store_key,
+)
 from fsdplint.engine.execute.state import Frame, State
 from fsdplint.engine.execute.statements import EXIT, Statements
 from fsdplint.engine.execute.tensors import tensor_of
@@ -280,7 +287,7 @@ class Builtins(Statements):
             ]
             return Sequence(pairs)
         pair = Sequence([self.unknown(Taint.ELEMENT), element_of(self, iterable)], kind="tuple")
-        return Sequence([], [pair])
+        return Sequence([], [pair], COUNTED)
 
     def zipped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         columns = [element_of(self, resolved(value)) for value in arguments.args]

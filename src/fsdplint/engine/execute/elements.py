@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fsdplint.engine.execute.state import State
 from fsdplint.engine.values import (
+    NONE,
     ClassValue,
     Const,
     Mapping,
@@ -20,6 +21,7 @@ from fsdplint.engine.values import (
     Value,
     choice,
     class_names,
+    contained,
     key_of,
     resolved,
 )
@@ -30,6 +32,9 @@ _MAX_SUBMODULES = 40
 
 # The element that stands for all elements of an object.
 EVERY = "*"
+# The kind of the sequence that ``enumerate(…)`` is.
+COUNTED = "enumerate"
+_VIEWS = (".modules()", ".named_modules()")
 
 
 def element_of(state: State, value: Value) -> Value:
@@ -147,12 +152,16 @@ def kinds(state: State, value: Value) -> list[Value]:
 def submodules(state: State, view: Value) -> list[Value]:
     """The elements of ``model.modules()`` where the model's construction was followed.
 
-    Empty where it was not, or there are too many; ``named_modules()`` gives pairs.
+    Empty where it was not, or there are too many; ``named_modules()`` gives pairs, and so does
+    ``enumerate(…)`` of either.
     """
+    if isinstance(view, Sequence) and view.kind == COUNTED:
+        return [
+            Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple")
+            for item in submodules(state, view_of(view))
+        ]
     whole = view.parent if isinstance(view, Object) else None
-    if whole is None or not isinstance(view, Object):
-        return []
-    if view.step not in (".modules()", ".named_modules()"):
+    if whole is None or not isinstance(view, Object) or view.step not in _VIEWS:
         return []
     found = list(dict.fromkeys(composed(whole)))
     if not 1 < len(found) <= _MAX_SUBMODULES:
@@ -160,6 +169,15 @@ def submodules(state: State, view: Value) -> list[Value]:
     if view.step == ".modules()":
         return list(found)
     return [Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple") for item in found]
+
+
+def view_of(iterable: Value) -> Value:
+    """The view that is counted along in ``enumerate(model.modules())``; else the iterable."""
+    if not isinstance(iterable, Sequence) or iterable.kind != COUNTED:
+        return iterable
+    items = [item for item in contained(iterable) if isinstance(item, Object)]
+    views = [item.parent for item in items if item.parent and item.parent.step in _VIEWS]
+    return views[0] if views and views[0] is not None else NONE
 
 
 def composed(module: Object, depth: int = 0) -> Iterator[Object]:

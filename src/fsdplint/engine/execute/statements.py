@@ -19,7 +19,14 @@ from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.calls import is_module, is_unit
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.definitions import Definitions
-from fsdplint.engine.execute.elements import container_items, kinds, store_key, submodules, unrolled
+from fsdplint.engine.execute.elements import (
+    container_items,
+    kinds,
+    store_key,
+    submodules,
+    unrolled,
+    view_of,
+)
 from fsdplint.engine.execute.expressions import decorators
 from fsdplint.engine.execute.groups import joined
 from fsdplint.engine.execute.ranks import ranks_of, tellers, telling_parts
@@ -419,8 +426,9 @@ class Statements(Definitions):
         iterable = resolved(self.evaluate(node.iterable, frame))
         self.iterated(node, iterable, frame)
         every = submodules(self, iterable)
-        if every and isinstance(iterable, Object):
-            return self.for_submodules(node, every, iterable, frame)
+        view = view_of(iterable)
+        if every and isinstance(view, Object):
+            return self.for_submodules(node, every, view, frame)
         known = unrolled(iterable)
         with self.looping(node, frame, known is None):
             for item in kinds(self, iterable) if known is None else known:

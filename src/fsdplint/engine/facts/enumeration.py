@@ -54,7 +54,7 @@ def loops(tree: Tree, node: ir.Node) -> Iterator[Loop]:
 
 def keeps_order(tree: Tree, iterable: ir.Expr) -> bool:
     """Whether an iterable is run through in the order that the engine takes its elements in."""
-    plain = _plain(tree, iterable)
+    plain = iterated(tree, iterable)
     if isinstance(plain, ir.Call):
         return isinstance(plain.func, ir.Attribute) or _called(plain) == "range"
     if isinstance(plain, ir.Collection):
@@ -62,7 +62,7 @@ def keeps_order(tree: Tree, iterable: ir.Expr) -> bool:
     return isinstance(plain, ir.Attribute)
 
 
-def _plain(tree: Tree, iterable: ir.Expr) -> ir.Expr:
+def iterated(tree: Tree, iterable: ir.Expr) -> ir.Expr:
     """What an iterable runs through, without the calls that keep its order."""
     iterable = _meant(tree, iterable)
     while isinstance(iterable, ir.Call) and _called(iterable) in _IN_ORDER and iterable.args:
@@ -91,6 +91,6 @@ def is_turned(tree: Tree, iterable: ir.Expr) -> bool:
 
 def is_whole_view(tree: Tree, iterable: ir.Expr) -> bool:
     """Whether it is ``model.modules()`` or the like, which begins with the model itself."""
-    plain = _plain(tree, iterable)
+    plain = iterated(tree, iterable)
     func = plain.func if isinstance(plain, ir.Call) else None
     return isinstance(func, ir.Attribute) and f".{func.attr}()" in WHOLE_VIEWS

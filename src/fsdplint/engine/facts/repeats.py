@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
-from fsdplint.engine.facts.enumeration import is_known_one, loops
+from fsdplint.engine.facts.enumeration import is_known_one, iterated, loops
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import Object
@@ -73,7 +73,7 @@ def _iterated(program: Program, shard: Shard) -> str | None:
     path, node = shard.site.frames()[-1]
     tree = program.tree(path)
     around = list(loops(tree, node))
-    iterable = tree.meaning(around[0].iterable) if len(around) == 1 else None
+    iterable = iterated(tree, around[0].iterable) if len(around) == 1 else None
     if not isinstance(iterable, ir.Attribute):
         return None
     if isinstance(around[0], ir.Clause) and around[0].conditions:
