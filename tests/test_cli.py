@@ -167,6 +167,12 @@ def test_a_directory_without_python_is_not_clean(here: Path) -> None:
         (["--ignore=E501"], "unknown rule 'E501'; `fsdplint rules` lists them"),
         (["--select=FSD3,nope"], "unknown rule 'nope'; `fsdplint rules` lists them"),
         (["--unsafe-fixes"], "--unsafe-fixes needs --fix or --diff"),
+        (["--add-ignore= "], "--add-ignore needs a reason on one line, and excludes --fix"),
+        (["--add-ignore=a\nb"], "--add-ignore needs a reason on one line, and excludes --fix"),
+        (
+            ["--add-ignore=a", "--fix"],
+            "--add-ignore needs a reason on one line, and excludes --fix",
+        ),
         (["--stdin-filename=a.py"], "--stdin-filename needs the path -"),
         (["-", "a.py"], "- is read alone, without other paths"),
         (["--isolated", "--config=x.toml"], "--isolated and --config exclude each other"),
@@ -244,6 +250,35 @@ def test_fix_writes_and_diff_shows(here: Path) -> None:
     assert real.stat().st_mode & 0o777 == 0o750
     assert sorted(path.name for path in here.iterdir()) == ["real.py", "sub"]
     assert concise("sub", "--diff") == Ran(0, "", "No findings in 1 file.\n")
+
+
+BAD = """\
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+model.forward(1), model.forward(2)
+"""
+
+
+def test_comments_are_added_for_what_is_found(here: Path) -> None:
+    (here / "a.py").write_text(BAD)
+    (here / "b.py").write_text(IDLE)
+    (here / "c.py").write_text(FIXED)
+    added = f"{BAD[:-1]}  # fsdplint: ignore[direct-forward] -- old code\n"
+    ran = concise("--add-ignore= old code", "--diff")
+    assert (ran.code, ran.out.splitlines()[-1]) == (1, f"+{added.splitlines()[-1]}")
+    assert ran.err.splitlines()[0] == "Would silence 2 findings; then:"
+    assert (here / "a.py").read_text() == BAD
+    ran = concise("--add-ignore=old code")
+    assert (ran.code, ran.err) == (1, "Silenced 2 findings.\n")
+    assert ran.out.splitlines()[0] == f"b.py:1:8: {LINE}"
+    assert [(here / f"{name}.py").read_text() for name in "abc"] == [added, IDLE, FIXED]
+    assert concise("a.py") == Ran(0, "No findings in 1 file.\n", "")
+    assert concise("a.py", "--add-ignore=again") == Ran(0, "No findings in 1 file.\n", "")
+    assert concise("-", "--add-ignore=old code", stdin=BAD).out == added
 
 
 def test_a_diff_is_coloured_as_its_reports_are(here: Path) -> None:

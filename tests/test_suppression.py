@@ -5,8 +5,10 @@ from typing import NamedTuple
 import pytest
 
 from fsdplint.finding import Finding, Severity, Span
+from fsdplint.fixes.edits import apply
 from fsdplint.source import from_text
 from fsdplint.suppression import suppress
+from fsdplint.torch_range import TorchRange
 
 
 class Rule(NamedTuple):
@@ -174,3 +176,36 @@ def test_the_fix_removes_what_is_unused(before: str, after: str) -> None:
     assert finding.fix is not None
     (edit,) = finding.fix.edits
     assert before[: edit.span.start] + edit.text + before[edit.span.end :] == after
+
+
+@pytest.mark.parametrize(
+    ("comment", "torch", "silent"),
+    [
+        ("until torch>=2.9", ">=2.8", True),
+        ("until torch>=2.9", ">=2.9", False),
+        ("until torch >= 2.9.1 -- hooks", ">=2.9", True),
+        ("until torch>=2", ">=2.9", False),
+        ("until torch>=2.13 -- hooks", ">=0", False),
+        ("until torch>=2.14 -- until torch>=2.9", ">=0", True),
+        ("-- until torch>=2.9", ">=2.9", True),
+    ],
+)
+def test_a_comment_until_a_release_ends_there(comment: str, torch: str, silent: bool) -> None:
+    text = f"bad(x)  # fsdplint: ignore[direct-forward] {comment}\n"
+    source = from_text(text, "a.py")
+    bad = Finding("direct-forward", "FSD302", Severity.ERROR, "m", Span(source.path, 0, 4))
+    left = suppress(source, [bad], RULES, ALL, TorchRange.parse(torch))
+    rules = [finding.rule for finding in left]
+    assert rules == ([] if silent else ["direct-forward", "unused-suppression"])
+    for finding in left[1:]:
+        assert finding.message.startswith("suppression was until torch 2.")
+        assert finding.fix is not None
+        assert apply(text, finding.fix.edits) == "bad(x)\n"
+
+
+@pytest.mark.parametrize("condition", ["2.9", "torch", "torch<2.9", "we fix it", ""])
+def test_until_takes_a_release(condition: str) -> None:
+    source = from_text(f"x  # fsdplint: ignore[direct-forward] until {condition} -- why\n", "a.py")
+    (finding,) = suppress(source, [], RULES, ALL)
+    reason = "`until` takes a release, e.g. `until torch>=2.9`"
+    assert finding.message == f"suppression is not understood: {reason}"

@@ -45,3 +45,18 @@ def test_where_every_release_is_meant_only_todays_counts() -> None:
     assert not TorchRange().concerns(upper=(2, 6, 0))
     assert TorchRange.parse(">=2.4").concerns(upper=(2, 6, 0))
     assert not TorchRange.parse(">=2.6").concerns(upper=(2, 6, 0))
+
+
+@pytest.mark.parametrize(
+    ("specifier", "release", "reached"),
+    [
+        (">=2.9", (2, 9, 0), True),
+        (">=2.9.1,<2.14", (2, 9, 0), True),
+        (">=2.8", (2, 9, 0), False),
+        ("<3", (2, 9, 0), False),
+        (">=0", (2, 13, 0), True),
+        (">=0", (2, 14, 0), False),
+    ],
+)
+def test_whether_no_older_release_is_meant(specifier: str, release: Release, reached: bool) -> None:
+    assert TorchRange.parse(specifier).is_from(release) is reached

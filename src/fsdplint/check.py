@@ -167,7 +167,7 @@ def _findings(
             problem = syntax_problem(source) or problem
         if problem is None:
             chosen = [f for f in found[source.path] if f.rule in enabled]
-            kept += suppress(source, chosen, RULES, enabled)
+            kept += suppress(source, chosen, RULES, enabled, settings.target_torch)
         elif (finding := _invalid_syntax(source, problem)).rule in enabled:
             kept.append(finding)
     return kept

@@ -124,6 +124,11 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: unsafe fixes too.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing.")
 @click.option(
+    "--add-ignore",
+    metavar="REASON",
+    help="Write a comment with this reason behind each statement that has findings.",
+)
+@click.option(
     "--verify",
     "proving",
     is_flag=True,
@@ -155,6 +160,7 @@ def check(
     fix: bool,
     unsafe_fixes: bool,
     diff: bool,
+    add_ignore: str | None,
     proving: bool,
     nproc: int,
     verify_args: str,
@@ -179,6 +185,8 @@ def check(
     """
     if unsafe_fixes and not (fix or diff):
         raise click.UsageError("--unsafe-fixes needs --fix or --diff")
+    if add_ignore is not None and (fix or not add_ignore.isprintable() or not add_ignore.strip()):
+        raise click.UsageError("--add-ignore needs a reason on one line, and excludes --fix")
     if proving and not (fix and paths and Path(paths[0]).is_file()):
         raise click.UsageError("--verify needs --fix and a script as the first path")
     if baseline and no_baseline:
@@ -205,18 +213,19 @@ def check(
         wholes = outcomes({})
         outcome = new(wholes)
         changes = (
-            _changes(outcome, lambda overlay: new(outcomes(overlay)), unsafe_fixes)
-            if fix or diff
+            _changes(outcome, lambda overlay: new(outcomes(overlay)), unsafe_fixes, add_ignore)
+            if fix or diff or add_ignore
             else None
         )
     if changes and changes.files and proving and not _proved(changes, paths[0], nproc, verify_args):
         changes = None
     if changes:
-        outcome = _apply(changes, piped, write=not diff)
+        did = _fixing(changes) if add_ignore is None else _silencing(outcome, changes)
+        outcome = _apply(changes, piped, did, write=not diff)
     for group, whole, old in zip(groups, wholes, olds, strict=True):
         if old:
             tell_gone(whole, old, Scope(group.paths, group.settings))
-    _report(outcome, reports, statistics, aside=diff or bool(fix and piped))
+    _report(outcome, reports, statistics, aside=diff or bool(changes and piped))
     found = outcome.findings or (diff and changes and changes.files)
     return FAILED if outcome.failures else FINDINGS if found and not exit_zero else CLEAN
 
@@ -254,10 +263,14 @@ def _new(outcome: Outcome, old: Baseline | None) -> Outcome:
     return without(outcome, old) if old else outcome
 
 
-def _changes(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
+def _changes(outcome: Outcome, recheck: Recheck, unsafe: bool, ignored: str | None) -> Changes:
     from fsdplint.fixing import fixed
 
-    return fixed(outcome, recheck, unsafe)
+    if ignored is None:
+        return fixed(outcome, recheck, unsafe)
+    from fsdplint.ignoring import with_comments
+
+    return fixed(outcome, recheck, False, lambda found: with_comments(found, ignored.strip()))
 
 
 def _proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
@@ -266,8 +279,22 @@ def _proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
     return proved(changes, script, ranks, arguments)
 
 
-def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Outcome:
-    """Show or write the changes; the outcome that is left, with what could not be written."""
+def _fixing(changes: Changes) -> tuple[str, int]:
+    return "fix", len(changes.fixed)
+
+
+def _silencing(before: Outcome, changes: Changes) -> tuple[str, int]:
+    return "silence", len(before.findings) - len(changes.outcome.findings)
+
+
+def _apply(
+    changes: Changes, piped: Mapping[str, SourceFile], did: tuple[str, int], write: bool
+) -> Outcome:
+    """Show or write the changes; the outcome that is left, with what could not be written.
+
+    Args:
+        did: what they do to findings, and to how many.
+    """
     for path, note in changes.notes:
         click.echo(f"fsdplint: {shown(changes.outcome, path)}: {note}", err=True)
     failures: list[SourceError] = []
@@ -278,11 +305,12 @@ def _apply(changes: Changes, piped: Mapping[str, SourceFile], write: bool) -> Ou
         _print_source(piped, changes)
     else:
         failures = _write(changes)
+    verb, count = did
     if changes.fixed:
-        count = len(changes.fixed)
         findings = f"{count} finding{'s'[: count != 1]}"
+        done = f"{verb}{'d' if verb.endswith('e') else 'ed'}".capitalize()
         # What follows is a report on files that nobody has yet.
-        click.echo(f"Fixed {findings}." if write else f"Would fix {findings}; then:", err=True)
+        click.echo(f"{done} {findings}." if write else f"Would {verb} {findings}; then:", err=True)
     return replace(changes.outcome, failures=(*changes.outcome.failures, *failures))
 
 

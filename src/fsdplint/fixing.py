@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fsdplint.finding import Finding
 from fsdplint.fixes.fixpoint import Fixed, RefusedError, fix_files
@@ -11,15 +11,25 @@ from fsdplint.source import SourceError, SourceFile
 from fsdplint.stack import deep
 
 
-def fixed(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
+def _as_found(outcome: Outcome) -> Sequence[Finding]:
+    return outcome.findings
+
+
+def fixed(
+    outcome: Outcome,
+    recheck: Recheck,
+    unsafe: bool,
+    curing: Callable[[Outcome], Sequence[Finding]] = _as_found,
+) -> Changes:
     """What fixing the findings of ``outcome`` comes to.
 
     Args:
         recheck: the outcome with other files in the place of those on disk, by path.
         unsafe: whether unsafe fixes are applied too.
+        curing: an outcome's findings with the fixes to apply, if these are not their own.
     """
-    run = _Run(outcome, recheck)
-    edited = {edit.span.path for f in outcome.findings if f.fix for edit in f.fix.edits}
+    run = _Run(outcome, recheck, curing)
+    edited = {edit.span.path for f in curing(outcome) if f.fix for edit in f.fix.edits}
     texts = {path: outcome.sources[path].text for path in {*run.paths(), *edited}}
     result = deep(lambda: fix_files(texts, run.lint, unsafe=unsafe))
     files = tuple(
@@ -32,9 +42,15 @@ def fixed(outcome: Outcome, recheck: Recheck, unsafe: bool) -> Changes:
 class _Run:
     """Rechecks texts, each outcome once."""
 
-    def __init__(self, outcome: Outcome, recheck: Recheck) -> None:
+    def __init__(
+        self,
+        outcome: Outcome,
+        recheck: Recheck,
+        curing: Callable[[Outcome], Sequence[Finding]],
+    ) -> None:
         self.first = outcome
         self.recheck = recheck
+        self.curing = curing
         self.outcomes: dict[tuple[tuple[str, str], ...], Outcome] = {(): outcome}
 
     def paths(self) -> set[str]:
@@ -51,7 +67,7 @@ class _Run:
         if failed or set(outcome.partly) - set(self.first.partly):
             reason = min(failed, default="it is too long to be followed whole")
             raise RefusedError(f"the result cannot be checked: {reason}")
-        return outcome.findings
+        return self.curing(outcome)
 
     def outcome(self, texts: Mapping[str, str]) -> Outcome:
         changed = {p: t for p, t in texts.items() if t != self.first.sources[p].text}

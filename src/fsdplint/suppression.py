@@ -1,4 +1,7 @@
-"""Comments that silence findings: `# fsdplint: ignore[name] -- reason`, `ignore-file`, `# noqa`."""
+"""Comments that silence findings: `# fsdplint: ignore[name] -- reason`, `ignore-file`, `# noqa`.
+
+Between the names and the reason may stand the release that ends it: `until torch>=2.9`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING
 from fsdplint.finding import Edit, Finding, Fix, Safety, Span
 from fsdplint.selection import UnknownRuleError, find, suggest
 from fsdplint.source.lexing import LogicalLine, logical_lines
+from fsdplint.torch_range import EVERY_RELEASE, Release, TorchRange
 
 if TYPE_CHECKING:
     from fsdplint.rule import Rule
@@ -25,6 +29,7 @@ _MENTION = re.compile(r"fsdplint:|noqa", re.IGNORECASE)
 _OWN = re.compile(
     r"""\#[ \t]*fsdplint:[ \t]*(?P<verb>[\w-]*)[ \t]*
         (?:\[(?P<rules>[^\]#]*)\])?
+        (?:[ \t]*until\b[ \t]*(?P<until>(?:(?!--)[^#\r\n])*))?
         (?:[ \t]*--(?P<reason>.*))?""",
     re.VERBOSE,
 )
@@ -32,6 +37,7 @@ _NOQA = re.compile(
     r"\#[ \t]*noqa(?::[ \t]?(?P<codes>[A-Z]+[0-9]+(?:[, \t]+[A-Z]+[0-9]+)*))?(?![\w-])",
     re.IGNORECASE,
 )
+_UNTIL = re.compile(r"torch[ \t]*>=[ \t]*(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _VERBS = ("ignore", "ignore-file")
 
 
@@ -48,6 +54,7 @@ class Suppression:
         own: ours and not another tool's `noqa`, so it must silence something.
         used: the names of the rules that it silenced.
         problem: what of it is not understood, if anything.
+        until: the release from which it is not needed any more.
     """
 
     span: tuple[int, int]
@@ -58,6 +65,7 @@ class Suppression:
     whole: bool = False
     used: set[str] = field(default_factory=set)
     problem: str = ""
+    until: Release | None = None
 
     def silences(self, finding: Finding) -> bool:
         """Whether ``finding`` is meant, which then counts as used."""
@@ -73,14 +81,19 @@ def suppress(
     findings: Iterable[Finding],
     rules: Sequence[Rule],
     enabled: frozenset[str],
+    torch: TorchRange = EVERY_RELEASE,
 ) -> list[Finding]:
     """The ``findings`` that no comment of ``source`` silences, and the comments that silence none.
 
     Args:
         findings: all of this file.
         enabled: the names of the rules that ran; a comment for another one may be of use.
+        torch: the releases of PyTorch that the file is meant for; a comment that was until one
+            that all of these have reached silences nothing.
     """
-    comments = _Comments(_suppressions(source.text, rules))
+    every = list(_suppressions(source.text, rules))
+    expired = [s for s in every if s.until is not None and torch.is_from(s.until)]
+    comments = _Comments(s for s in every if s not in expired)
     kept = [finding for finding in findings if not comments.silence(finding)]
     if UNUSED in enabled:
         rule = next(rule for rule in rules if rule.name == UNUSED)
@@ -90,8 +103,19 @@ def suppress(
             if suppression.own
             for found in _unused(source, suppression, rule, enabled)
         ]
+        idle += [_expired(source, suppression, rule) for suppression in expired]
         kept += [finding for finding in idle if not comments.silence(finding)]
     return kept
+
+
+def directive(rules: Sequence[str], reason: str) -> str:
+    """The comment that silences ``rules`` on the statement it is put behind."""
+    return f"# fsdplint: ignore[{', '.join(rules)}] -- {reason}"
+
+
+def has_directive(text: str, comment: tuple[int, int]) -> bool:
+    """Whether one of ours stands in the comment between the offsets."""
+    return _OWN.search(text, *comment) is not None
 
 
 class _Comments:
@@ -146,6 +170,7 @@ def _of_comment(
             suppression.problem = f"`{verb}` names no rule, e.g. `{verb}[{rules[-1].name}]`"
         else:
             _read_rules(suppression, listed, rules)
+            _read_until(suppression, match["until"])
         yield suppression
 
 
@@ -155,6 +180,16 @@ def _read_rules(suppression: Suppression, listed: str, rules: Sequence[Rule]) ->
             suppression.rules[word] = find(word, rules)
         except UnknownRuleError as error:
             suppression.problem = str(error)
+
+
+def _read_until(suppression: Suppression, condition: str | None) -> None:
+    if condition is None:
+        return
+    match = _UNTIL.fullmatch(condition.strip())
+    if match is None:
+        suppression.problem = "`until` takes a release, e.g. `until torch>=2.9`"
+    else:
+        suppression.until = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
 
 
 def _noqa(
@@ -187,6 +222,20 @@ def _unused(
         message = f"no finding of {names} here to suppress"
         fix = _removal(source, suppression, words)
         yield Finding(rule.name, rule.code, rule.severity, message, span, fix=fix)
+
+
+def _expired(source: SourceFile, suppression: Suppression, rule: Rule) -> Finding:
+    assert suppression.until is not None
+    major, minor, patch = suppression.until
+    release = f"{major}.{minor}.{patch}" if patch else f"{major}.{minor}"
+    return Finding(
+        rule.name,
+        rule.code,
+        rule.severity,
+        f"suppression was until torch {release}, which the code is meant for now",
+        Span(source.path, *suppression.span),
+        fix=_removal(source, suppression, list(suppression.rules)),
+    )
 
 
 def _removal(source: SourceFile, suppression: Suppression, words: Sequence[str]) -> Fix:

@@ -40,6 +40,13 @@ class TorchRange:
         """Whether a release of this range is at least ``lower`` and before ``upper``."""
         return max(self.lower, lower) < min(self.upper, upper)
 
+    def is_from(self, release: Release) -> bool:
+        """Whether the code is meant for no release before ``release``.
+
+        Where every release is, only today's counts.
+        """
+        return release <= (TODAY if self == EVERY_RELEASE else self.lower)
+
     def concerns(self, lower: Release = EARLIEST, upper: Release = UNBOUNDED) -> bool:
         """Whether what breaks the releases from ``lower`` to before ``upper`` breaks the code.
 
