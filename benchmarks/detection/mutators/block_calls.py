@@ -31,8 +31,7 @@ def _in_module(module: Module, root: Root) -> Iterator[BlockCall]:
         if root.container not in _attributes(loop.iter) or "self" not in ast.unparse(loop.iter):
             continue
         for node in ast.walk(loop):
-            plain = isinstance(node, ast.Call) and not node.keywords
-            if plain and isinstance(node, ast.Call) and ast.unparse(node.func) == loop.target.id:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == loop.target.id:
                 yield BlockCall(module, node, module.statement(node))
 
 

@@ -88,8 +88,9 @@ def _repeated(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def _elements(container: ast.Call) -> Iterator[str]:
-    """The classes that comprehensions in a container's arguments repeat."""
-    for node in ast.walk(container):
+    """The classes that the comprehensions among a container's arguments repeat."""
+    for given in container.args:
+        node = given.value if isinstance(given, ast.Starred) else given
         made = node.elt if isinstance(node, ast.ListComp | ast.GeneratorExp) else None
         made = node.value if isinstance(node, ast.DictComp) else made
         if isinstance(made, ast.Call) and isinstance(made.func, ast.Name):

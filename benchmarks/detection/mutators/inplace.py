@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from random import Random
 
 from benchmarks.detection.module import Edit, Module, modules
-from benchmarks.detection.mutators.class_checks import roots
+from benchmarks.detection.mutators.block_calls import block_calls
+from benchmarks.detection.mutators.class_checks import Root, roots
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "inplace-on-sharded-output"
@@ -23,39 +24,47 @@ LEGAL = {"new": "{out} = {out} + 1.0", "copied": "{out} = {out}.clone()\n{out} +
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     everything = modules(program)
-    blocks = {root.block for m in everything for root in roots(program, everything, m)}
-    loops = {root.container for m in everything for root in roots(program, everything, m)}
-    if len(blocks) != 1 or len(loops) != 1:
+    found = [root for module in everything for root in roots(program, everything, module)]
+    if len({(root.block, root.container) for root in found}) != 1:
         return
-    (block,), (container,) = blocks, loops
     for kind in random.sample(sorted(WRONG), 4):
-        files = _changed(everything, block, container, WRONG[kind].replace("§", MARK), view=True)
+        files = _changed(everything, found[0], WRONG[kind].replace("§", MARK), view=True)
         if files:
             yield mutant(program, RULE, kind, files)
     for kind in LEGAL:
-        files = _changed(everything, block, container, LEGAL[kind], view=True)
+        files = _changed(everything, found[0], LEGAL[kind], view=True)
         if files:
             yield mutant(program, "", kind, files)
-    files = _changed(everything, block, container, "{out} += 1.0", view=False)
+    files = _changed(everything, found[0], "{out} += 1.0", view=False)
     if files:
         yield mutant(program, "", "no view", files)
 
 
-def _changed(
-    everything: list[Module], block: str, container: str, lines: str, *, view: bool
-) -> dict[str, str]:
+def _changed(everything: list[Module], root: Root, lines: str, *, view: bool) -> dict[str, str]:
     """The files changed; none if the places are not found, or not one each."""
     edits: dict[str, list[Edit]] = {}
     for module in everything:
-        for function in _forwards(module):
+        for function in _forwards(module) if view else ():
             cls = module.parents[function]
-            if isinstance(cls, ast.ClassDef) and cls.name == block:
-                edits.setdefault(module.path, []).extend(_views(module, function) if view else ())
-            else:
-                found = list(_after_calls(module, function, container, lines))
-                edits.setdefault(module.path, []).extend(found)
-    changes = [edit for each in edits.values() for edit in each]
-    if len(changes) != 1 + view:
+            if isinstance(cls, ast.ClassDef) and cls.name == root.block:
+                edits.setdefault(module.path, []).extend(_views(module, function))
+    for found in block_calls(everything, root):
+        module, statement = found.module, found.statement
+        own = edits.setdefault(module.path, [])
+        if not isinstance(statement, ast.Assign) or isinstance(statement.value, ast.IfExp):
+            continue
+        (start, end), indent = module.rows(statement), module.indent(statement)
+        if statement.value is found.call:
+            text = lines.format(out=ast.unparse(statement.targets[0])).split("\n")
+            own.append((end, end, "".join(f"{indent}{line}\n" for line in text)))
+        else:  # a part of a sum, which gets a name
+            text = [
+                f"update = {module.source(found.call)}",
+                *lines.format(out="update").split("\n"),
+            ]
+            rest = module.source(statement).replace(module.source(found.call), "update")
+            own.append((start, end, "".join(f"{indent}{line}\n" for line in (*text, rest))))
+    if len([edit for each in edits.values() for edit in each]) != 1 + view:
         return {}
     return {m.path: m.edited(edits[m.path]) for m in everything if edits.get(m.path)}
 
@@ -72,19 +81,3 @@ def _views(module: Module, function: ast.FunctionDef) -> Iterator[Edit]:
         if isinstance(node, ast.Return) and node.value is not None:
             text = f"({module.source(node.value)}).unsqueeze(0).squeeze(0)"
             yield (*module.span(node.value), text)
-
-
-def _after_calls(
-    module: Module, function: ast.FunctionDef, container: str, lines: str
-) -> Iterator[Edit]:
-    """``lines`` behind the call of a block in a loop through ``self.<container>``."""
-    for loop in ast.walk(function):
-        if not isinstance(loop, ast.For) or f".{container}" not in module.source(loop.iter):
-            continue
-        for node in loop.body:
-            single = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            if single and isinstance(node.targets[0], ast.Name):
-                _, end = module.rows(node)
-                indent = module.indent(node)
-                text = lines.format(out=node.targets[0].id).split("\n")
-                yield (end, end, "".join(f"{indent}{line}\n" for line in text))

@@ -52,8 +52,9 @@ def _harmless(module: Module, loop: ast.For, change: str) -> Iterator[Edit]:
 
 
 def _shards(module: Module, call: ast.Call) -> bool:
-    partial = f"{name_of(call)} = functools.partial(fully_shard"
-    return name_of(call) == "fully_shard" or partial in module.text
+    name = name_of(call)
+    partial = f"{name} = functools.partial(fully_shard"
+    return name == "fully_shard" or (bool(name) and partial in module.text)
 
 
 def sharding(program: Program, module: Module) -> tuple[list[ast.Call], list[ast.stmt]]:

@@ -34,7 +34,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         for root in roots(program, everything, module):
             wrapping = _wrapped(program, everything, root)
             calls = block_calls(everything, root)
-            if not wrapping or len(calls) != 1:
+            if not wrapping or len(calls) != 1 or calls[0].call.keywords:
                 continue
             for kind in (*random.sample(sorted(WRONG), len(WRONG)), *LEGAL):
                 text = {**WRONG, **LEGAL}[kind].replace("§", MARK)

@@ -123,7 +123,19 @@ class Definitions(Calls):
         for name, alias in node.names:
             bound = name if alias else name.split(".")[0]
             frame.scope.names[alias or bound] = Imported(frame.unit, bound, 0, None)
+            if frame.scope.parent is None and f"{alias or bound}." not in frame.unit.text:
+                self.run_for_effect(name, frame)
         return Flow.NEXT
+
+    def run_for_effect(self, module: str, frame: Frame) -> None:
+        """A file whose name is never read is imported for the classes that it registers."""
+        found = self.project.find(module, 0, frame.unit)
+        unit = None if found is None else self.project.unit(found)
+        classes = (
+            [] if unit is None else [n for n in unit.module.body if isinstance(n, ir.ClassDef)]
+        )
+        if unit is not None and any(node.decorators for node in classes):
+            self.imported_scope(unit)
 
     def import_from(self, node: ir.ImportFrom, frame: Frame) -> Flow:
         self.run_registrations(node, frame)

@@ -11,7 +11,7 @@ from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, la
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import ClassValue, Const, FunctionValue, Object
+from fsdplint.engine.values import ClassValue, Condition, Const, FunctionValue, Object, Taint
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.tensors import CHANGES_NOTHING, GIVES_VIEW
 
@@ -63,8 +63,15 @@ def _facts(
 
 
 def _reshards(shard: Shard) -> bool:
-    """Whether the forward of an inner unit surely leaves it without its parameters."""
+    """Whether the forward of an inner unit surely leaves it without its parameters.
+
+    Of units that are told apart by a number of theirs, some do and some do not.
+    """
     given = shard.keywords.get("reshard_after_forward", Const(None))
+    if isinstance(given, Condition):
+        compared = given.operands[0] if given.op == "not" else given
+        told_apart = isinstance(compared, Condition) and compared.op in ("==", ">")
+        return told_apart and bool(given.taint & Taint.ELEMENT)
     return isinstance(given, Const) and given.value in (None, True)
 
 
