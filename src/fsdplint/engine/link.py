@@ -7,7 +7,7 @@ library symbols, even when they lie below the root.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,15 @@ _MAX_CHARACTERS = 2_000_000
 _SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
 
 Reader = Callable[[Path], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopLevel:
+    """The statements of a module that is imported: those that run at once, in order, and those that
+    wait until the name that they bind is read."""
+
+    at_once: tuple[ir.Stmt, ...]
+    waiting: Mapping[str, ir.Stmt]
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +104,7 @@ class Project:
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, dict[str, Binding]] = {}
         self.keys: dict[object, int] = {}
+        self.top_levels: dict[Unit, TopLevel] = {}
         self.exhausted: dict[tuple[str, str], str] = {}
         self.too_large: set[str] = set()
         self.overlong: set[tuple[str, str]] = set()

@@ -8,6 +8,7 @@ on it is executed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -77,6 +78,22 @@ class Scope:
     names: dict[str, Value]
     parent: Scope | None
     unit: Unit
+
+
+@dataclass(slots=True, eq=False)
+class ModuleScope(Scope):
+    """Variables of an imported module.
+
+    Attributes:
+        waiting: the statements that run when the name that they bind is first read.
+        late: the variables that those made.
+    """
+
+    waiting: MappingType[str, ir.Stmt]
+    late: dict[str, Value] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        return name in self.names or name in self.waiting
 
 
 @dataclass(slots=True, eq=False)
@@ -285,20 +302,6 @@ class Imported:
 
 
 @dataclass(slots=True, eq=False)
-class Deferred:
-    """A class of an imported module, made when its name is first read.
-
-    Attributes:
-        made: the class, once it is.
-    """
-
-    node: ir.ClassDef
-    scope: Scope
-    made: Value | None = None
-    taint: Taint = Taint.NONE
-
-
-@dataclass(slots=True, eq=False)
 class Context:
     """The result of a call that only counts once it is entered, e.g. an FSDP1 state dict type."""
 
@@ -397,7 +400,6 @@ Value = (
     | Condition
     | Super
     | Imported
-    | Deferred
     | Context
     | Object
 )

@@ -10,13 +10,14 @@ from dataclasses import replace
 from fsdplint.engine import ir
 from fsdplint.engine.execute.calls import Calls
 from fsdplint.engine.execute.state import Flow, Frame
+from fsdplint.engine.execute.waiting import top_level
 from fsdplint.engine.link import Unit
 from fsdplint.engine.values import (
     ClassValue,
     Const,
-    Deferred,
     FunctionValue,
     Imported,
+    ModuleScope,
     Object,
     Scope,
     Symbol,
@@ -30,13 +31,23 @@ from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
 
 
 class Definitions(Calls):
-    def imported_scope(self, unit: Unit) -> Scope:
-        """The variables of an imported module; its body runs once, following no branch apart."""
+    def imported_scope(self, unit: Unit) -> ModuleScope:
+        """The variables of an imported module; it runs once, following no branch apart."""
         if unit not in self.scopes:
-            scope = self.scopes[unit] = Scope({"__name__": Const(unit.path)}, None, unit)
+            body = top_level(self.project, unit)
+            named: dict[str, Value] = {"__name__": Const(unit.path)}
+            scope = self.scopes[unit] = ModuleScope(named, None, unit, body.waiting)
             with self.import_time():
-                self.run(unit.module.body, Frame(scope, unit))
+                self.run(body.at_once, Frame(scope, unit))
         return self.scopes[unit]
+
+    def waited_for(self, name: str, scope: ModuleScope) -> Value:
+        """A variable of an imported module that is read for the first time."""
+        scope.late[name] = self.unknown()  # while it is being made
+        with self.import_time():
+            self.run([scope.waiting[name]], Frame(scope, scope.unit))
+        made = scope.late[name] = scope.names.pop(name)
+        return made
 
     @contextmanager
     def import_time(self) -> Iterator[None]:
@@ -91,21 +102,9 @@ class Definitions(Calls):
         return wrapper
 
     def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
-        """Most classes of an imported module are never used; those that none decorates can wait."""
-        if self.importing and frame.scope.parent is None and not node.decorators:
-            frame.scope.names[node.name] = Deferred(node, frame.scope)
-        else:
-            frame.scope.names[node.name] = cls = self.make_class(node, frame)
-            self.decorate(node.decorators, cls, frame)
+        frame.scope.names[node.name] = cls = self.make_class(node, frame)
+        self.decorate(node.decorators, cls, frame)
         return Flow.NEXT
-
-    def deferred_class(self, deferred: Deferred) -> Value:
-        if deferred.made is None:
-            deferred.made = self.unknown()  # while it is being made
-            with self.import_time():
-                unit = deferred.scope.unit
-                deferred.made = self.make_class(deferred.node, Frame(deferred.scope, unit))
-        return deferred.made
 
     def make_class(self, node: ir.ClassDef, frame: Frame) -> ClassValue:
         bases = tuple(self.evaluate(base, frame) for base in node.bases)
@@ -159,8 +158,11 @@ class Definitions(Calls):
         found = self.project.find(node.module, node.level, frame.unit)
         unit = None if found is None else self.project.unit(found)
         if unit is not None:
-            public = {k: v for k, v in self.imported_scope(unit).names.items() if k[:1] != "_"}
-            frame.scope.names.update(public)
+            scope = self.imported_scope(unit)
+            for name in (*scope.names, *scope.waiting):
+                if not name.startswith("_"):
+                    imported = Imported(frame.unit, node.module, node.level, name)
+                    frame.scope.names[name] = scope.names.get(name, imported)
 
 
 def _is_for_first(decorator: Value) -> bool:

@@ -27,6 +27,7 @@ from fsdplint.engine.values import (
     FunctionValue,
     Mapping,
     Method,
+    ModuleScope,
     Object,
     Origin,
     Parameters,
@@ -425,7 +426,8 @@ def trained_names(frame: Frame) -> dict[str, Object]:
     found: dict[str, Object] = {}
     scope: Scope | None = frame.scope
     while scope is not None:
-        named = [pair for item in scope.names.items() for pair in _with_attributes(*item)]
+        late = scope.late if isinstance(scope, ModuleScope) else {}
+        named = [pair for item in (scope.names | late).items() for pair in _with_attributes(*item)]
         for path, item in sorted(named, key=lambda pair: pair[0].count(".")):
             if item.captures or is_module(item):
                 found.setdefault(path, item)

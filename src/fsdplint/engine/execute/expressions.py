@@ -31,12 +31,12 @@ from fsdplint.engine.values import (
     ClassValue,
     Condition,
     Const,
-    Deferred,
     FunctionValue,
     Identity,
     Imported,
     Mapping,
     Method,
+    ModuleScope,
     Object,
     Origin,
     Parameters,
@@ -85,10 +85,10 @@ class Expressions(State):
     ) -> Value: ...
 
     @abstractmethod
-    def imported_scope(self, unit: Unit) -> Scope: ...
+    def imported_scope(self, unit: Unit) -> ModuleScope: ...
 
     @abstractmethod
-    def deferred_class(self, deferred: Deferred) -> Value: ...
+    def waited_for(self, name: str, scope: ModuleScope) -> Value: ...
 
     def evaluate(self, node: ir.Expr, frame: Frame) -> Value:
         self.spend()
@@ -103,8 +103,10 @@ class Expressions(State):
         current: Scope | None = scope
         while current is not None:
             value = current.names.get(name)
-            if isinstance(value, (Imported, Deferred, Choice)):
+            if isinstance(value, (Imported, Choice)):
                 value = current.names[name] = self.read_first(value)
+            elif value is None and isinstance(current, ModuleScope) and name in current.waiting:
+                value = current.late.get(name) or self.waited_for(name, current)
             if value is not None:
                 return value
             outermost, current = current, current.parent
@@ -115,14 +117,10 @@ class Expressions(State):
         return value
 
     def read_first(self, value: Value) -> Value:
-        """The value behind an import or a deferred class, or behind each alternative of one."""
+        """The value behind an import, or behind each alternative of one."""
         if isinstance(value, Imported):
             return self.import_value(value)
-        if isinstance(value, Deferred):
-            return self.deferred_class(value)
-        if isinstance(value, Choice) and any(
-            isinstance(option, (Imported, Deferred)) for option in value.options
-        ):
+        if isinstance(value, Choice) and any(isinstance(o, Imported) for o in value.options):
             return choice([self.read_first(option) for option in value.options], value.taint)
         return value
 
@@ -152,7 +150,7 @@ class Expressions(State):
     def member(self, unit: Unit, name: str) -> Value | None:
         """A variable of an imported module, or a submodule of an imported package."""
         scope = self.imported_scope(unit)
-        if name in scope.names:
+        if scope.has(name):
             return self.lookup(name, scope)
         found = self.project.find(name, 1, unit)
         inner = None if found is None else self.project.unit(found)

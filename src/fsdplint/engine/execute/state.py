@@ -17,6 +17,7 @@ from fsdplint.engine.values import (
     ClassValue,
     Const,
     FunctionValue,
+    ModuleScope,
     Object,
     Origin,
     Parameters,
@@ -109,7 +110,7 @@ class State:
         self.below: dict[Object, set[Object]] = {}  # the tracked objects that each one is or has
         self.seed_differs = False
         self.group_up: bool | None = None
-        self.scopes: dict[Unit, Scope] = {}
+        self.scopes: dict[Unit, ModuleScope] = {}
         self.on_yield: Callable[[Value], None] | None = None
 
     # Time and place
