@@ -48,6 +48,7 @@ class Decisions:
     prefix: tuple[bool, ...] = ()
     made: list[Decision] = field(default_factory=list)
     memory: dict[object, bool] = field(default_factory=dict)
+    about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
 
     def known(self, value: Value) -> bool | None:
         """The truth of a value, if it follows from its kind or from earlier decisions."""
@@ -87,10 +88,8 @@ class Decisions:
     def _implied(self, op: str, subject: object, constant: object) -> bool | None:
         if op == "==" and constant == _NONE and self.memory.get(subject):
             return False
-        for key, outcome in self.memory.items():
-            if not (isinstance(key, tuple) and len(key) == 3 and key[1] == subject):
-                continue
-            implied = _implication(key[0], key[2], outcome, op, constant)
+        for other, other_constant, outcome in self.about.get(subject, ()):
+            implied = _implication(other, other_constant, outcome, op, constant)
             if implied is not None:
                 return implied
         return None
@@ -120,6 +119,8 @@ class Decisions:
         outcome = self.prefix[index] if index < len(self.prefix) else prefer
         self.made.append(Decision(key, outcome, worth, place))
         self.memory[key] = outcome
+        if isinstance(key, tuple) and len(key) == 3:
+            self.about.setdefault(key[1], []).append((key[0], key[2], outcome))
         return outcome
 
 

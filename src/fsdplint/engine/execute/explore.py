@@ -22,6 +22,7 @@ from fsdplint.engine.link import Definition, Project, Unit
 from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, Scope
 
 MAX_PATHS = 20
+MAX_BLIND = 3  # paths none of which shards: in public code the later ones never do either
 MAX_REPEATS = 6  # paths on which every single outcome was followed before
 MAX_ENTRY_STEPS = 150_000
 MAX_PROGRAM_STEPS = 3_000_000  # about a minute
@@ -218,8 +219,11 @@ def _paths(
     found: list[Trace] = []
     steps = 0
     cut = f"it has more than {MAX_PATHS} paths"
-    for _ in range(MAX_PATHS):
+    for index in range(MAX_PATHS):
         prefix = frontier.next(sharding_seen=bool(found))
+        if index >= MAX_BLIND and not found and prefix is not None:
+            cut = f"none of its first {MAX_BLIND} paths shards"
+            break
         if prefix is None or steps > MAX_ENTRY_STEPS:
             cut = "its paths are too long to follow them all" if prefix is not None else ""
             break
