@@ -28,6 +28,8 @@ ENDS = {
     "an exit handler": ("atexit.register({})", "", False),
 }
 INIT = 'torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")'
+# What asks for a group before it makes one.
+ASKS = "torch.distributed.is_initialized() or "
 # A use of the current device, which is the first one in every process unless it is set.
 CURRENT = {
     "cuda()": f"warm = {MARK}torch.zeros(8).cuda()\n",
@@ -40,9 +42,9 @@ REFUSED = {
     "timeout": f"{MAKES}(timeout={MARK}1800)",
     "backend": f'{MAKES}({MARK}"cpu:gloo;cuda:nccl")',
     "misspelt": f'{MAKES}(backend={MARK}"ncll")',
-    "device": f'{MAKES}("nccl", device_id={MARK}"cuda:0")',
+    "device": f'{MAKES}("cpu:gloo,cuda:nccl", device_id={MARK}"cuda:0")',
     "url": f'{MARK}{MAKES}("gloo", "tcp://10.0.0.1:1234")',
-    "file": f'{MARK}{MAKES}("gloo", init_method="file:///tmp/meet", world_size=2)',
+    "file": f'{MARK}{MAKES}("gloo", init_method=f"file:///{{os.environ[\'JOB\']}}", world_size=2)',
     "twice": f"{MAKES}(); {MARK}{MAKES}()",
 }
 ACCEPTED = {
@@ -105,8 +107,9 @@ def _left_up(program: Program, module: Module, init: ast.Call) -> Iterator[Mutan
             calls = [call for call in each.calls() if name_of(call) == "destroy_process_group"]
             edits = [(*each.span(c), instead.format(ast.unparse(c.func))) for c in calls]
             if expected and each.path == module.path:
-                edits.append((start, start, MARK))
-            imports = "import atexit" if "atexit" in instead and calls else ""
+                edits.append((start, start, (ASKS if helper else "") + MARK))
+            imports = "import atexit, torch" if "atexit" in instead and calls else ""
+            imports = imports or "import torch" * (module.path == each.path)
             texts[each.path] = each.edited(edits, imports, helper if calls else "")
         yield mutant(program, UP if expected else "", f"destroyed by {kind}", texts)
 
@@ -118,6 +121,8 @@ def _unset(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]
     legal = any("device_mesh" in text or "device_id" in text for text in program.files.values())
     rule = "" if legal else UNSET
     end = module.rows(module.statement(init))[1]
+    source = module.source(init)
+    own = source if "cpu:gloo" in source else INIT  # one that offloads needs both backends
     for kind, line in CURRENT.items():
         lines = indented(line, module.indent(module.statement(init)))
         for chosen in False, True:
@@ -126,7 +131,8 @@ def _unset(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]
                 calls = [call for call in each.calls() if name_of(call) == "set_device"]
                 edits = [] if chosen else [(*each.span(call), "None") for call in calls]
                 if each.path == module.path:
-                    edits += [(*each.span(init), INIT), (end, end, lines)]
+                    made = ASKS + own if kind == "to(device)" else own
+                    edits += [(*each.span(init), made), (end, end, lines)]
                 texts[each.path] = each.edited(edits, "import torch" if edits else "")
             expected = "" if chosen else rule
             if not expected:
@@ -138,9 +144,10 @@ def _refused(program: Program, module: Module, init: ast.Call, random: Random) -
     """Arguments that it does not take, and some that it does."""
     kinds = [*random.sample(sorted(REFUSED), 3), random.choice(sorted(ACCEPTED))]
     for kind in kinds:
+        asks = ASKS if kind in ("timeout", "misspelt") else ""
         text = module.edited(
-            [(*module.span(init), REFUSED.get(kind) or ACCEPTED[kind])],
-            imports="import datetime, torch",
+            [(*module.span(init), asks + (REFUSED.get(kind) or ACCEPTED[kind]))],
+            imports="import datetime, os, torch",
         )
         rule = ARGUMENTS if kind in REFUSED else ""
         yield mutant(program, rule, f"made with {kind}", {module.path: text})
