@@ -344,7 +344,10 @@ class Statements(Definitions):
         flows = []
         results = []
         states = []
-        for taken, arm in ((True, body), (False, orelse)):
+        arms = [(True, body), (False, orelse)]
+        if test.taint & Taint.RANK and getattr(test, "op", "") == "not":
+            arms.reverse()  # `rank != 0` is told as `rank == 0` is
+        for taken, arm in arms:
             frame.scope.names.clear()
             frame.scope.names.update(before)
             self.group_up = up
@@ -357,9 +360,9 @@ class Statements(Definitions):
         self.join(frame, flows, results)
         self.group_up = joined(flows, states)
         if Flow.NEXT in flows and flows[0] is not flows[1]:
-            passed = self.guard(test, place, flows[0] is Flow.NEXT, frame)
-            gone = flows[1] if flows[0] is Flow.NEXT else flows[0]
-            aborted = gone is Flow.RAISE and not exits_cleanly(body if gone is flows[0] else orelse)
+            on = flows.index(Flow.NEXT)
+            passed = self.guard(test, place, arms[on][0], frame)
+            aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
             # A rank that fails takes the others with it: none is left waiting.
             ranks = EVERY_RANK if aborted else passed.ranks
             self.guards.append(replace(passed, early=True, ranks=ranks))
