@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from benchmarks.detection.module import Edit, Module, indented, modules, name_of
-from benchmarks.detection.mutators.only_root import WRAPPERS, sharding
+from benchmarks.detection.mutators.only_root import WRAPPERS, is_sharding, sharding
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "materialized-without-init"
@@ -70,7 +70,7 @@ def _above(module: Module, root: ast.Call, lines: str) -> Edit:
     shards = [
         each
         for each in module.block(statement).statements
-        if any(name_of(c) == "fully_shard" for c in ast.walk(each) if isinstance(c, ast.Call))
+        if any(is_sharding(module, c) for c in ast.walk(each) if isinstance(c, ast.Call))
     ]
     first = min([statement, *shards], key=lambda each: each.lineno)
     start = module.rows(first)[0]

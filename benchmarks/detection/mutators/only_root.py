@@ -47,11 +47,12 @@ def _variants(
 def _harmless(module: Module, loop: ast.For, change: str) -> Iterator[Edit]:
     """The loop's sharding calls, with something else done to the same modules."""
     for call in ast.walk(loop):
-        if isinstance(call, ast.Call) and _shards(module, call):
+        if isinstance(call, ast.Call) and is_sharding(module, call):
             yield (*module.span(call), f"{module.source(call.args[0])}.{change}")
 
 
-def _shards(module: Module, call: ast.Call) -> bool:
+def is_sharding(module: Module, call: ast.Call) -> bool:
+    """Whether a call is of ``fully_shard``, or of a partial of it that the file makes."""
     name = name_of(call)
     partial = f"{name} = functools.partial(fully_shard"
     return name == "fully_shard" or (bool(name) and partial in module.text)
@@ -61,7 +62,7 @@ def sharding(program: Program, module: Module) -> tuple[list[ast.Call], list[ast
     """The calls that shard roots, and the statements that shard children."""
     roots, children = [], []
     for call in module.calls():
-        if not _shards(module, call) or not call.args:
+        if not is_sharding(module, call) or not call.args:
             continue
         loop = _outermost_loop(module, call)
         argument = ast.unparse(call.args[0])

@@ -39,7 +39,7 @@ def mutate(program: Program, _: Random) -> Iterator[Mutant]:
         if not ({each.name for each in _heads(program)} and roots and children):
             continue
         inner = [call for call in module.calls() if shards(call) and call not in roots]
-        if any(clashes(call, LOW) for call in [*roots, *inner]) or len(roots) > 1:
+        if not inner or any(clashes(call, LOW) for call in [*roots, *inner]) or len(roots) > 1:
             continue
         if not all(_is_plain(child) for child in children):
             continue

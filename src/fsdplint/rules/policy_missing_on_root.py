@@ -45,9 +45,9 @@ def _named(dtype: str) -> str:
 
 def _fix(program: Program, fact: PrecisionSplit) -> Fix | Declined:
     root, part = fact.root, fact.part
-    if root.site.path != part.site.path:
-        return Declined("the two calls stand in different files")
+    if len({root.site.path, part.site.path, *(each.site.path for each in fact.others)}) > 1:
+        return Declined("the calls stand in different files")
     code = Code.of(program.tree(root.site.path))
     if fact.part_dtype and not fact.root_dtype:
-        return same_policy(code, part.call, [root.call])
+        return same_policy(code, part.call, [root.call, *(each.call for each in fact.others)])
     return same_policy(code, root.call, [part.call])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
@@ -57,6 +57,7 @@ class PrecisionSplit:
 
     Attributes:
         layer: the root's own layer that gets, or gives, the other dtype.
+        others: the parts of other models whose roots the same call shards.
     """
 
     root: Shard
@@ -64,6 +65,7 @@ class PrecisionSplit:
     root_dtype: str
     part_dtype: str
     layer: Object
+    others: tuple[Shard, ...] = ()
 
 
 def precision_splits(program: Program) -> Iterator[PrecisionSplit]:
@@ -75,7 +77,15 @@ def precision_splits(program: Program) -> Iterator[PrecisionSplit]:
             inside = [each for each in shards if root.module in each.module.ancestors()]
             found = _split(program, root, inside) if inside else None
             if found is not None:
-                yield found
+                yield replace(found, others=tuple(_of_others(shards, root)))
+
+
+def _of_others(shards: list[Shard], root: Shard) -> Iterator[Shard]:
+    """The parts of what the call on a root shards besides it, in a loop through models."""
+    others = [s.module for s in shards if s.call is root.call and s.module is not root.module]
+    for shard in shards:
+        if any(model in shard.module.ancestors() for model in others):
+            yield shard
 
 
 def _split(program: Program, root: Shard, inside: list[Shard]) -> PrecisionSplit | None:
