@@ -294,7 +294,10 @@ def test_a_diff_with_findings_left_is_not_clean(here: Path) -> None:
     ran = concise("--diff")
     assert (ran.code, ran.out) == (1, "")
     assert "FSD002 unused-suppression" in ran.err
+    reason = "unused-suppression is not fixed: what it means to suppress is not known"
+    assert ran.err.splitlines()[0] == f"fsdplint: a.py:1:8: {reason}"
     assert concise("--fix").code == 1
+    assert run("check", "--fix").err == ""  # where the report tells it
 
 
 @pytest.mark.parametrize(
@@ -317,8 +320,11 @@ def test_a_fix_that_would_change_other_bytes_is_taken_back(
     (here / "b.py").write_text(IDLE)
     ran = concise("--fix")
     assert ran.code == 1
-    note = f"fsdplint: a.py: a fix of unused-suppression was taken back: {reason}"
-    assert ran.err.splitlines() == [note, "Fixed 1 finding."]
+    note, count, why = ran.err.splitlines()
+    assert note == f"fsdplint: a.py: a fix of unused-suppression was taken back: {reason}"
+    assert count == "Fixed 1 finding."
+    assert why.endswith(f": unused-suppression is not fixed: it was taken back: {reason}")
+    assert ran.out.splitlines()[-1] == "Found 1 finding in 1 file."
     assert (here / "a.py").read_bytes() == data
     assert (here / "b.py").read_text() == FIXED
 

@@ -35,7 +35,7 @@ from fsdplint.pages import page
 from fsdplint.progress import progress
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.diff import diff as diff_report
-from fsdplint.report.places import shown
+from fsdplint.report.places import located, shown
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
@@ -220,8 +220,11 @@ def check(
     if changes and changes.files and proving and not _proved(changes, paths[0], nproc, verify_args):
         changes = None
     if changes:
+        reported = {report.format_ for report in reports if report.file is None}
         did = _fixing(changes) if add_ignore is None else _silencing(outcome, changes)
         outcome = _apply(changes, piped, did, write=not diff)
+        if add_ignore is None and "full" not in reported:
+            _tell_unfixed(outcome)
     for group, whole, old in zip(groups, wholes, olds, strict=True):
         if old:
             tell_gone(whole, old, Scope(group.paths, group.settings))
@@ -312,6 +315,15 @@ def _apply(
         # What follows is a report on files that nobody has yet.
         click.echo(f"{done} {findings}." if write else f"Would {verb} {findings}; then:", err=True)
     return replace(changes.outcome, failures=(*changes.outcome.failures, *failures))
+
+
+def _tell_unfixed(outcome: Outcome) -> None:
+    """Why findings have no fix, which most formats leave out."""
+    for finding in outcome.findings:
+        if finding.fix is None:
+            where = located(outcome, finding.span)
+            reason = finding.fix_declined or "it has no fix"
+            click.echo(f"fsdplint: {where}: {finding.rule} is not fixed: {reason}", err=True)
 
 
 def _write(changes: Changes) -> list[SourceError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from fsdplint.finding import Finding
 from fsdplint.fixes.fixpoint import Fixed, RefusedError, fix_files
@@ -36,7 +37,18 @@ def fixed(
         (outcome.sources[path], run.edited(path, text))
         for path, text in sorted(result.texts.items())
     )
-    return Changes(run.latest(result), files, result.applied, tuple(_notes(result)))
+    return Changes(_left(run.latest(result), result), files, result.applied, tuple(_notes(result)))
+
+
+def _left(outcome: Outcome, result: Fixed) -> Outcome:
+    """``outcome`` in which a fix that was taken back is not offered again."""
+    findings = tuple(
+        replace(finding, fix=None, fix_declined=f"it was taken back: {result.refused[finding]}")
+        if finding in result.refused
+        else finding
+        for finding in outcome.findings
+    )
+    return replace(outcome, findings=findings)
 
 
 class _Run:

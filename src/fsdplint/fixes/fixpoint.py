@@ -44,6 +44,7 @@ class Fixed:
         applied: the findings that are fixed, as they stood when they were.
         discarded: fixes that would have broken something; the files do not have them.
         converged: False if fixes were left after the last pass.
+        refused: those of ``findings`` whose fix is discarded, with what came of it.
     """
 
     texts: Mapping[str, str]
@@ -51,6 +52,7 @@ class Fixed:
     applied: tuple[Finding, ...]
     discarded: tuple[Discarded, ...]
     converged: bool
+    refused: Mapping[Finding, str] = field(default_factory=dict)
 
 
 def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> Fixed:
@@ -76,7 +78,9 @@ def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> 
             break
     changed = {path: text for path, text in run.texts.items() if text != texts[path]}
     left = run.selected(allowed)
-    return Fixed(changed, run.findings, tuple(run.applied), tuple(run.discarded), not left)
+    return Fixed(
+        changed, run.findings, tuple(run.applied), tuple(run.discarded), not left, run.refused()
+    )
 
 
 @dataclass(slots=True)
@@ -86,7 +90,7 @@ class _Run:
     findings: tuple[Finding, ...]
     applied: list[Finding] = field(default_factory=list)
     discarded: list[Discarded] = field(default_factory=list)
-    tried: set[_Identity] = field(default_factory=set)
+    tried: dict[_Identity, str] = field(default_factory=dict)
 
     def step(self, allowed: Sequence[Safety]) -> bool:
         """One pass; False if nothing could be applied."""
@@ -97,7 +101,7 @@ class _Run:
                 return True
             if len(chosen) == 1:
                 self.discarded.append(Discarded(chosen[0], fault))
-                self.tried.add(_identity(chosen[0], self.texts))
+                self.tried[_identity(chosen[0], self.texts)] = fault
                 chosen = self.selected(allowed)
             else:
                 chosen = chosen[: len(chosen) // 2]
@@ -111,6 +115,10 @@ class _Run:
             and finding.fix.safety in allowed
             and _identity(finding, self.texts) not in self.tried
         )
+
+    def refused(self) -> dict[Finding, str]:
+        known = ((f, self.tried.get(_identity(f, self.texts))) for f in self.findings if f.fix)
+        return {finding: fault for finding, fault in known if fault is not None}
 
     def _apply(self, chosen: Sequence[Finding], allowed: Sequence[Safety]) -> str | None:
         """Keeps the fixes of ``chosen`` and returns None, or returns what is wrong with them.
