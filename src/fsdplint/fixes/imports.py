@@ -144,7 +144,7 @@ class Imports:
     def _inserted(self, at: int, lines: Sequence[str]) -> Edit:
         newline = self.code.newline
         text = "".join(line + newline for line in lines)
-        following = self.code.line(at)
+        following = self.code.line(at).lstrip("\f")
         if at < self.use.start and following.startswith(("import ", "from ")):
             names = {line.split()[1].split(".")[0] for line in (lines[-1], following)}
             text += newline if len(names & sys.stdlib_module_names) == 1 else ""
