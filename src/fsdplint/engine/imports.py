@@ -14,12 +14,16 @@ from fsdplint.source.lexing import NEWLINE
 # Where a name comes from: module, level of a relative import, member or None for a module.
 Binding = tuple[str, int, "str | None"]
 
+# Blanks may stand around the dots of a name.
+_DOTTED = r"\w+(?:[ \t\f]*\.[ \t\f]*\w+)*"
 _IMPORT = re.compile(
-    r"(?:^|[;:])[ \t\f]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]*import\b[ \t]*(\([^)]*\)|[^\n;]*)"
-    r"|import[ \t]+([\w., \t]+))",
+    rf"(?:^|[;:])[ \t\f]*(?:from\b((?:[ \t\f]*\.)*)[ \t\f]*((?:{_DOTTED})?)[ \t\f]*"
+    r"import\b[ \t\f]*(\([^)]*\)|[^\n;]*)|import[ \t\f]+([\w., \t\f]+))",
     re.MULTILINE,
 )
-_MEMBER = re.compile(r"([^\W\d]\w*)(?:[ \t]+as[ \t]+([^\W\d]\w*))?")
+_MEMBER = re.compile(r"([^\W\d]\w*)(?:[ \t\f]+as[ \t\f]+([^\W\d]\w*))?")
+_AS = re.compile(r"[ \t\f]+as[ \t\f]+")
+_BLANKS = re.compile(r"[ \t\f]+")
 _COMMENT = re.compile(r"#[^\n]*")
 
 
@@ -42,13 +46,16 @@ def _statements(text: str) -> list[tuple[str, str, str, str]]:
     if "\\\n" in text:
         text = text.replace("\\\n", " ")
     found: list[tuple[str, str, str, str]] = _IMPORT.findall(_COMMENT.sub("", text))
-    return found
+    return [
+        (_BLANKS.sub("", dots), _BLANKS.sub("", module), members, plain)
+        for dots, module, members, plain in found
+    ]
 
 
 def _plain(names: str) -> Iterator[tuple[str, Binding]]:
     for part in names.split(","):
-        name, _, alias = part.strip().partition(" as ")
-        name, alias = name.strip(), alias.strip()
+        name, _, alias = _AS.sub("=", part.strip()).partition("=")
+        name = _BLANKS.sub("", name)
         if name:
             top = name.split(".")[0]
             yield alias or top, (name if alias else top, 0, None)
@@ -58,7 +65,7 @@ def imported_modules(text: str) -> Iterator[tuple[str, int]]:
     """The modules a file imports, with ``from a import b`` giving both ``a`` and ``a.b``."""
     for dots, module, members, plain in _statements(text):
         if plain:
-            yield from ((part.split(" as ")[0].strip(), 0) for part in plain.split(","))
+            yield from ((_BLANKS.sub("", _AS.split(part)[0]), 0) for part in plain.split(","))
             continue
         yield module, len(dots)
         for name, _ in _MEMBER.findall(members):

@@ -66,7 +66,10 @@ def temporary(trees: Trees, random: Random) -> bool:
     statements, statement, call, field = random.choice(found)
     name = fresh(trees, words(_get(call, field)))
     value = _get(call, field)
-    _set(call, field, ast.Name(name, ast.Load()))
+    stands = ast.Name(name, ast.Load())
+    if hasattr(value, "origin"):
+        stands.origin = value.origin  # type: ignore[attr-defined]  # see Trees
+    _set(call, field, stands)
     at = statements.index(statement)
     statements.insert(at, ast.Assign([ast.Name(name, ast.Store())], value))
     return True

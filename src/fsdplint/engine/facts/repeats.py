@@ -69,7 +69,7 @@ def _same_elements(program: Program, first: Shard, again: Shard) -> bool:
 
 
 def _iterated(program: Program, shard: Shard) -> str | None:
-    """The path of attributes that the loop around a call runs through, None for any other loop."""
+    """The attribute that the loop around a call runs through, None for any other loop."""
     path, node = shard.site.frames()[-1]
     tree = program.tree(path)
     around = list(loops(tree, node))
@@ -78,4 +78,4 @@ def _iterated(program: Program, shard: Shard) -> str | None:
         return None
     if isinstance(around[0], ir.Clause) and around[0].conditions:
         return None
-    return program.text(path, iterable)
+    return iterable.attr
