@@ -11,7 +11,7 @@ __all__ = ["here"]  # a fixture
 OTHER = "y = 2  # fsdplint: ignore[no-sync-under-fsdp2]\n"
 NAME = "fsdplint-baseline.json"
 HINT = f'Check with --baseline {NAME}, or the setting: baseline = "{NAME}"\n'
-KNOWN = "No findings in 1 file; 1 more in the baseline.\n"
+KNOWN = "No findings in 1 file (1 without sharding); 1 more in the baseline.\n"
 
 
 def entry(
@@ -49,7 +49,8 @@ def test_a_project_adopts_and_only_new_findings_fail(here: Path) -> None:
     assert (ran.code, ran.err) == (1, "")
     assert ran.out.splitlines() == [
         f"a.py:1:8: {LINE.replace('direct-forward', 'no-sync-under-fsdp2')}",
-        "Found 1 finding in 1 file (1 fixable with --fix); 1 more in the baseline.",
+        "Found 1 finding in 1 file (1 fixable with --fix); 1 more in the baseline; "
+        "1 file without sharding.",
     ]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.account import Account, State
 from fsdplint.check import check, check_text
 from fsdplint.config import Settings
 from fsdplint.report.summary import summary
@@ -103,7 +104,13 @@ def test_the_outcome_counts_and_orders(tmp_path: Path) -> None:
     tree(tmp_path, **{"b.py": "(\n", "a.py": ")\n", "c.py": ""})
     outcome = check([tmp_path / "b.py", tmp_path / "a.py", tmp_path / "c.py"], Settings())
     assert [Path(f.span.path).name for f in outcome.findings] == ["a.py", "b.py"]
-    assert outcome.checked == 3
+    states = [(Path(a.path).name, a.state, a.reason) for a in outcome.accounts]
+    assert states == [
+        ("a.py", State.FAILED, "line 1 is not Python: unmatched ')'"),
+        ("b.py", State.FAILED, "line 1 is not Python: '(' was never closed"),
+        ("c.py", State.IRRELEVANT, "takes no part in sharding"),
+    ]
+    assert outcome.checked == 1
 
 
 def test_errors_in_the_analysis_reach_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,5 +139,9 @@ def test_a_large_tree_says_what_it_did_not_parse(
     (tmp_path / "util.py").write_text("def f(:\n")
     (tmp_path / "train.py").write_text("from torch.distributed.fsdp import fully_shard\n")
     outcome = check([tmp_path], Settings())
-    assert (outcome.findings, outcome.unparsed) == ((), 1)
-    assert summary(outcome) == "No findings in 2 files; 1 file without sharding not parsed."
+    assert outcome.findings == ()
+    assert summary(outcome) == "No findings in 2 files (1 without sharding)."
+    util = (tmp_path / "util.py").as_posix()
+    assert outcome.ended(State.IRRELEVANT) == [
+        Account(util, State.IRRELEVANT, "takes no part in sharding, so it was not parsed")
+    ]

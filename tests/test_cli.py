@@ -27,6 +27,7 @@ from fsdplint.source import SourceError, SourceFile, writing
 IDLE = "x = 1  # fsdplint: ignore[direct-forward]\n"
 FIXED = "x = 1\n"
 LINE = "FSD002 [*] unused-suppression: no finding of `direct-forward` here to suppress"
+CLEAN = "No findings in 1 file (1 without sharding).\n"
 
 
 class Ran(NamedTuple):
@@ -79,13 +80,14 @@ def test_version_and_help() -> None:
 
 def test_clean(here: Path) -> None:
     (here / "a.py").write_text(FIXED)
-    assert run("check") == Ran(0, "No findings in 1 file.\n", "")
+    assert run("check") == Ran(0, CLEAN, "")
 
 
 def test_findings(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     (here / "b.py").write_text(FIXED)
-    expected = f"a.py:1:8: {LINE}\nFound 1 finding in 1 file (1 fixable with --fix).\n"
+    expected = f"a.py:1:8: {LINE}\nFound 1 finding in 1 file (1 fixable with --fix); "
+    expected += "2 files without sharding.\n"
     assert concise() == Ran(1, expected, "")
     assert concise("--exit-zero") == Ran(0, expected, "")
     assert concise("b.py").code == 0
@@ -128,7 +130,7 @@ def test_undecodable_files_fail_the_run_and_the_rest_goes_on(
 def test_other_encodings_are_read(here: Path) -> None:
     (here / "a.py").write_bytes(b"# coding: latin-1\n'\xe9'\n")
     (here / "b.py").write_bytes(b"\xef\xbb\xbfx = 1\r\n")
-    assert concise() == Ran(0, "No findings in 2 files.\n", "")
+    assert concise() == Ran(0, "No findings in 2 files (2 without sharding).\n", "")
 
 
 def test_a_missing_path(here: Path) -> None:
@@ -136,7 +138,7 @@ def test_a_missing_path(here: Path) -> None:
     ran = concise("trian.py", "train.py")
     assert ran.code == 2
     assert ran.err == "fsdplint: trian.py: does not exist, did you mean 'train.py'?\n"
-    assert ran.out == "No findings in 1 file; 1 file could not be checked.\n"
+    assert ran.out == "No findings in 1 file (1 without sharding); 1 path could not be checked.\n"
 
 
 def test_broken_links_and_loops(here: Path) -> None:
@@ -225,7 +227,7 @@ def test_fixing_standard_input_prints_it_and_reports_aside() -> None:
     ran = concise("-", "--fix", stdin=b"\xef\xbb\xbfy\r\n" + IDLE.encode())
     assert ran.code == 0
     assert ran.out.encode() == b"\xef\xbb\xbfy\r\n" + FIXED.encode()
-    assert ran.err == "Fixed 1 finding.\nNo findings in 1 file.\n"
+    assert ran.err == f"Fixed 1 finding.\n{CLEAN}"
     assert concise("-", "--fix", stdin=FIXED).out == FIXED
     broken = concise("-", "--fix", stdin="def f(:\n")
     assert (broken.code, broken.out) == (1, "def f(:\n")
@@ -242,14 +244,14 @@ def test_fix_writes_and_diff_shows(here: Path) -> None:
     assert shown.code == 1
     assert "-x = 1  # fsdplint: ignore[direct-forward]\n+x = 1\n" in shown.out
     assert shown.out.startswith("--- sub/link.py\n+++ sub/link.py\n")
-    assert shown.err == "Would fix 1 finding; then:\nNo findings in 1 file.\n"
+    assert shown.err == f"Would fix 1 finding; then:\n{CLEAN}"
     assert real.read_bytes() == data
-    assert concise("sub", "--fix") == Ran(0, "No findings in 1 file.\n", "Fixed 1 finding.\n")
+    assert concise("sub", "--fix") == Ran(0, CLEAN, "Fixed 1 finding.\n")
     assert real.read_bytes() == data.replace(IDLE.encode(), FIXED.encode())
     assert (here / "sub/link.py").is_symlink()
     assert real.stat().st_mode & 0o777 == 0o750
     assert sorted(path.name for path in here.iterdir()) == ["real.py", "sub"]
-    assert concise("sub", "--diff") == Ran(0, "", "No findings in 1 file.\n")
+    assert concise("sub", "--diff") == Ran(0, "", CLEAN)
 
 
 BAD = """\
@@ -324,7 +326,7 @@ def test_a_fix_that_would_change_other_bytes_is_taken_back(
     assert note == f"fsdplint: a.py: a fix of unused-suppression was taken back: {reason}"
     assert count == "Fixed 1 finding."
     assert why.endswith(f": unused-suppression is not fixed: it was taken back: {reason}")
-    assert ran.out.splitlines()[-1] == "Found 1 finding in 1 file."
+    assert ran.out.splitlines()[-1] == "Found 1 finding in 1 file; 2 files without sharding."
     assert (here / "a.py").read_bytes() == data
     assert (here / "b.py").read_text() == FIXED
 
@@ -348,7 +350,7 @@ def test_a_fix_after_which_a_rule_crashes_is_taken_back(
 def test_deeply_nested_code_is_fixed(here: Path) -> None:
     deep = f"{IDLE}y = {'f(' * 150}1{')' * 150}\n"
     (here / "a.py").write_text(deep)
-    assert concise("--fix") == Ran(0, "No findings in 1 file.\n", "Fixed 1 finding.\n")
+    assert concise("--fix") == Ran(0, CLEAN, "Fixed 1 finding.\n")
     assert (here / "a.py").read_text() == deep.replace(IDLE, FIXED)
 
 
@@ -396,7 +398,7 @@ def test_an_output_file_that_is_a_pipe_or_a_link_stays_one(here: Path) -> None:
     reader = os.open(here / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     concise("--output-file=pipe")
     concise("--output-file=link")
-    text = b"No findings in 1 file.\n"
+    text = CLEAN.encode()
     assert (os.read(reader, 100), (here / "real").read_bytes()) == (text, text)
     os.close(reader)
     assert (here / "pipe").is_fifo() and (here / "link").is_symlink()
@@ -447,14 +449,14 @@ def opened_by_reader(pipe: Path) -> int:
 
 
 def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
-    os.mkfifo(here / "slow.py")
+    os.mkfifo(here / "slow.json")
     (here / "a.py").write_text(IDLE)
-    command = [sys.executable, "-m", "fsdplint", "check", "--fix", "slow.py", "a.py"]
+    command = [sys.executable, "-m", "fsdplint", "check", "--fix", "--baseline=slow.json", "a.py"]
     # A job that a script put into the background starts with the signal ignored.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=heed)
-    writer = opened_by_reader(here / "slow.py")
+    writer = opened_by_reader(here / "slow.json")
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)

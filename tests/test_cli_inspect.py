@@ -84,7 +84,7 @@ def test_a_script_without_sharding(here: Path) -> None:
     ("script", "reason"),
     [
         ("gone.py", "gone.py: No such file or directory"),
-        ("lib", "lib: Is a directory"),
+        ("lib", "lib: is a folder and not a file"),
         ("broken.py", "broken.py: line 2: "),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -115,11 +116,26 @@ def test_a_linked_directory_outside_is_entered(tmp_path: Path) -> None:
     assert names(tmp_path, tmp_path / "inside") == ["inside/b.py", "inside/link/a.py"]
 
 
-def test_pipes_and_editor_locks_are_no_sources(tmp_path: Path) -> None:
+def test_what_is_no_file_is_skipped_with_a_reason(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket.py"))
+    (tmp_path / "null.py").symlink_to(os.devnull)
     (tmp_path / ".#lock.py").symlink_to("user@host.1:2")
     (tmp_path / "dir.py").mkdir()
-    assert names(tmp_path) == []
+    found = discover([tmp_path])
+    assert (found.files, found.failures) == ((), ())
+    assert {(Path(e.path).name, e.reason) for e in found.skipped} == {
+        ("pipe.py", "is a named pipe and not a file"),
+        ("socket.py", "is a socket and not a file"),
+        ("null.py", "is a device and not a file"),
+    }
+
+
+def test_a_pipe_for_a_gitignore_is_not_waited_at(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".gitignore")
+    tree(tmp_path, **{"a.py": ""})
+    assert names(tmp_path) == ["a.py"]
 
 
 def test_a_broken_link_is_left_for_the_reader_to_report(tmp_path: Path) -> None:

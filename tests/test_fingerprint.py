@@ -18,7 +18,7 @@ def outcome(text: str, code: str = "bad", path: str = "/work/a.py") -> Outcome:
     found = [
         Finding("a-rule", "FSD999", Severity.ERROR, "wrong", Span(path, *place)) for place in places
     ]
-    return Outcome(tuple(found), {path: source}, 1, (), "/work")
+    return Outcome(tuple(found), {path: source}, (), "/work")
 
 
 def prints(text: str, code: str = "bad") -> list[str]:
@@ -73,7 +73,7 @@ def test_equal_ones_are_counted_from_the_top() -> None:
 
 def test_the_order_of_an_outcome_is_kept_and_does_not_matter() -> None:
     forth = outcome("bad()\nbad()\n")
-    back = Outcome(forth.findings[::-1], forth.sources, 1, (), "/work")
+    back = Outcome(forth.findings[::-1], forth.sources, (), "/work")
     assert list(fingerprints(back)) == list(back.findings)
     assert fingerprints(back) == fingerprints(forth)
 

@@ -25,6 +25,7 @@ optimizer = build(model)
 shard(model)
 """
 STALE = "FSD301 [*] optimizer-before-sharding"
+CLEAN = "No findings in 2 files (2 without sharding).\n"
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +69,9 @@ def test_given_files_that_are_excluded_are_left_out_on_demand(repository: Path) 
     (repository / "fsdplint.toml").write_text('exclude = ["/old"]\n')
     given = ("a.py", "old/b.py", "build/c.py")
     assert places(concise(*given)) == ["build/c.py:1:8", "old/b.py:1:8"]
-    assert hook(*given) == Ran(0, "No findings in 1 file.\n", "")
-    assert hook(*given[1:]) == Ran(0, "No findings in 0 files.\n", "")
+    summary = "No findings in 1 file (1 without sharding); 2 files skipped.\n"
+    assert hook(*given) == Ran(0, summary, "")
+    assert hook(*given[1:]) == Ran(0, "No findings in 0 files; 2 files skipped.\n", "")
     assert hook("--fix", *given).code == 0
     assert (repository / "old/b.py").read_text() == IDLE
     (repository / "fsdplint.toml").unlink()
@@ -93,7 +95,8 @@ def test_settings_do_not_depend_on_what_else_is_given(repository: Path) -> None:
     assert hook(*files) == Ran(
         1,
         f"a.py:1:8: {LINE}\nsub/deep/c.py:1:8: {LINE}\n"
-        "Found 2 findings in 2 files (2 fixable with --fix).\n",
+        "Found 2 findings in 2 files (2 fixable with --fix); 3 files without sharding; "
+        "1 file skipped.\n",
         "",
     )
     assert hook(*reversed(files)) == hook(*files)
@@ -122,7 +125,7 @@ def test_a_second_fix_touches_nothing(repository: Path) -> None:
     tree(repository, **{"a.py": IDLE, "sub/b.py": IDLE})
     (repository / "sub/fsdplint.toml").write_text("")
     first = hook("--fix", "a.py", "sub/b.py")
-    assert first == Ran(0, "No findings in 2 files.\n", "Fixed 2 findings.\n")
+    assert first == Ran(0, CLEAN, "Fixed 2 findings.\n")
     before = [Path(path).stat().st_mtime_ns for path in ("a.py", "sub/b.py")]
-    assert hook("--fix", "a.py", "sub/b.py") == Ran(0, "No findings in 2 files.\n", "")
+    assert hook("--fix", "a.py", "sub/b.py") == Ran(0, CLEAN, "")
     assert [Path(path).stat().st_mtime_ns for path in ("a.py", "sub/b.py")] == before

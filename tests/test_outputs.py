@@ -73,7 +73,7 @@ def test_several_at_once(here: Path) -> None:
     ran = run("check", *(f"--output-format={name}" for name in formats), FORCE_COLOR="1")
     assert (ran.code, ran.err) == (1, "")
     assert ran.out.splitlines()[1:] == [
-        "Found 1 finding in 1 file (1 fixable with --fix).",
+        "Found 1 finding in 1 file (1 fixable with --fix); 1 file without sharding.",
         f"::warning file={here}/a.py,line=1,endLine=1,col=8,endColumn=42,"
         "title=FSD002 unused-suppression::"
         "a.py:1:8: no finding of `direct-forward` here to suppress",

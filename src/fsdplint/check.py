@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.account import Account, State
 from fsdplint.config import Settings, defaults
 from fsdplint.discover import Patterns, discover, is_project, project_root, repository
+from fsdplint.faults import internal
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
-from fsdplint.source import SourceError, SourceFile, from_text, load
+from fsdplint.source import Skipped, SourceError, SourceFile, from_text, load
 from fsdplint.source.file import absolute
-from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.source.problem import syntax_problem
 from fsdplint.sources import Sources
 from fsdplint.stack import deep
@@ -22,8 +24,10 @@ from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 if TYPE_CHECKING:
     from fsdplint.engine.inspection import Inspection
+    from fsdplint.engine.link import Project
 
 
+_UNRELATED = "takes no part in sharding"
 # Characters up to which every file is parsed. In a larger tree, which takes CPython's parser longer
 # than all the rest, only those that take part in sharding are.
 _MAX_PARSED = 5_000_000
@@ -45,8 +49,7 @@ class Record:
     failures: list[SourceError]
     problems: dict[str, InvalidSyntax] = field(default_factory=dict)
     partly: list[tuple[str, str]] = field(default_factory=list)
-    unrelated: set[str] = field(default_factory=set)
-    unparsed: int = 0
+    irrelevant: dict[str, str] = field(default_factory=dict)
 
 
 def check(
@@ -73,14 +76,15 @@ def check(
         failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
     record = Record(failures)
     findings = deep(lambda: _findings(wanted, given, sources, settings, record, alone))
+    found = {*map(absolute, files), *(error.path for error in discovery.skipped)}
+    accounts = _accounts(found, record, [*discovery.skipped, *failures], sources)
     return Outcome(
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources=sources.loaded(),
-        checked=len(wanted),
         failures=tuple(failures),
         base=Path.cwd().as_posix(),
         partly=tuple(record.partly),
-        unparsed=record.unparsed,
+        accounts=accounts,
         rules=settings.select,
         root=repository(Path.cwd()).as_posix(),
     )
@@ -115,7 +119,10 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     from fsdplint.engine.program import analyze
 
     source = load(Path(path))
-    problem = syntax_problem(source)
+    try:
+        problem = syntax_problem(source)
+    except TooDemanding as error:
+        raise SourceError(source.path, error.message) from error
     if problem is not None:
         line, _ = source.position(problem.offset)
         raise SourceError(source.path, f"line {line}: {problem.message}")
@@ -133,7 +140,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         return inspection.inspect(program, source.path)
 
     found = deep(understood)
-    return found, Outcome((), sources.loaded(), 1, tuple(sources.failures), Path.cwd().as_posix())
+    return found, Outcome((), sources.loaded(), tuple(sources.failures), Path.cwd().as_posix())
 
 
 def _findings(
@@ -158,19 +165,31 @@ def _findings(
     # A notebook may hold IPython's syntax that is not known here; it is parsed where it matters.
     scripts = {source.path for source in wanted if not source.path.endswith(".ipynb")}
     all_parsed = sum(len(source.text) for source in wanted) <= _MAX_PARSED
-    if not all_parsed:
-        record.unparsed = len(record.unrelated)
     for source in wanted:
         enabled = settings.enabled(source.path)
-        problem = record.problems.get(source.path)
-        if problem is not None or source.path in given or (all_parsed and source.path in scripts):
-            problem = syntax_problem(source) or problem
+        parsed = source.path in given or (all_parsed and source.path in scripts)
+        problem = _problem(source, record, parsed)
         if problem is None:
             chosen = [f for f in found[source.path] if f.rule in enabled]
             kept += suppress(source, chosen, RULES, enabled, settings.target_torch)
         elif (finding := _invalid_syntax(source, problem)).rule in enabled:
             kept.append(finding)
     return kept
+
+
+def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax | None:
+    """Why a file is not Python, in CPython's words if it is ``parsed`` for them."""
+    problem = record.problems.get(source.path)
+    try:
+        if parsed or problem is not None:
+            problem = syntax_problem(source) or problem
+    except TooDemanding:
+        parsed = False
+    if problem is not None:
+        record.problems[source.path] = problem
+    elif not parsed and source.path in record.irrelevant:
+        record.irrelevant[source.path] += ", so it was not parsed"
+    return problem
 
 
 def _programs(wanted: Sequence[SourceFile], given: frozenset[str]) -> dict[Path, list[str]]:
@@ -209,22 +228,48 @@ def _raised(
 ) -> Iterator[Finding]:
     """What every rule finds in a program; files that do not parse are noted."""
     from fsdplint.engine.program import analyze
+    from fsdplint.judging import judge
     from fsdplint.rules import RULES
 
     root, focus = program_files.root, list(map(Path, program_files.checked))
     program = analyze(root, list(map(Path, program_files.every)), sources.text, focus, torch)
-    for path in sorted(program.project.too_large):
-        record.failures.append(SourceError(path, "is too large to be analysed"))
-    record.partly.extend(sorted(program.project.overlong))
-    record.unrelated.update(set(program_files.checked) - program.project.units.keys())
-    for path, error in program.project.failures.items():
-        record.problems[path] = error
+    _note(record, program_files, program.project)
     for rule in RULES:
-        try:
-            yield from rule.findings(program)
-        except Exception as error:  # a rule's fault is its own, and is reported
-            reason = f"internal error in {rule.name}, please report it: {error!r}"
-            record.failures.append(SourceError(root.as_posix(), reason))
+        judgement = judge(rule, program)
+        record.failures.extend(judgement.faults)
+        yield from judgement.findings
+
+
+def _note(record: Record, files: Files, project: Project) -> None:
+    """Take down what the engine did not look at."""
+    record.partly.extend(sorted(project.overlong))
+    record.problems.update(project.failures)
+    record.failures.extend(Skipped(*unread) for unread in sorted(project.unread.items()))
+    record.failures.extend(
+        SourceError(path, internal("the engine", error))
+        for path, error in sorted(project.crashes.items())
+    )
+    unrelated = (path for path in files.checked if path not in project.units)
+    record.irrelevant.update(dict.fromkeys(unrelated, _UNRELATED))
+
+
+def _accounts(
+    files: Iterable[str], record: Record, told: Sequence[SourceError], sources: Sources
+) -> tuple[Account, ...]:
+    """What became of each of ``files``."""
+    accounts = {path: Account(path, State.CHECKED) for path in files}
+    for path, reason in record.irrelevant.items():
+        accounts[path] = Account(path, State.IRRELEVANT, reason)
+    for path, problem in record.problems.items():
+        source = sources.files[path]
+        if path in accounts and source is not None:
+            reason = f"line {source.position(problem.offset)[0]} is not Python: {problem.message}"
+            accounts[path] = Account(path, State.FAILED, reason)
+    for error in told:
+        if error.path in accounts:
+            state = State.SKIPPED if isinstance(error, Skipped) else State.FAILED
+            accounts[error.path] = Account(error.path, state, error.reason)
+    return tuple(accounts[path] for path in sorted(accounts))
 
 
 def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:

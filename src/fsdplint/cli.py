@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from fsdplint import __version__
+from fsdplint.account import Account, State, united
 from fsdplint.baseline import Baseline, BaselineError, Scope, load, without
 from fsdplint.baseline.command import baseline as baseline_command
 from fsdplint.baseline.command import tell_gone
@@ -204,7 +205,8 @@ def check(
     olds = [_baseline(group.settings, baseline, no_baseline) for group in groups]
 
     def outcomes(overlay: Mapping[str, SourceFile]) -> list[Outcome]:
-        return [run(group.paths, group.settings, {**piped, **overlay}) for group in groups]
+        whole = {**piped, **overlay}
+        return [_excluding(run(group.paths, group.settings, whole), group) for group in groups]
 
     def new(wholes: Sequence[Outcome]) -> Outcome:
         return merged([_new(whole, old) for whole, old in zip(wholes, olds, strict=True)])
@@ -254,7 +256,14 @@ def _split(selectors: tuple[str, ...]) -> list[str]:
 def _narrowed(group: Group, chosen: Sequence[Sequence[str]], force_exclude: bool) -> Group:
     """``group`` with the rules that the command line selects and without excluded paths."""
     paths = searched(group.paths, group.settings.exclude) if force_exclude else group.paths
-    return Group(paths, select_rules(group.settings, RULES, *chosen))
+    excluded = tuple(path for path in group.paths if path not in paths)
+    return Group(paths, select_rules(group.settings, RULES, *chosen), excluded)
+
+
+def _excluding(outcome: Outcome, group: Group) -> Outcome:
+    """``outcome`` with an account of what was given and left out."""
+    left = [Account(absolute(path), State.SKIPPED, "is excluded") for path in group.excluded]
+    return replace(outcome, accounts=united([*outcome.accounts, *left]))
 
 
 def _baseline(settings: Settings, given: str | None, none: bool) -> Baseline | None:
@@ -406,7 +415,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
 def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
     """What the suspected rules, and no others, find in ``paths``; without paths, nothing."""
     if not paths:
-        return Outcome((), {}, 0, base=Path.cwd().as_posix())
+        return Outcome((), {}, base=Path.cwd().as_posix())
     settings = settings_for(paths, None, False, RULES, preview=True)
     names = frozenset(rule.name for rule in suspected)
     with progress("fsdplint: checking…"):

@@ -78,10 +78,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Paths that are checked together, since the same settings count for them."""
+    """Paths that are checked together, since the same settings count for them.
+
+    Attributes:
+        excluded: those that are not, though they were given.
+    """
 
     paths: tuple[str, ...]
     settings: Settings
+    excluded: tuple[str, ...] = ()
 
 
 def find_config(start: Path) -> Path | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.selection import suggest
-from fsdplint.source import SourceError
-from fsdplint.source.file import absolute
+from fsdplint.source import Skipped, SourceError
+from fsdplint.source.file import absolute, kind
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -72,10 +72,17 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """Files in order of their path, each once, and what could not be looked into."""
+    """What was found.
+
+    Attributes:
+        files: in order of their path, each once.
+        failures: what could not be looked into.
+        skipped: what has a source file's name and is none.
+    """
 
     files: tuple[Path, ...]
     failures: tuple[SourceError, ...]
+    skipped: tuple[Skipped, ...] = ()
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discovery:
@@ -94,7 +101,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
             walk.failures.append(SourceError(os.fspath(path), f"does not exist{_nearest(path)}"))
     walk.follow_links()
     files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
-    return Discovery(tuple(map(Path, files)), tuple(walk.failures))
+    return Discovery(tuple(map(Path, files)), tuple(walk.failures), tuple(walk.skipped))
 
 
 def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ...]:
@@ -150,11 +157,15 @@ class _Walk:
         self.exclude = exclude
         self.files: dict[str, str] = {}
         self.failures: list[SourceError] = []
+        self.skipped: list[Skipped] = []
         self.links: list[tuple[str, tuple[Patterns, ...]]] = []
         self.entered: set[str] = set()
 
     def add(self, path: str) -> None:
         self.files.setdefault(os.path.realpath(path), path)
+
+    def skip(self, path: str, special: str) -> None:
+        self.skipped.append(Skipped(absolute(path), f"is {special} and not a file"))
 
     def enter(self, root: str) -> None:
         self.directory(root, _ignores_above(root))
@@ -163,8 +174,11 @@ class _Walk:
         # Last, so that what a link leads to is known by its own name where it has one.
         while self.links:
             path, ignores = self.links.pop(0)
+            special = _special(path)
             if os.path.isdir(path):  # noqa: PTH112 - strings throughout the walk, for speed
                 self.directory(path, ignores)
+            elif special:
+                self.skip(path, special)
             else:
                 self.add(path)
 
@@ -192,8 +206,10 @@ class _Walk:
                 self.links.append((entry.path, ignores))
             elif directory:
                 yield entry.path
-            else:
+            elif entry.is_file():
                 self.add(entry.path)
+            else:
+                self.skip(entry.path, _special(entry.path))
 
     def entries(self, path: str) -> list[os.DirEntry[str]]:
         try:
@@ -216,10 +232,16 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_source(entry: os.DirEntry[str]) -> bool:
-    """A file by its name: no pipe, and no lock of an editor; a broken link fails on reading."""
-    if not entry.name.endswith(SUFFIXES) or entry.name.startswith(".#"):
-        return False
-    return entry.is_symlink() or entry.is_file()
+    """A file by its name, unless it is the lock of an editor."""
+    return entry.name.endswith(SUFFIXES) and not entry.name.startswith(".#")
+
+
+def _special(path: str) -> str:
+    """What is no file though it may have the name of one; a broken link fails on reading."""
+    try:
+        return kind(os.stat(path).st_mode)  # noqa: PTH116 - as above
+    except OSError:
+        return ""
 
 
 def _ignored(path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
@@ -254,9 +276,11 @@ def _ignores_in(directory: str) -> Iterator[Patterns]:
 
 def _read_patterns(file: Path, base: Path) -> Iterator[Patterns]:
     try:
-        lines = file.read_text("utf-8", errors="replace").splitlines()
+        # A pipe would be waited at.
+        text = file.read_text("utf-8", errors="replace") if file.is_file() else ""
     except OSError:
         return
+    lines = text.splitlines()
     yield Patterns.of(os.fspath(base), _valid(lines))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fsdplint.account import Account, State, united
 from fsdplint.finding import Finding
 from fsdplint.source import SourceError, SourceFile
 
@@ -16,23 +17,21 @@ class Outcome:
     Attributes:
         findings: ordered by path, place and code.
         sources: every file that a span may lie in, by its path.
-        checked: how many of the files asked for were looked at.
-        failures: files that were not looked at, or not wholly, each with the reason.
+        failures: what was asked for and not looked at, or not wholly, each with the reason.
         base: the directory that paths are shown relative to.
-        unparsed: how many files of a large tree were not parsed, since they have no sharding.
         rules: the names of the rules that were run.
         root: the directory of the repository that ``base`` lies in, else ``base``.
         partly: functions and files, by path and name, that a budget kept from being followed whole.
+        accounts: what became of each file that was asked for, by path.
         known: how many findings are left out, since they are in the baseline.
     """
 
     findings: tuple[Finding, ...]
     sources: Mapping[str, SourceFile]
-    checked: int
     failures: tuple[SourceError, ...] = ()
     base: str = "/"
     partly: tuple[tuple[str, str], ...] = ()
-    unparsed: int = 0
+    accounts: tuple[Account, ...] = ()
     known: int = 0
     rules: frozenset[str] = frozenset()
     root: str = ""
@@ -40,6 +39,15 @@ class Outcome:
     def __post_init__(self) -> None:
         if not self.root:
             object.__setattr__(self, "root", self.base)
+
+    def ended(self, *states: State) -> list[Account]:
+        """The files that came to one of the ends ``states``."""
+        return [account for account in self.accounts if account.state in states]
+
+    @property
+    def checked(self) -> int:
+        """How many files were looked at, those without sharding among them."""
+        return len(self.ended(State.CHECKED, State.IRRELEVANT))
 
 
 def merged(outcomes: Sequence[Outcome]) -> Outcome:
@@ -53,10 +61,9 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         first,
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources={path: s for outcome in outcomes for path, s in outcome.sources.items()},
-        checked=sum(outcome.checked for outcome in outcomes),
         failures=tuple(failures.values()),
         partly=tuple(sorted({name for outcome in outcomes for name in outcome.partly})),
-        unparsed=sum(outcome.unparsed for outcome in outcomes),
+        accounts=united(account for outcome in outcomes for account in outcome.accounts),
         known=sum(outcome.known for outcome in outcomes),
         rules=frozenset().union(*(outcome.rules for outcome in outcomes)),
     )

@@ -54,19 +54,8 @@ class Rule:
     preview: str = ""
     reports: Callable[[Program], Iterator[Report]] | None = field(default=None, repr=False)
 
-    def findings(self, program: Program) -> list[Finding]:
-        """The rule's findings, one per place: of several paths there, the plainest."""
-        if self.reports is None:
-            return []
-        best: dict[Span, Report] = {}
-        for report in self.reports(program):
-            known = best.get(report.span)
-            if known is None or len(report.evidence) < len(known.evidence):
-                best[report.span] = report
-        return [self._finding(report) for report in best.values()]
-
-    def _finding(self, report: Report) -> Finding:
-        made = report.fix()
+    def finding(self, report: Report, made: Fix | Declined) -> Finding:
+        """``report`` as a finding of this rule, with the fix that was ``made`` for it."""
         fix = made if isinstance(made, Fix) else None
         return Finding(
             self.name,
@@ -98,6 +87,16 @@ def rule(
         return Rule(name, code, summary, severity, fix, since, clause, preview, reports)
 
     return declare
+
+
+def plainest(reports: Iterable[Report]) -> list[Report]:
+    """One report per place: of several paths there, the one with the least evidence."""
+    best: dict[Span, Report] = {}
+    for report in reports:
+        known = best.get(report.span)
+        if known is None or len(report.evidence) < len(known.evidence):
+            best[report.span] = report
+    return list(best.values())
 
 
 def _distinct(evidence: Iterable[Evidence], primary: Span) -> Iterator[Evidence]:

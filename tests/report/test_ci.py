@@ -41,7 +41,7 @@ def finding(
 
 def outcome(*findings: Finding, failures: tuple[SourceError, ...] = ()) -> Outcome:
     sources = {source.path: source for source in (TRAIN, OTHER, NOTEBOOK)}
-    return Outcome(findings, sources, 2, failures, "/work")
+    return Outcome(findings, sources, failures, "/work")
 
 
 FIX = Fix(
@@ -179,7 +179,7 @@ def test_gitlab_says_one_failure_once() -> None:
 def test_gitlab_knows_a_finding_whose_line_moves() -> None:
     moved = from_text("import os\n\n" + OTHER.text, OTHER.path)
     later = Outcome(
-        (finding(span(moved, "bad()"), Severity.WARNING),), {moved.path: moved}, 1, (), "/work"
+        (finding(span(moved, "bad()"), Severity.WARNING),), {moved.path: moved}, (), "/work"
     )
     before, after = (json.loads(render(o, "gitlab"))[0] for o in (outcome(SECOND), later))
     assert before["fingerprint"] == after["fingerprint"]
@@ -247,7 +247,7 @@ def test_junit_of_a_clean_run_is_a_passed_test() -> None:
 def test_junit_escapes_what_xml_cannot_hold() -> None:
     source = from_text("bad('<&>\"\x1b\x00\ufffe')\n", "/work/a\x01<b>.py")
     found = finding(Span(source.path, 0, len(source.text) - 1), message="</failure>\x0c]]>")
-    text = render(Outcome((found,), {source.path: source}, 1, (), "/work"), "junit")
+    text = render(Outcome((found,), {source.path: source}, (), "/work"), "junit")
     [[case]] = junitparser.JUnitXml.fromstring(text.encode())
     assert case.name == "direct-forward: bad('<&>\"\\x1b\\x00\\ufffe')"
     assert case.classname == "a\\x01<b>.py"
@@ -369,7 +369,7 @@ def of_notebook(source: SourceFile) -> tuple[Finding, ...]:
 
 def test_places_in_a_notebook_are_those_of_its_json(notebook: SourceFile) -> None:
     found = of_notebook(notebook)
-    shown = Outcome(found, {notebook.path: notebook}, 1, (), "/work")
+    shown = Outcome(found, {notebook.path: notebook}, (), "/work")
     data = notebook.encode()
     lines = data.splitlines(keepends=True)
     ranges = [
@@ -393,7 +393,7 @@ def test_places_in_a_notebook_are_those_of_its_json(notebook: SourceFile) -> Non
 
 def test_a_suggestion_in_a_notebook_is_the_whole_fix(notebook: SourceFile) -> None:
     found = of_notebook(notebook)[:1]
-    shown = Outcome(found, {notebook.path: notebook}, 1, (), "/work")
+    shown = Outcome(found, {notebook.path: notebook}, (), "/work")
     [diagnostic] = json.loads(render(shown, "rdjson"))["diagnostics"]
     [suggestion] = diagnostic["suggestions"]
     taken = suggested(notebook.encode(), suggestion, suggestion["text"])

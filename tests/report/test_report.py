@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from fsdplint.account import Account, State
 from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Span
 from fsdplint.outcome import Outcome
 from fsdplint.report import render
@@ -54,7 +55,7 @@ def outcome(
     *findings: Finding, failures: tuple[SourceError, ...] = (), **more: SourceFile
 ) -> Outcome:
     sources = {source.path: source for source in (TRAIN, SHARD, *more.values())}
-    return Outcome(findings, sources, 2, failures, "/work")
+    return Outcome(findings, sources, failures, "/work")
 
 
 ADAMW = "torch.optim.AdamW(model.parameters(), lr=3e-4)"
@@ -180,8 +181,23 @@ def test_safe_and_unsafe_fixes_are_counted_apart() -> None:
 
 def test_files_that_were_not_checked_are_counted() -> None:
     unread = (SourceError("/work/x.py", "gone"), SourceError("/work/x.py", "twice"))
-    clean = Outcome((), {}, 1, unread, "/work")
-    assert render(clean, "full") == "No findings in 1 file; 1 file could not be checked.\n"
+    missing = SourceError("/work/gone", "does not exist")
+    accounts = (
+        Account("/work/pipe.py", State.SKIPPED, "is a named pipe"),
+        Account("/work/x.py", State.FAILED, "twice"),
+        Account("/work/y.py", State.IRRELEVANT, "takes no part in sharding"),
+        Account("/work/z.py", State.CHECKED),
+    )
+    clean = Outcome((), {}, (*unread, missing), "/work", accounts=accounts)
+    assert render(clean, "full") == (
+        "No findings in 2 files (1 without sharding); 1 file skipped; 1 file could not be checked; "
+        "1 path could not be checked.\n"
+    )
+    found = replace(outcome(finding(TRAIN, ADAMW)), accounts=accounts)
+    assert render(found, "concise").splitlines()[-1] == (
+        "Found 1 finding in 1 file; 1 file without sharding; 1 file skipped; "
+        "1 file could not be checked."
+    )
 
 
 def test_paths_are_printable_and_relative_to_the_base_alone() -> None:
@@ -213,12 +229,15 @@ def test_json() -> None:
     found = finding(TRAIN, ADAMW, Evidence(span(SHARD, "fully_shard(m)"), "here"), fix=FIX)
     unread = (SourceError("/work/x.py", "gone"),)
     partly = (("/work/train.py", "<module>"),)
-    whole = replace(outcome(found, failures=unread), partly=partly)
+    accounts = (
+        Account("/work/train.py", State.CHECKED),
+        Account("/work/x.py", State.FAILED, "gone"),
+    )
+    whole = replace(outcome(found, failures=unread), partly=partly, accounts=accounts)
     assert json.loads(render(whole, "json")) == {
         "version": 1,
         "known": 0,
-        "unparsed": 0,
-        "checked": 2,
+        "checked": 1,
         "findings": [
             {
                 "rule": "optimizer-before-sharding",
@@ -254,6 +273,10 @@ def test_json() -> None:
         ],
         "failures": [{"path": "x.py", "reason": "gone"}],
         "partly": [{"path": "train.py", "name": "<module>"}],
+        "files": [
+            {"path": "train.py", "state": "checked", "reason": None},
+            {"path": "x.py", "state": "failed", "reason": "gone"},
+        ],
     }
 
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from fsdplint.source import from_text
+from fsdplint.source import Skipped, SourceError, from_text, load
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,18 @@ def test_positions_outside_the_text_are_held_inside() -> None:
 
 def test_paths_are_absolute_and_folded() -> None:
     assert from_text("", "/a/../b/c.py").path == "/b/c.py"
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.py")
+    with pytest.raises(SourceError, match="is a named pipe and not a file"):
+        load(tmp_path / "a.py")
+    with pytest.raises(SourceError, match="is a device and not a file"):
+        load(Path(os.devnull))
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.py").open("wb") as file:
+        file.truncate(2_000_000_000)
+    with pytest.raises(Skipped, match="has more than 50 MB"):
+        load(tmp_path / "a.py")

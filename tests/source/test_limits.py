@@ -2,29 +2,68 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.source.invalid import InvalidSyntax
-from fsdplint.source.limits import beyond_limits
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
+from fsdplint.source.limits import expect_parsable
 from fsdplint.source.syntax import parse
+from fsdplint.stack import deep
+
+# Each took LibCST minutes, or its process, at 20,000 links.
+CHAINS = {
+    "sum": ("x = ", "a + ", "a"),
+    "long sum": ("x = (\n", "a +\n", "a)"),
+    "comparison": ("x = ", "a < ", "a"),
+    "membership": ("x = ", "a in ", "a"),
+    "and": ("x = ", "a and ", "a"),
+    "attributes": ("x = a", ".b", ""),
+    "calls": ("x = a", "()", ""),
+    "subscripts": ("x = a", "[0]", ""),
+    "ternaries": ("x = ", "a if b else ", "a"),
+    "lambdas": ("x = ", "lambda: ", "a"),
+    "not": ("x = ", "not ", "a"),
+    "minus": ("x = ", "-", "a"),
+    "power": ("x = ", "a ** ", "a"),
+    "strings": ("x = (", "'a'\n", ")"),
+    "comprehension": ("x = [a ", "for a in b ", "]"),
+    "format string": ("x = f'{", "a + ", "a}'"),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_that_would_take_minutes_is_refused_at_once(name: str) -> None:
+    before, link, after = CHAINS[name]
+    with pytest.raises(TooDemanding, match="has a statement with a chain of more than 1,000"):
+        parse(before + link * 20_000 + after)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_that_are_not_refused_are_parsed(name: str) -> None:
+    before, link, after = CHAINS[name]
+    assert deep(lambda: parse(before + link * 300 + after)).exact
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (
-            "(" * 300 + ")" * 300,
-            "brackets are nested more than 200 deep, which Python does not allow",
-        ),
-        ("x = " + "a + " * 20_000 + "a", "a statement has more than 3000 operators"),
-        ("x = (\n" + "a +\n" * 20_000 + "a)", "a statement has more than 3000 operators"),
-        ("a" + ".b" * 10_000, "a statement has more than 3000 operators"),
-        ("if x:\n  y\n" + "elif z:\n  y\n" * 3000, "there are more than 1000 elif branches"),
+        ("x = " + ("a" + ".b()" * 450 + "\n") * 8, "is too large to be parsed"),
+        ("if x:\n  y\n" + "elif z:\n  y\n" * 3000, "has more than 1,000 elif branches"),
+        ("x = 1\n" * 200_000, "is too large to be parsed"),
     ],
-    ids=["brackets", "sum", "long sum", "attributes", "elif"],
+    ids=["chains", "elif", "size"],
 )
-def test_what_would_take_minutes_is_refused_at_once(text: str, reason: str) -> None:
-    assert beyond_limits(text) == reason
-    with pytest.raises(InvalidSyntax, match=reason.split(",")[0]):
+def test_other_text_that_would_take_too_much_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(TooDemanding, match=reason):
         parse(text)
+
+
+@pytest.mark.parametrize("text", ["(" * 300 + ")" * 300, "(" * 100_000, "[{(" * 5_000])
+def test_brackets_as_deep_as_no_python_takes_them_are_not_python(text: str) -> None:
+    with pytest.raises(InvalidSyntax, match="nested more than 200 deep"):
+        parse(text)
+
+
+def test_what_is_too_deep_for_the_stack_is_told() -> None:
+    with pytest.raises(TooDemanding, match="is nested too deeply to be parsed"):
+        parse("x = " + "lambda: " * 900 + "a")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +75,21 @@ def test_what_would_take_minutes_is_refused_at_once(text: str, reason: str) -> N
         "x += a.b\n" * 10_000,
         "f(" + "a.b(c.d), " * 10_000 + ")",
         "# " + "a + " * 10_000,
+        "x = (" + "'a'\n" * 900 + ")",
+        "x = '''" + "a.b(c) + " * 5_000 + "'''",
+        "x = 1; " * 10_000,
     ],
-    ids=["brackets", "text", "data", "lines", "calls", "comment"],
+    ids=[
+        "brackets",
+        "text",
+        "data",
+        "lines",
+        "calls",
+        "comment",
+        "strings",
+        "docstring",
+        "one line",
+    ],
 )
 def test_long_ordinary_code_is_within_limits(text: str) -> None:
-    assert beyond_limits(text) is None
+    expect_parsable(text)

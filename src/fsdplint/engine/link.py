@@ -15,10 +15,8 @@ from fsdplint.engine import ir
 from fsdplint.engine.imports import Binding, imported_bindings
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
-from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
-
-_MAX_CHARACTERS = 2_000_000
 
 # Calls that shard, and settings by which a library does.
 _SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
@@ -91,7 +89,8 @@ class Project:
         torch: the releases of PyTorch that it is meant to run on.
         failures: files that could not be lowered, with the error.
         overlong: those of the exhausted entries with a path longer than the budget of one path.
-        too_large: files that were not read for their size.
+        unread: files that would take too much, with the reason.
+        crashes: files that the engine failed on, with its error.
         exhausted: entries not followed to the end, by file and name, with the budget that ended it.
     """
 
@@ -106,7 +105,8 @@ class Project:
         self.keys: dict[object, int] = {}
         self.top_levels: dict[Unit, TopLevel] = {}
         self.exhausted: dict[tuple[str, str], str] = {}
-        self.too_large: set[str] = set()
+        self.unread: dict[str, str] = {}
+        self.crashes: dict[str, Exception] = {}
         self.overlong: set[tuple[str, str]] = set()
 
     def is_test(self, path: str) -> bool:
@@ -120,9 +120,7 @@ class Project:
         if key not in self.units:
             self.units[key] = None  # while it is being loaded
             text = self.read(path)
-            if text is not None and len(text) > _MAX_CHARACTERS:
-                self.too_large.add(key)
-            elif text is not None:
+            if text is not None:
                 self.units[key] = self._load(key, text)
         return self.units[key]
 
@@ -133,6 +131,12 @@ class Project:
             module = lower(text, path)
         except InvalidSyntax as error:
             self.failures[path] = error
+            return None
+        except TooDemanding as error:
+            self.unread[path] = error.message
+            return None
+        except Exception as error:  # a fault of the engine's costs no other file
+            self.crashes[path] = error
             return None
         unit = Unit(path, Path(path).parent, text, module, self.bindings(Path(path)))
         _index(unit)

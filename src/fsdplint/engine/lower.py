@@ -21,6 +21,7 @@ def lower(text: str, path: str) -> ir.Module:
 
     Raises:
         InvalidSyntax: if the text is not Python.
+        TooDemanding: if it would take minutes, or the process's stack or memory.
     """
     syntax = parse(text)
     lowering = _Lowering(syntax)

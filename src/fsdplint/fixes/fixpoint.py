@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fsdplint.finding import Edit, Finding, Safety
 from fsdplint.fixes.edits import apply, select
 from fsdplint.fixes.intact import intact
-from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.source.lexing import NEWLINE
 
 Lint = Callable[[Mapping[str, str]], Sequence[Finding]]
@@ -170,7 +170,7 @@ def _edited(texts: dict[str, str], fixing: Sequence[Finding]) -> dict[str, str]:
 def _check(old: str, new: str, edits: Sequence[Edit]) -> None:
     try:
         same = intact(old, new, edits)
-    except InvalidSyntax:
+    except (InvalidSyntax, TooDemanding):
         raise RefusedError("the result is not valid Python") from None
     if not _compiles(new) and _compiles(old):
         raise RefusedError("the result is not valid Python")

@@ -31,6 +31,7 @@ def intact(old: str, new: str, edits: Sequence[Edit]) -> bool:
 
     Raises:
         InvalidSyntax: one of the texts is not Python.
+        TooDemanding: one of the texts would take too much to be parsed.
     """
     before, after = parse(old), parse(new)
     known = {(type(node), *span) for node, span in after.spans.items()}

@@ -3,8 +3,12 @@
 The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
 when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what could not be checked),
 ``known`` (how many findings are left out, since they are in the baseline), ``partly`` (``path`` and
-``name`` of functions, or ``<module>``, too long to be followed whole), ``unparsed`` (how many files
-of a large tree were not parsed, since they have no sharding) and ``checked`` (how many files were).
+``name`` of functions, or ``<module>``, too long to be followed whole), ``files`` (what became of
+each file, by path: ``path``, ``state`` and ``reason``, which is null for a checked one) and
+``checked`` (how many of these were looked at).
+
+The state of a file is ``checked``, ``irrelevant`` (it takes no part in sharding, so that no rule
+can find anything in it), ``skipped`` (it was not looked at on purpose) or ``failed``.
 
 A finding has ``rule``, ``code``, ``severity`` (error, warning or note), ``message``, ``label``,
 ``path``, ``start``, ``end``, ``evidence`` (a list of ``note``, ``path``, ``start``, ``end``),
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 import json
 
+from fsdplint.account import Account
 from fsdplint.finding import Finding, Fix, Span
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import place, relative
@@ -38,10 +43,10 @@ def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
             for failure in outcome.failures
         ],
         "known": outcome.known,
-        "unparsed": outcome.unparsed,
         "partly": [
             {"path": relative(outcome, path), "name": name} for path, name in outcome.partly
         ],
+        "files": [_account(outcome, account) for account in outcome.accounts],
     }
     return json.dumps(document, indent=2) + "\n"
 
@@ -69,6 +74,11 @@ def finding_as_json(outcome: Outcome, finding: Finding) -> dict[str, object]:
         "fix": _fix(outcome, finding.fix) if finding.fix else None,
         "fix_declined": finding.fix_declined or None,
     }
+
+
+def _account(outcome: Outcome, account: Account) -> dict[str, str | None]:
+    path = relative(outcome, account.path)
+    return {"path": path, "state": account.state.value, "reason": account.reason or None}
 
 
 def _fix(outcome: Outcome, fix: Fix) -> dict[str, object]:

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from fsdplint.account import State
 from fsdplint.finding import Safety
 from fsdplint.outcome import Outcome
 
 
 def summary(outcome: Outcome) -> str:
     """How much was found, how much of it can be fixed and how, and what was not looked at."""
-    found = _found(outcome) if outcome.findings else f"No findings in {_count(outcome.checked)}"
-    unread = len({failure.path for failure in outcome.failures})
-    missed = f"; {_count(unread)} could not be checked" if unread else ""
-    aside = ""
-    if outcome.unparsed:
-        aside = f"; {_count(outcome.unparsed)} without sharding not parsed"
-    known = f"; {outcome.known} more in the baseline" if outcome.known else ""
-    return f"{found}{known}{missed}{_partly(outcome)}{aside}."
+    found = _found(outcome) if outcome.findings else _none(outcome)
+    known = [f"{outcome.known} more in the baseline"] if outcome.known else []
+    return "; ".join([found, *known, *_unchecked(outcome), *_partly(outcome)]) + "."
 
 
-def _partly(outcome: Outcome) -> str:
+def _unchecked(outcome: Outcome) -> Iterator[str]:
+    """The files that no rule saw, and what is no file of the run."""
+    beside = outcome.ended(State.IRRELEVANT) if outcome.findings else []
+    elsewhere = {failure.path for failure in outcome.failures}
+    elsewhere -= {account.path for account in outcome.accounts}
+    counts = (
+        (len(beside), "file", "without sharding"),
+        (len(outcome.ended(State.SKIPPED)), "file", "skipped"),
+        (len(outcome.ended(State.FAILED)), "file", "could not be checked"),
+        (len(elsewhere), "path", "could not be checked"),
+    )
+    return (f"{_count(count, noun)} {what}" for count, noun, what in counts if count)
+
+
+def _partly(outcome: Outcome) -> Iterator[str]:
     count = len(outcome.partly)
-    if not count:
-        return ""
-    programs = "1 program is" if count == 1 else f"{count} programs are"
-    return f"; {programs} too long to be followed whole (see fsdplint inspect)"
+    if count:
+        programs = "1 program is" if count == 1 else f"{count} programs are"
+        yield f"{programs} too long to be followed whole (see fsdplint inspect)"
+
+
+def _none(outcome: Outcome) -> str:
+    irrelevant = len(outcome.ended(State.IRRELEVANT))
+    aside = f" ({irrelevant} without sharding)" if irrelevant else ""
+    return f"No findings in {_count(outcome.checked)}{aside}"
 
 
 def _found(outcome: Outcome) -> str:

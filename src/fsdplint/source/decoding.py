@@ -24,6 +24,10 @@ class SourceError(Exception):
         self.reason = reason
 
 
+class Skipped(SourceError):
+    """A file that is not looked at on purpose: it is no file proper, or takes too much."""
+
+
 def decode(data: bytes, path: str) -> tuple[str, str, bool]:
     """The text of ``data``, the codec it is in, and whether a byte order mark preceded it.
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import stat
 from bisect import bisect_right
 from codecs import BOM_UTF8
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fsdplint.source.decoding import SourceError, decode
+from fsdplint.source.decoding import Skipped, SourceError, decode
 from fsdplint.source.lexing import NEWLINE
 from fsdplint.source.notebook import Notebook, parse_notebook
+
+_MAX_SIZE = 50_000_000
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 @dataclass(frozen=True)
@@ -135,13 +145,29 @@ def load(path: Path) -> SourceFile:
     """Read the file at ``path``.
 
     Raises:
-        SourceError: it cannot be read, or is no source text.
+        SourceError: it cannot be read, or is no source text; `Skipped` if it is too large.
     """
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except OSError as error:
         raise SourceError(absolute(path), error.strerror or str(error)) from error
     return from_bytes(data, str(path))
+
+
+def kind(mode: int) -> str:
+    """What is no regular file, by its ``st_mode``; empty for one that is."""
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+def _read(path: Path) -> bytes:
+    # Before it is opened, which waits at a pipe and may move a device.
+    status = path.stat()
+    special = kind(status.st_mode)
+    if special:
+        raise SourceError(absolute(path), f"is {special} and not a file")
+    if status.st_size > _MAX_SIZE:
+        raise Skipped(absolute(path), f"has more than {_MAX_SIZE // 1_000_000} MB")
+    return path.read_bytes()
 
 
 def absolute(path: str | Path) -> str:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from fsdplint.source.file import SourceFile
-from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 
+_MAX_CHARACTERS = 1_000_000  # of which CPython's tree may take half a gigabyte
 _TOO_DEEP = (RecursionError, MemoryError)
 
 
 def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
-    """Why ``source`` is not Python of any version, in CPython's words if it has some."""
+    """Why ``source`` is not Python of any version, in CPython's words if it has some.
+
+    Raises:
+        TooDemanding: it is too much for CPython's parser too, so that nobody knows.
+    """
     import ast
     import warnings
 
+    if len(source.text) > _MAX_CHARACTERS:
+        raise TooDemanding("is too large to be parsed")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -33,6 +40,8 @@ def _parser_problem(source: SourceFile, known: InvalidSyntax | None) -> InvalidS
         parse(source.text)
     except InvalidSyntax as error:
         return known or error
-    except _TOO_DEEP:
-        return known or InvalidSyntax("the code is nested too deeply to be parsed", 0)
+    except TooDemanding:
+        if known is None:
+            raise
+        return known
     return None

@@ -14,9 +14,9 @@ from types import TracebackType
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
-from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.source.lexing import lines
-from fsdplint.source.limits import beyond_limits
+from fsdplint.source.limits import expect_parsable
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,17 @@ def parse(text: str) -> Syntax:
     """Parses a module.
 
     Raises:
-        InvalidSyntax: if LibCST rejects the text, or would take minutes over it.
+        InvalidSyntax: if LibCST rejects the text.
+        TooDemanding: if LibCST would take minutes over it, or crash.
     """
-    reason = beyond_limits(text)
-    if reason is not None:
-        raise InvalidSyntax(reason, 0)
+    expect_parsable(text)
+    try:
+        return _parsed(text)
+    except (RecursionError, MemoryError) as error:
+        raise TooDemanding("is nested too deeply to be parsed") from error
+
+
+def _parsed(text: str) -> Syntax:
     try:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as error:

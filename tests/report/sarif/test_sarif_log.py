@@ -12,6 +12,7 @@ import pytest
 from sarif_logs import BROKEN, outcome_of, run_of
 
 from fsdplint import __version__
+from fsdplint.account import Account, State
 from fsdplint.finding import Evidence
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
@@ -33,7 +34,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_without_findings_describes_the_rules_that_ran() -> None:
     run = run_of(outcome_of({"clean.py": "x = 1\n"}))
     assert run["results"] == []
-    assert run["invocations"] == [{"executionSuccessful": True}]
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is True
+    assert _told(run) == ["1 file takes no part in sharding."]
     assert run["columnKind"] == "utf16CodeUnits"
     driver = run["tool"]["driver"]
     assert (driver["name"], driver["semanticVersion"]) == ("fsdplint", __version__)
@@ -97,11 +100,16 @@ def test_what_was_not_looked_at_is_told(directory: Path) -> None:
     outcome = Outcome(
         (),
         {},
-        1,
         (SourceError(f"{base}/a b.py", "is no text"), SourceError("/elsewhere.py", "is not there")),
         base,
         partly=((f"{base}/long.py", "main"),),
-        unparsed=3,
+        accounts=(
+            Account(f"{base}/a b.py", State.FAILED, "is no text"),
+            Account(f"{base}/far.py", State.IRRELEVANT, "shards nothing"),
+            Account(f"{base}/train.py", State.CHECKED),
+            Account(f"{base}/near.py", State.IRRELEVANT, "shards nothing"),
+            Account(f"{base}/pipe.py", State.SKIPPED, "is a named pipe"),
+        ),
     )
     (invocation,) = run_of(outcome)["invocations"]
     told = invocation["toolExecutionNotifications"]
@@ -113,13 +121,14 @@ def test_what_was_not_looked_at_is_told(directory: Path) -> None:
             "main is too long to be followed whole, so that findings may be missing.",
             ["long.py"],
         ),
-        ("note", "3 files without sharding were not parsed.", []),
+        ("note", "pipe.py: skipped, since it is a named pipe.", ["pipe.py"]),
+        ("note", "Each of 2 files shards nothing.", ["far.py", "near.py"]),
     ]
     assert invocation["executionSuccessful"] is True
 
 
 def test_a_run_that_looked_at_nothing_has_not_succeeded() -> None:
-    outcome = Outcome((), {}, 0, (SourceError("/missing", "does not exist"),), "/work")
+    outcome = Outcome((), {}, (SourceError("/missing", "does not exist"),), "/work")
     assert run_of(outcome)["invocations"][0]["executionSuccessful"] is False
 
 
@@ -145,7 +154,7 @@ def test_uris_are_relative_to_the_repository(
 
 def test_a_name_that_is_not_utf8_has_its_bytes_in_the_uri(directory: Path) -> None:
     path = os.fsdecode(os.fsencode(directory) + b"/\xff.py")
-    outcome = Outcome((), {}, 1, (SourceError(path, "is no text"),), directory.as_posix())
+    outcome = Outcome((), {}, (SourceError(path, "is no text"),), directory.as_posix())
     text = sarif(outcome, plain)
     (notification,) = json.loads(text)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
     assert _uris(notification) == ["%FF.py"]
@@ -171,7 +180,8 @@ def test_the_most_severe_findings_are_kept_and_the_cut_is_told() -> None:
     run = run_of(outcome, replace(LIMITS, results=2))
     assert _rules(run) == ["FSD301", "FSD302"]
     assert _told(run) == [
-        "Only the 2 most severe of 3 findings are here, since GitHub takes no more."
+        "Only the 2 most severe of 3 findings are here, since GitHub takes no more.",
+        "1 file takes no part in sharding.",
     ]
 
 
@@ -185,7 +195,8 @@ def test_a_log_that_is_too_large_is_cut() -> None:
     assert gzipped_size(text) <= limits.size
     assert 0 < kept < 200
     assert _told(json.loads(text)["runs"][0]) == [
-        f"Only the {kept} most severe of 200 findings are here, since GitHub takes no more."
+        f"Only the {kept} most severe of 200 findings are here, since GitHub takes no more.",
+        "1 file takes no part in sharding.",
     ]
 
 
@@ -206,7 +217,8 @@ def test_evidence_beyond_what_is_shown_is_cut() -> None:
     ]
     assert len(result["codeFlows"][0]["threadFlows"][0]["locations"]) == 3
     assert _told(run) == [
-        "1 results show only the first 2 places of their evidence, since GitHub shows no more."
+        "1 results show only the first 2 places of their evidence, since GitHub shows no more.",
+        "1 file takes no part in sharding.",
     ]
 
 

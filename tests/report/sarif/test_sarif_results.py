@@ -161,7 +161,7 @@ def test_what_is_no_link_is_not_taken_for_one() -> None:
         span,
         evidence=(Evidence(Span(source.path, 1, 2), r"c[2]\d"), Evidence(span, "")),
     )
-    result = only(run_of(Outcome((finding,), {source.path: source}, 1, (), "/work")))
+    result = only(run_of(Outcome((finding,), {source.path: source}, (), "/work")))
     assert result["message"]["text"] == (
         r"`a\[0](1)` and b[1] are called. See where: [c\[2\]\\d](1), [here](2)."
     )

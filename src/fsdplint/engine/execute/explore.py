@@ -206,7 +206,11 @@ class _Explorer:
             self.project.exhausted[place] = "the project has more code that shards than is followed"
             self.project.overlong.add(place)
             return
-        found, steps = _paths(self.project, entry, self.interest, self.reached)
+        try:
+            found, steps = _paths(self.project, entry, self.interest, self.reached)
+        except Exception as error:  # a fault of the engine's costs no other entry
+            self.project.crashes[entry.unit.path] = error
+            return
         self.traces.extend(found)
         self.steps += steps
 

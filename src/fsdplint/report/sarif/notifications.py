@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 import sarif_om as om
 
+from fsdplint.account import State
 from fsdplint.finding import Finding
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import shown
 from fsdplint.report.sarif.artifacts import Artifacts, location_of
+
+# Beyond, the list would take the room of findings.
+_MAX_LISTED = 10_000
 
 
 def notifications(
@@ -36,13 +41,29 @@ def notifications(
     for path, name in outcome.partly:
         text = f"{name} is too long to be followed whole, so that findings may be missing."
         yield _notification("warning", text, _file(path, artifacts.root))
-    if outcome.unparsed:
-        yield note(f"{outcome.unparsed} files without sharding were not parsed.", "note")
+    yield from _accounts(outcome, artifacts.root)
 
 
-def note(text: str, level: str = "warning") -> om.Notification:
-    """A notification about the run and not about a file."""
-    return _notification(level, text)
+def _accounts(outcome: Outcome, root: str) -> Iterator[om.Notification]:
+    """What was skipped each, unless it is told already, and what takes no part together."""
+    told = {failure.path for failure in outcome.failures}
+    for account in outcome.ended(State.SKIPPED):
+        if account.path not in told:
+            text = f"{shown(outcome, account.path)}: skipped, since it {account.reason}."
+            yield _notification("note", text, _file(account.path, root))
+    irrelevant = sorted(outcome.ended(State.IRRELEVANT), key=lambda account: account.reason)
+    for reason, accounts in groupby(irrelevant, key=lambda account: account.reason):
+        files = [account.path for account in accounts]
+        places = [place for path in files[:_MAX_LISTED] if (place := _file(path, root))]
+        each = "1 file" if len(files) == 1 else f"Each of {len(files):,} files"
+        yield om.Notification(
+            level="note", message=om.Message(text=f"{each} {reason}."), locations=places or None
+        )
+
+
+def note(text: str) -> om.Notification:
+    """A warning about the run and not about a file."""
+    return _notification("warning", text)
 
 
 def _notification(

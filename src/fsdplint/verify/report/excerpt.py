@@ -57,7 +57,7 @@ def framed(places: Sequence[Place], directory: Path, style: Style) -> Iterator[s
         sources[source.path] = source
         marks.append(Mark(Span(source.path, start, end), "", primary=not marks))
     if marks:
-        outcome = Outcome((), sources, 0, base=directory.as_posix())
+        outcome = Outcome((), sources, base=directory.as_posix())
         yield from frames(outcome, marks, style)
 
 

@@ -1,0 +1,66 @@
+"""Rules on a program. What a rule does wrong is told, and costs nothing but what it would find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from fsdplint.engine.program import Program
+from fsdplint.faults import internal
+from fsdplint.finding import Finding, Fix
+from fsdplint.fixes.declined import Declined
+from fsdplint.rule import Report, Rule, plainest
+from fsdplint.source import SourceError
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What a rule finds in a program, and where it failed itself."""
+
+    findings: list[Finding] = field(default_factory=list)
+    faults: list[SourceError] = field(default_factory=list)
+
+
+def judge(rule: Rule, program: Program) -> Judgement:
+    """What ``rule`` finds in ``program``; of one that fails, what it found before."""
+    judgement = Judgement()
+    reports: list[Report] = []
+    try:
+        for report in _reports(rule, program):
+            reports.append(report)
+    except Exception as error:  # whatever it is, the other rules go on
+        reason = internal(rule.name, error)
+        judgement.faults.extend(SourceError(path, reason) for path in _culprits(rule, program))
+    for report in plainest(reports):
+        judgement.findings.append(rule.finding(report, _fix(rule, report, judgement)))
+    return judgement
+
+
+def _reports(rule: Rule, program: Program) -> Iterator[Report]:
+    return rule.reports(program) if rule.reports else iter(())
+
+
+def _fix(rule: Rule, report: Report, judgement: Judgement) -> Fix | Declined:
+    try:
+        return report.fix()
+    except Exception as error:  # the finding is true all the same
+        reason = internal(f"the fix of {rule.name}", error)
+        judgement.faults.append(SourceError(report.span.path, reason))
+        return Declined("the fix cannot be made for an internal error")
+
+
+def _culprits(rule: Rule, program: Program) -> list[str]:
+    """The files whose programs ``rule`` fails on, or the project if it takes several for it."""
+    every = sorted({trace.path for trace in program.traces})
+    found = [path for path in every if _fails(rule, program, path)]
+    return found or [program.project.root.as_posix()]
+
+
+def _fails(rule: Rule, program: Program, path: str) -> bool:
+    own = tuple(trace for trace in program.traces if trace.path == path)
+    try:
+        for _ in _reports(rule, replace(program, traces=own)):
+            pass
+    except Exception:  # the same fault, which is told already
+        return True
+    return False
