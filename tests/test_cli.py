@@ -265,6 +265,23 @@ model.forward(1), model.forward(2)
 """
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("final", [True, False])
+def test_a_diff_is_a_patch(here: Path, mark: bytes, newline: bytes, final: bool) -> None:
+    text = f"{IDLE}y = 'é'\n{IDLE}".encode().replace(b"\n", newline)
+    data = mark + (text if final else text.removesuffix(newline))
+    (here / "a.py").write_bytes(data)
+    patch = concise("--diff").out.encode()
+    subprocess.run(["git", "apply", "-p0", "-"], input=patch, cwd=here, check=True)
+    patched = (here / "a.py").read_bytes()
+    (here / "a.py").write_bytes(data)
+    assert concise("--fix").code == 0
+    assert (
+        patched == (here / "a.py").read_bytes() == data.replace(b"  # " + IDLE[9:-1].encode(), b"")
+    )
+
+
 def test_comments_are_added_for_what_is_found(here: Path) -> None:
     (here / "a.py").write_text(BAD)
     (here / "b.py").write_text(IDLE)

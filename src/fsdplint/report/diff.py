@@ -27,7 +27,9 @@ def _file(changes: Changes, before: SourceFile, after: SourceFile) -> Iterator[s
     from difflib import unified_diff
 
     path = relative(changes.outcome, before.path)
-    old, new = (_LINE.findall(source.text) for source in (before, after))
+    # With the byte order mark, or the patch would not fit the file's first line.
+    mark = "\ufeff" if before.bom else ""
+    old, new = (_LINE.findall(mark + source.text) for source in (before, after))
     for line in unified_diff(old, new, path, path):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
