@@ -1,4 +1,4 @@
-"""foreach-with-mixed-parameters: the root ignores a layer, and clipping takes all parameters."""
+"""foreach-with-mixed-parameters: the root ignores a layer, and one operation takes all of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import ast
 from collections.abc import Iterator
 from random import Random
 
-from benchmarks.detection.module import Module, modules, name_of
-from benchmarks.detection.mutators.fsdp1_clip import steps
+from benchmarks.detection.module import Edit, Module, modules, name_of
+from benchmarks.detection.mutators.class_checks import Root, roots
+from benchmarks.detection.mutators.fsdp1_clip import old_clips
 from benchmarks.detection.mutators.only_root import sharding
+from benchmarks.detection.mutators.training_loops import trainings
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "foreach-with-mixed-parameters"
@@ -17,71 +19,99 @@ IGNORED = {
     "listed": "{{*{model}.{layer}.parameters()}}",
     "one": "{{{model}.{layer}.weight}}",
 }
+CLIPS = (
+    "torch.nn.utils.clip_grad_norm_({model}.parameters(), 1.0)",
+    "total = torch.nn.utils.clip_grad_norm_({model}.parameters(), max_norm=1.0, foreach=False)",
+)
+OPTIMIZERS = {"Adam", "AdamW", "SGD"}
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     if "FullyShardedDataParallel" in "".join(program.files.values()):
         return  # which torch's clipping does not fit anyway
     everything = modules(program)
-    layers = sorted({layer for module in everything for layer in _layers(module)})
     for module in everything:
-        roots, children = sharding(program, module)
-        if len(roots) != 1 or not children:
-            continue
-        root, model = roots[0], module.source(roots[0].args[0])
-        owned = [layer for layer in layers if _is_owned(everything, children, layer)]
-        for kind in sorted(IGNORED) if owned else ():
-            given = IGNORED[kind].format(model=model, layer=random.choice(owned))
-            end = module.span(root)[1] - 1
-            edit = (end, end, f", ignored_params={given}")
-            for wrong in (True, False):
-                files = _clipped(program, everything, module, edit, wrong=wrong)
-                if files:
-                    yield mutant(program, RULE if wrong else "", kind, files)
+        for root in roots(program, everything, module):
+            owned = sorted(_layers(program, everything, root))
+            for kind in sorted(IGNORED) if owned else ():
+                given = IGNORED[kind].format(model=root.model, layer=random.choice(owned))
+                call = sharding(program, module)[0][0]
+                end = module.span(call)[1] - 1
+                edit = (end, end, f", ignored_params={given}")
+                ways = (_clipped, _optimized)
+                for way in (*ways, None):
+                    name = "" if way is None else way.__name__.strip("_")
+                    edits = [] if way is None else list(way(program, everything, random))
+                    files = _files(everything, [(module, edit), *edits])
+                    if edits or way is None:
+                        rule = "" if way is None else RULE
+                        yield mutant(program, rule, f"{kind} {name}".strip(), files)
 
 
-def _layers(module: Module) -> Iterator[str]:
-    """Attributes that are assigned a linear layer or an embedding."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            target = node.targets[0]
-            if isinstance(target, ast.Attribute) and name_of(node.value) in ("Linear", "Embedding"):
-                yield target.attr
-
-
-def _is_owned(everything: list[Module], children: list[ast.stmt], layer: str) -> bool:
-    """Whether a layer is one of the class that has the containers of blocks."""
-    loops = [ast.unparse(child.iter) for child in children if isinstance(child, ast.For)]
-    containers = {loop.rpartition(".")[2] for loop in loops}
+def _layers(program: Program, everything: list[Module], root: Root) -> Iterator[str]:
+    """Layers of the class that holds the blocks, which the root alone shards."""
+    _, children = sharding(program, root.module)
+    apart = " ".join(root.module.source(child) for child in children)
     for module in everything:
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef):
-                own = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
-                if layer in own and containers & own:
-                    return True
-    return False
+        for cls in ast.walk(module.tree):
+            if isinstance(cls, ast.ClassDef) and _holds(module.source(cls), root.container):
+                for node in ast.walk(cls):
+                    layer = _layer(node)
+                    if layer and f".{layer}" not in apart:
+                        yield layer
+
+
+def _holds(text: str, container: str) -> bool:
+    return f".{container} =" in text or f'"{container}":' in text
+
+
+def _layer(node: ast.AST) -> str:
+    """The attribute that is assigned a linear layer or an embedding, "" for anything else."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute) and name_of(node.value) in ("Linear", "Embedding"):
+            return target.attr
+    return ""
 
 
 def _clipped(
-    program: Program,
-    everything: list[Module],
-    module: Module,
-    edit: tuple[int, int, str],
-    *,
-    wrong: bool,
-) -> dict[str, str]:
-    """The files with the clipping before each step, or by value of the ignored ones only."""
-    edits = {module.path: [edit]}
-    for each in everything:
-        for call in each.calls():
-            if name_of(call) == "clip_grad_norm_":
-                edits.setdefault(each.path, []).append((*each.span(call), "torch.zeros(())"))
-        for step in steps(program, each) if wrong else ():
-            start, _ = each.rows(step.statement)
-            line = f"{MARK}torch.nn.utils.clip_grad_norm_({step.model}.parameters(), 1.0)"
-            text = f"{each.indent(step.statement)}{line}\n"
-            edits.setdefault(each.path, []).append((start, start, text))
-    if wrong and not any(MARK in text for each in edits.values() for _, _, text in each):
-        return {}
-    found = {m.path: m for m in everything}
-    return {path: found[path].edited(own, imports="import torch") for path, own in edits.items()}
+    program: Program, everything: list[Module], random: Random
+) -> Iterator[tuple[Module, Edit]]:
+    """The clipping of all parameters before each step."""
+    found = {module.path: module for module in everything}
+    for training in trainings(program):
+        if training.model:
+            module = found[training.module.path]
+            start = training.module.rows(training.step)[0]
+            text = random.choice(CLIPS).format(model=training.model)
+            yield module, (start, start, f"{module.indent(training.step)}{MARK}{text}\n")
+
+
+def _optimized(
+    program: Program, everything: list[Module], random: Random
+) -> Iterator[tuple[Module, Edit]]:
+    """An optimizer of all parameters that takes them at once."""
+    del program
+    for module in everything:
+        for call in module.calls():
+            given = call.args[0] if call.args else None
+            whole = isinstance(given, ast.Call) and name_of(given) == "parameters"
+            if name_of(call) in OPTIMIZERS and whole and not _says_how(call):
+                start, end = module.span(call)
+                option = random.choice(["foreach", "fused"])
+                yield module, (start, start, MARK)
+                yield module, (end - 1, end - 1, f", {option}=True")
+
+
+def _says_how(call: ast.Call) -> bool:
+    return any(each.arg in ("foreach", "fused", None) for each in call.keywords)
+
+
+def _files(everything: list[Module], edits: list[tuple[Module, Edit]]) -> dict[str, str]:
+    """The files with their own clipping replaced by one that takes no norm."""
+    own: dict[str, list[Edit]] = {each.path: list(old_clips(each)) for each in everything}
+    for module, edit in edits:
+        own[module.path].append(edit)
+    return {
+        m.path: m.edited(own[m.path], imports="import torch") for m in everything if own[m.path]
+    }

@@ -6,6 +6,7 @@ from functools import partial
 from fsdplint.engine.facts.mixed_lists import MixedList, mixed_lists
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.clip_apart import clip_apart
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.one_by_one import one_by_one
@@ -16,7 +17,7 @@ from fsdplint.rule import Report, rule
     "FSD316",
     summary="one operation is to take sharded parameters together with ignored ones",
     severity=Severity.ERROR,
-    fix=Safety.SAFE,
+    fix=Safety.UNSAFE,
     since="0.1.0",
     clause=None,
 )
@@ -40,5 +41,5 @@ def foreach_with_mixed_parameters(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: MixedList) -> Fix | Declined:
     if not fact.option:
-        return Declined("DTensors and plain tensors have to be clipped apart, by one norm")
+        return clip_apart(Code.of(program.tree(fact.site.path)), fact.site.node)
     return one_by_one(Code.of(program.tree(fact.site.path)), fact.site.node, fact.option)
