@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.imports import imported_modules
 from fsdplint.engine.link import Project
 
 
@@ -21,15 +22,11 @@ def import_closure(project: Project, script: Path) -> list[Path]:
 
 
 def imported_files(project: Project, path: Path) -> Iterator[Path]:
-    """The project's files that a file imports, anywhere in it."""
-    unit = project.unit(path)
-    if unit is None:
-        return
-    for node in ir.walk(unit.module):
-        if isinstance(node, (ir.Import, ir.ImportFrom)):
-            for modules, level in modules_meant(node):
-                found = (project.find(module, level, unit) for module in modules)
-                yield from (file for file in found if file is not None)
+    """The project's files that a file imports, anywhere in it, told from its text."""
+    for module, level in imported_modules(project.read(path) or ""):
+        found = project.find(module, level, path.parent)
+        if found is not None:
+            yield found
 
 
 def modules_meant(node: ir.Import | ir.ImportFrom) -> Iterator[tuple[list[str], int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
@@ -18,15 +19,16 @@ _IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
 def is_known_one(program: Program, shard: Shard) -> bool:
     """Whether a call shards the module that it is taken to, and no other that a list holds."""
     for path, node in shard.site.frames():
-        tree, names = program.tree(path), _names(node)
+        tree = program.tree(path)
         for loop in loops(tree, node):
             known = keeps_order(tree, loop.iterable) or is_turned(tree, loop.iterable)
-            if not known and _bound(loop) & names:
+            if not known and _bound(loop) & _names(node):
                 return False
     return True
 
 
-def _bound(loop: Loop) -> set[str]:
+@lru_cache(maxsize=1024)  # asked again for every path that is in the loop
+def _bound(loop: Loop) -> frozenset[str]:
     """The variables of a loop, and those that its body makes of them."""
     names = {each.id for each in ir.walk(loop.target) if isinstance(each, ir.Name)}
     body = loop.body if isinstance(loop, ir.For) else ()
@@ -34,7 +36,7 @@ def _bound(loop: Loop) -> set[str]:
         for node in ir.walk(statement):
             if isinstance(node, ir.Assign) and names & _names(node.value):
                 names |= {name for target in node.targets for name in _names(target)}
-    return names
+    return frozenset(names)
 
 
 def _names(node: ir.Node) -> set[str]:

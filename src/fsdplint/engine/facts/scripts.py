@@ -47,6 +47,8 @@ def whole_program(program: Program, script: str) -> list[Tree] | None:
     if path.suffix != ".py" or any(part.startswith("test") for part in path.parts[-3:]):
         return None
     files = import_closure(program.project, path)
+    if any(writes_set_up(program.project.read(file) or "") for file in files):
+        return None
     units = [program.project.unit(file) for file in files]
     trees = [program.tree(unit.path) for unit in units if unit is not None]
     if len(trees) < len(files):
@@ -56,8 +58,6 @@ def whole_program(program: Program, script: str) -> list[Tree] | None:
 
 def _is_known(program: Program, tree: Tree) -> bool:
     """Whether all that a file imports is the program's own or leaves process groups alone."""
-    if writes_set_up(tree.text):
-        return False
     folder = Path(tree.path).parent
     for node in tree.imports:
         if isinstance(node, ir.ImportFrom):
