@@ -83,14 +83,16 @@ def _comparison(function: ir.Function) -> tuple[ir.Expr, ir.Expr, bool] | None:
     test = _returned(function)
     if not isinstance(test, ir.Compare) or test.op not in ("Is", "Equal", "In"):
         return None
-    left, by_name = test.left, False
+    left, right, by_name = test.left, test.right, False
+    if isinstance(left, ir.Constant) and test.op == "Equal":
+        left, right = right, left
     if isinstance(left, ir.Attribute) and left.attr in _NAMES:
         left, by_name = left.value, True
     if isinstance(left, ir.Attribute) and left.attr == "__class__":
-        return left.value, test.right, by_name
+        return left.value, right, by_name
     typed = isinstance(left, ir.Call) and isinstance(left.func, ir.Name) and left.func.id == "type"
     if typed and isinstance(left, ir.Call) and len(left.args) == 1:
-        return left.args[0].value, test.right, by_name
+        return left.args[0].value, right, by_name
     return None
 
 
