@@ -100,6 +100,8 @@ class Program:
     def together(self, use: Site, shard: Site) -> bool:
         """Whether a use and a sharding surely can happen in one run of the program."""
         ours, theirs = _modes(use), _modes(shard)
+        if any((key, not taken) in theirs for key, taken in ours):
+            return False  # two arms of one branch
         refused = [guard for key, guard in ours.items() if key not in theirs and not guard.taken]
         if any(means_sharding(self.text(g.path, g.test)) for g in refused):
             return False
@@ -136,7 +138,7 @@ def analyze(
     return Program(project, tuple(units), tuple(explore(project, units)), torch)
 
 
-def _modes(site: Site) -> dict[object, Guard]:
+def _modes(site: Site) -> dict[tuple[object, bool], Guard]:
     """The branches of a place that choose a way to run: neither ranks, nor steps, nor failures."""
     return {
         (guard.key, guard.taken): guard

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
-from fsdplint.engine.facts.sharding import replaces
+from fsdplint.engine.facts.sharding import exclude_each_other, replaces
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import Parameters
 
@@ -80,6 +80,7 @@ def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
     rebuilt = any(
         capture.module in modules and capture.time > build.time
         for other in trace.of(BuildOptimizer)
+        if not exclude_each_other(build.site, other.site)
         for capture in other.captures
     )
     return rebuilt and not steps
