@@ -113,6 +113,13 @@ def test_the_outcome_counts_and_orders(tmp_path: Path) -> None:
     assert outcome.checked == 1
 
 
+def test_an_import_of_a_name_too_long_for_a_file_is_of_no_file(tmp_path: Path) -> None:
+    tree(tmp_path, **{"train.py": SHARD + f"import a{'.bcdefgh' * 600}\nimport {'c' * 5_000}\n"})
+    outcome = check([tmp_path], SETTINGS)
+    assert (outcome.findings, outcome.failures) == ((), ())
+    assert [account.state for account in outcome.accounts] == [State.CHECKED]
+
+
 def test_errors_in_the_analysis_reach_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise ZeroDivisionError

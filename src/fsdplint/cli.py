@@ -36,7 +36,7 @@ from fsdplint.pages import page
 from fsdplint.progress import progress
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.diff import diff as diff_report
-from fsdplint.report.places import located, shown
+from fsdplint.report.places import located, shown, told
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
@@ -308,11 +308,13 @@ def _apply(
         did: what they do to findings, and to how many.
     """
     for path, note in changes.notes:
-        click.echo(f"fsdplint: {shown(changes.outcome, path)}: {note}", err=True)
+        click.echo(f"fsdplint: {shown(changes.outcome, path)}: {printable(note)}", err=True)
     failures: list[SourceError] = []
     if not write:
         color = wants_colour(sys.stdout)
-        show(diff_report(changes, coloured if color else plain), color)
+        exact = sys.stdout is None or not sys.stdout.isatty()
+        # In colour even without: it would be stripped off the user's own strings.
+        show(diff_report(changes, coloured if color else plain, exact), color=True)
     elif piped:
         _print_source(piped, changes)
     else:
@@ -332,7 +334,9 @@ def _tell_unfixed(outcome: Outcome) -> None:
         if finding.fix is None:
             where = located(outcome, finding.span)
             reason = finding.fix_declined or "it has no fix"
-            click.echo(f"fsdplint: {where}: {finding.rule} is not fixed: {reason}", err=True)
+            click.echo(
+                f"fsdplint: {where}: {finding.rule} is not fixed: {printable(reason)}", err=True
+            )
 
 
 def _write(changes: Changes) -> list[SourceError]:
@@ -358,7 +362,7 @@ def _print_source(piped: Mapping[str, SourceFile], changes: Changes) -> None:
 def _report(outcome: Outcome, reports: Sequence[Output], counts: bool, aside: bool) -> None:
     """Write reports and print reports, on standard error if standard output is another's."""
     for failure in outcome.failures:
-        click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
+        click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
     # Files first: who reads standard output may close it.
     for report in sorted(reports, key=lambda report: report.file is None):
         color = report.file is None and wants_colour(sys.stderr if aside else sys.stdout)
@@ -401,7 +405,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     matches.sort(key=lambda match: match.rule.name not in found)
     lines = frames(text, [Path(absolute(path)) for path in paths])
     for failure in outcome.failures:
-        click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
+        click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
     if output_format == "json":
         show(diagnosis_as_json(matches, outcome, lines))
     else:

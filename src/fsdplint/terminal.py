@@ -35,6 +35,8 @@ def printable(text: str, kept: str = "") -> str:
     Args:
         kept: control characters that may stay, such as line ends.
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
 
 

@@ -28,6 +28,9 @@ CHAINS = {
 }
 
 
+NESTED = "has a pattern that is nested too deeply"
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_that_would_take_minutes_is_refused_at_once(name: str) -> None:
     before, link, after = CHAINS[name]
@@ -47,8 +50,17 @@ def test_chains_that_are_not_refused_are_parsed(name: str) -> None:
         ("x = " + ("a" + ".b()" * 450 + "\n") * 8, "is too large to be parsed"),
         ("if x:\n  y\n" + "elif z:\n  y\n" * 3000, "has more than 1,000 elif branches"),
         ("x = 1\n" * 200_000, "is too large to be parsed"),
+        (
+            "match x:\n  case " + "[" * 20 + "a" + "]" * 20 + ": pass",
+            NESTED,
+        ),
+        (
+            "match x:\n  case " + "{1: " * 9 + "a" + "}" * 9 + ": pass",
+            NESTED,
+        ),
+        ("x = f'" + "{a}" * 100_000 + "'", "is too large to be parsed"),
     ],
-    ids=["chains", "elif", "size"],
+    ids=["chains", "elif", "size", "pattern", "mapping pattern", "parts"],
 )
 def test_other_text_that_would_take_too_much_is_refused(text: str, reason: str) -> None:
     with pytest.raises(TooDemanding, match=reason):

@@ -13,7 +13,7 @@ from fsdplint.check import check
 from fsdplint.config import Settings, settings_for
 from fsdplint.outcome import Outcome
 from fsdplint.progress import progress
-from fsdplint.report.places import shown
+from fsdplint.report.places import shown, told
 from fsdplint.rules import RULES
 from fsdplint.source.file import absolute
 from fsdplint.suppression import NEVER_SUPPRESSED
@@ -97,7 +97,7 @@ def _checked(paths: Paths, settings: Settings, file: str) -> Outcome:
     with progress("fsdplint: checking…"):
         outcome = check(paths, settings)
     for failure in outcome.failures:
-        click.echo(f"fsdplint: {shown(outcome, failure.path)}: {failure.reason}", err=True)
+        click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
     if outcome.failures:
         file = printable(_from_here(file))
         raise click.ClickException(f"{file}: not written, since not all could be checked")

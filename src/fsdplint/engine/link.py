@@ -211,9 +211,16 @@ class Project:
 
 def _module_file(base: Path) -> Path | None:
     package = base / "__init__.py"
-    if base.name and base.with_name(base.name + ".py").is_file():
+    if base.name and _is_file(base.with_name(base.name + ".py")):
         return base.with_name(base.name + ".py")
-    return package if package.is_file() else None
+    return package if _is_file(package) else None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name too long for any file
+        return False
 
 
 def _index(unit: Unit) -> None:

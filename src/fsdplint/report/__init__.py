@@ -12,6 +12,7 @@ from fsdplint.report.gitlab import gitlab
 from fsdplint.report.json import as_json, statistics_as_json
 from fsdplint.report.json_lines import json_lines
 from fsdplint.report.junit import junit
+from fsdplint.report.neutral import neutral
 from fsdplint.report.rdjson import rdjson
 from fsdplint.report.statistics import statistics
 from fsdplint.report.style import Style, coloured, plain
@@ -51,4 +52,4 @@ def render(outcome: Outcome, format_: str, *, color: bool = False, counts: bool 
         counts: how many findings of each rule there are, in the place of the findings.
     """
     reports = STATISTICS if counts else REPORTS
-    return reports[format_](outcome, coloured if color else plain)
+    return reports[format_](neutral(outcome), coloured if color else plain)

@@ -6,18 +6,23 @@ import re
 from collections.abc import Iterator
 
 from fsdplint.outcome import Changes
-from fsdplint.report.places import relative
+from fsdplint.report.places import shown
 from fsdplint.report.style import Style
 from fsdplint.source import SourceFile
+from fsdplint.terminal import printable
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _ROLES = {"+": "added", "-": "removed", "@": "hunk"}
 
 
-def diff(changes: Changes, style: Style) -> str:
-    """A unified diff of the changed files, of a notebook's joined code cells."""
+def diff(changes: Changes, style: Style, exact: bool = True) -> str:
+    """A unified diff of the changed files, of a notebook's joined code cells.
+
+    Args:
+        exact: whether it is for a program, and not for a terminal to obey what stands in it.
+    """
     return "".join(
-        _styled(line, style)
+        _styled(line if exact else _escaped(line), style)
         for before, after in changes.files
         for line in _file(changes, before, after)
     )
@@ -26,12 +31,17 @@ def diff(changes: Changes, style: Style) -> str:
 def _file(changes: Changes, before: SourceFile, after: SourceFile) -> Iterator[str]:
     from difflib import unified_diff
 
-    path = relative(changes.outcome, before.path)
+    path = shown(changes.outcome, before.path)
     # With the byte order mark, or the patch would not fit the file's first line.
     mark = "\ufeff" if before.bom else ""
     old, new = (_LINE.findall(mark + source.text) for source in (before, after))
     for line in unified_diff(old, new, path, path):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _escaped(line: str) -> str:
+    text = line.rstrip("\r\n")
+    return printable(text, "\t") + line[len(text) :]
 
 
 def _styled(line: str, style: Style) -> str:

@@ -12,6 +12,7 @@ from fsdplint.finding import Finding, Severity
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import in_document, located, shown
 from fsdplint.report.style import Style
+from fsdplint.terminal import printable
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
@@ -22,7 +23,7 @@ def github(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
     """A command each for findings and for what was not checked."""
     commands = [_finding(outcome, finding) for finding in outcome.findings]
     for failure in outcome.failures:
-        title = {"file": failure.path, "title": "fsdplint"}
+        title = {"file": printable(failure.path), "title": "fsdplint"}
         commands.append(
             _command("error", title, f"{shown(outcome, failure.path)}: {failure.reason}")
         )
@@ -31,7 +32,7 @@ def github(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
 
 def _finding(outcome: Outcome, finding: Finding) -> str:
     # The runner takes an absolute path relative to the checkout, wherever this was run.
-    properties = {"file": finding.span.path, **_range(outcome, finding)}
+    properties = {"file": printable(finding.span.path), **_range(outcome, finding)}
     properties["title"] = f"{finding.code} {finding.rule}"
     message = "\n".join(_lines(outcome, finding))
     return _command(_COMMANDS[finding.severity], properties, message)

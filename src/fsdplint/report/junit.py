@@ -7,7 +7,6 @@ test passes, since an empty report is an error for some.
 
 from __future__ import annotations
 
-import re
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,10 @@ from fsdplint.report.full import described
 from fsdplint.report.places import shown
 from fsdplint.report.style import Style, plain
 from fsdplint.source import SourceError
+from fsdplint.terminal import printable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
-
-# Characters that XML 1.0 cannot hold in any spelling.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
@@ -89,4 +86,5 @@ def _element(tag: str, **attributes: str) -> Element:
 
 
 def _valid(text: str) -> str:
-    return _NOT_XML.sub(lambda found: ascii(found[0])[1:-1], text)
+    """``text`` without what XML cannot hold in any spelling, or a terminal would obey."""
+    return printable(text, "\n\t")

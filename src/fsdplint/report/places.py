@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
+from fsdplint.source import SourceError
 from fsdplint.terminal import printable
 
 
@@ -50,3 +51,8 @@ def shown(outcome: Outcome, path: str) -> str:
 def located(outcome: Outcome, span: Span) -> str:
     """The shown path and place of a span's start, as terminals and editors make a link of."""
     return f"{shown(outcome, span.path)}:{place(outcome, span.path, span.start)}"
+
+
+def told(outcome: Outcome, failure: SourceError) -> str:
+    """What could not be looked at, and why, in one line fit to print."""
+    return f"{shown(outcome, failure.path)}: {printable(failure.reason)}"

@@ -1,7 +1,8 @@
 """Text that would take a parser minutes, its stack or all memory, and that hardly a person wrote.
 
 LibCST recurses for every bracket and for every link of a chain such as ``a + b + c``, ``a.b.c``,
-``f()()`` or ``a if b else c if d else e``, and copies at each level what is inside. The effort
+``f()()`` or ``a if b else c if d else e``, and copies at each level what is inside; brackets in a
+pattern of ``case`` double its time, and braces double it twice. The effort
 reckoned with here is in units of about 20 microseconds and 2 kilobytes: no clock is looked at, so
 that the same file always comes to the same end.
 """
@@ -18,8 +19,9 @@ _MAX_EFFORT = 250_000
 _MAX_DEPTH = 200  # CPython's own limit on nested brackets
 _MAX_CHAIN = 1_000
 _MAX_ELIFS = 1_000
+_MAX_DOUBLINGS = 14
 
-_OPEN, _END, _LINK = 2, 4, 2
+_OPEN, _END, _LINK, _PART = 2, 4, 2, 10
 _LINKS_SQUARED = 20  # links of a chain, squared, that are a unit
 
 _WORDS = "and|or|not|in|is|if|lambda|yield|for"
@@ -34,6 +36,7 @@ _TOKEN = re.compile(
     """,
     TOKEN.flags,
 )
+_PATTERN = re.compile(r"^[ \t\f]*case\b(?=[^\r\n]*[(\[{])", re.MULTILINE)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _SYMBOL = re.compile(r"[-+*/%@&|^~<>.([]")
 
@@ -65,11 +68,16 @@ def expect_parsable(text: str) -> None:
             effort += _LINK
             chains[-1] += 1
         elif kind == "string":
-            effort += _LINK + _ended(_longest_within(token["string"]))
+            effort += _LINK
             chains[-1] += 1
+            if text[max(token.start("string") - 2, 0) : token.start("string")].lower().count("f"):
+                effort += _formatted(token["string"])
         elif kind == "elif":
             elifs += 1
     effort += sum(map(_ended, chains))
+    doublings = (_doublings(text, case.end()) for case in _PATTERN.finditer(text))
+    if max(doublings, default=0) > _MAX_DOUBLINGS:
+        raise TooDemanding("has a pattern that is nested too deeply")
     if elifs > _MAX_ELIFS:
         raise TooDemanding(f"has more than {_MAX_ELIFS:,} elif branches")
     if effort > _MAX_EFFORT:
@@ -89,9 +97,24 @@ def _ended(links: int) -> int:
     return links * links // _LINKS_SQUARED
 
 
-def _longest_within(string: str) -> int:
-    """The links of the longest part in braces of a string, which may be an f-string."""
-    if len(string) <= _MAX_CHAIN:
-        return 0
-    parts = (len(_SYMBOL.findall(part)) for part in _BRACES.findall(string))
-    return max(parts, default=0)
+def _formatted(string: str) -> int:
+    """The effort for the parts in braces of an f-string."""
+    parts = _BRACES.findall(string)
+    return sum(_PART + _ended(len(_SYMBOL.findall(part))) for part in parts)
+
+
+def _doublings(text: str, start: int) -> int:
+    """How often a pattern from ``start`` on doubles the time, up to the end of its brackets."""
+    opened: list[int] = []
+    most = 0
+    for token in TOKEN.finditer(text, start):
+        if token.lastgroup == "open":
+            opened.append(2 if token[0] == "{" else 1)
+            most = max(most, sum(opened))
+        elif token.lastgroup == "close" and opened:
+            opened.pop()
+        elif token.lastgroup == "newline" and not opened:
+            break
+        if most > _MAX_DOUBLINGS:
+            break
+    return most
