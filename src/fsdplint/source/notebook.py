@@ -116,6 +116,8 @@ def parse_notebook(document: str, path: str) -> tuple[str, Notebook]:
     try:
         cells = tuple(_code_cells(document))
         language = _language(json.loads(document, strict=False))
+    except IndexError as error:
+        raise SourceError(path, "is not a Jupyter notebook: it is cut off") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise SourceError(path, f"is not a Jupyter notebook: {error}") from error
     notebook = Notebook(document, cells if language == "python" else ())
