@@ -543,8 +543,7 @@ def test_preview_rules(
 ) -> None:
     preview = dataclasses.replace(RULES[1], preview="too new")
     listed = (RULES[0], preview, *RULES[2:])
-    for module in rules, cli:
-        monkeypatch.setattr(module, "RULES", listed)
+    monkeypatch.setattr(rules, "RULES", listed)
     (here / "a.py").write_text(IDLE)
     assert concise(*options).code == int(found)
     assert run("rules").out.splitlines()[1].endswith(" (preview)")

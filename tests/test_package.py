@@ -46,3 +46,16 @@ def test_the_package_is_typed_and_licensed(wheel: zipfile.Path) -> None:
 def test_a_page_that_is_not_there_is_an_error() -> None:
     with pytest.raises(FileNotFoundError, match="no page for rule 'no-such-rule'"):
         page("no-such-rule")
+
+
+def test_a_run_without_sharding_imports_no_parser(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import math\n")
+    code = (
+        "import sys; from fsdplint.cli import cli; "
+        "cli.main(['check', '.'], standalone_mode=False); "
+        "print([name for name in sys.modules if name.startswith(('libcst', 'sarif_om', 'torch'))])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -34,12 +34,12 @@ from fsdplint.outcome import Changes, Outcome, Recheck, merged
 from fsdplint.outputs import Output, OutputError, outputs
 from fsdplint.pages import page
 from fsdplint.progress import progress
+from fsdplint.registry import every_rule
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import located, shown, told
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
-from fsdplint.rules import RULES
 from fsdplint.selection import UnknownRuleError, find
 from fsdplint.source import SourceError, SourceFile, from_bytes
 from fsdplint.source.file import absolute
@@ -196,9 +196,9 @@ def check(
     chosen = tuple(map(_split, (select, ignore, extend_select)))
     groups = [
         _narrowed(group, chosen, force_exclude)
-        for group in groups_for(paths, config, isolated, RULES, preview)
+        for group in groups_for(paths, config, isolated, every_rule(), preview)
     ]
-    shared = settings_for(paths, config, isolated, RULES, preview)
+    shared = settings_for(paths, config, isolated, every_rule(), preview)
     reports = outputs(formats, output_file, shared.output_format)
     if statistics and (other := {report.format_ for report in reports} - STATISTICS.keys()):
         raise click.UsageError(f"--statistics has no {min(other)}; {', '.join(STATISTICS)} it has")
@@ -257,7 +257,7 @@ def _narrowed(group: Group, chosen: Sequence[Sequence[str]], force_exclude: bool
     """``group`` with the rules that the command line selects and without excluded paths."""
     paths = searched(group.paths, group.settings.exclude) if force_exclude else group.paths
     excluded = tuple(path for path in group.paths if path not in paths)
-    return Group(paths, select_rules(group.settings, RULES, *chosen), excluded)
+    return Group(paths, select_rules(group.settings, every_rule(), *chosen), excluded)
 
 
 def _excluding(outcome: Outcome, group: Group) -> Outcome:
@@ -385,7 +385,7 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
         return _diagnosed(error, words, output_format)
     if len(words) != 1:
         raise click.UsageError("explain takes one rule, or --error")
-    rule = next(rule for rule in RULES if rule.name == find(words[0], RULES))
+    rule = next(rule for rule in every_rule() if rule.name == find(words[0], every_rule()))
     text = page(rule.name)
     if output_format == "json":
         text = json.dumps({**_rule(rule), "page": text}, indent=2)
@@ -399,7 +399,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
 
     stored = sys.stdin.buffer.read() if error == _STDIN else Path(error).read_bytes()
     text = stored.decode("utf-8", "replace")
-    matches = diagnose(text, RULES)
+    matches = diagnose(text, every_rule())
     outcome = _suspects([match.rule for match in matches], paths)
     found = {finding.rule for finding in outcome.findings}
     matches.sort(key=lambda match: match.rule.name not in found)
@@ -420,7 +420,7 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
     """What the suspected rules, and no others, find in ``paths``; without paths, nothing."""
     if not paths:
         return Outcome((), {}, base=Path.cwd().as_posix())
-    settings = settings_for(paths, None, False, RULES, preview=True)
+    settings = settings_for(paths, None, False, every_rule(), preview=True)
     names = frozenset(rule.name for rule in suspected)
     with progress("fsdplint: checking…"):
         return run(paths, replace(settings, select=names, per_file_ignores=()))
@@ -433,13 +433,13 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
 def rules(output_format: str) -> None:
     """List the rules."""
     if output_format == "json":
-        click.echo(json.dumps([_rule(rule) for rule in RULES], indent=2))
+        click.echo(json.dumps([_rule(rule) for rule in every_rule()], indent=2))
         return
     if output_format == "markdown":
-        click.echo(index(RULES), nl=False)
+        click.echo(index(every_rule()), nl=False)
         return
-    width = max(len(rule.name) for rule in RULES)
-    for rule in RULES:
+    width = max(len(rule.name) for rule in every_rule())
+    for rule in every_rule():
         fix = rule.fix.value if rule.fix else "no"
         click.echo(
             f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {fix:<6} fix"

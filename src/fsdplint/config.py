@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsdplint.discover import Patterns
+from fsdplint.registry import every_rule
 from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
 from fsdplint.source.file import absolute
 from fsdplint.torch_range import TorchRange
@@ -38,9 +39,7 @@ _KEYS = (
 
 
 def _by_default(preview: bool = False) -> frozenset[str]:
-    from fsdplint.rules import RULES
-
-    return resolve(["ALL"], RULES, preview)
+    return resolve(["ALL"], every_rule(), preview)
 
 
 class ConfigError(Exception):

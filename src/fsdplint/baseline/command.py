@@ -13,8 +13,8 @@ from fsdplint.check import check
 from fsdplint.config import Settings, settings_for
 from fsdplint.outcome import Outcome
 from fsdplint.progress import progress
+from fsdplint.registry import every_rule
 from fsdplint.report.places import shown, told
-from fsdplint.rules import RULES
 from fsdplint.source.file import absolute
 from fsdplint.suppression import NEVER_SUPPRESSED
 from fsdplint.terminal import deliver, printable
@@ -59,7 +59,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
     It keeps what it has on other paths and of rules that are not selected.
     """
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated, RULES)
+    settings = settings_for(paths, config, isolated, every_rule())
     target = _target(file, settings)
     old = load(target) if Path(target).exists() else Baseline(absolute(target))
     outcome = _checked(paths, settings, target)
@@ -79,7 +79,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
 def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) -> None:
     """Take out of the baseline what is not found any more in PATHS, by default here."""
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated, RULES)
+    settings = settings_for(paths, config, isolated, every_rule())
     old = load(_target(file, settings))
     outcome = _checked(paths, settings, old.file)
     new = pruned(outcome, old, Scope(paths, settings))

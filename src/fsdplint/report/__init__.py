@@ -11,13 +11,20 @@ from fsdplint.report.github import github
 from fsdplint.report.gitlab import gitlab
 from fsdplint.report.json import as_json, statistics_as_json
 from fsdplint.report.json_lines import json_lines
-from fsdplint.report.junit import junit
 from fsdplint.report.neutral import neutral
 from fsdplint.report.rdjson import rdjson
 from fsdplint.report.statistics import statistics
 from fsdplint.report.style import Style, coloured, plain
 
 Report = Callable[[Outcome, Style], str]
+
+
+def _junit(outcome: Outcome, style: Style) -> str:
+    from fsdplint.report.junit import (
+        junit,
+    )  # its pattern of what XML cannot hold is slow to compile
+
+    return junit(outcome, style)
 
 
 def _sarif(outcome: Outcome, style: Style) -> str:
@@ -34,7 +41,7 @@ REPORTS: Mapping[str, Report] = {
     "json-lines": json_lines,
     "github": github,
     "gitlab": gitlab,
-    "junit": junit,
+    "junit": _junit,
     "rdjson": rdjson,
     "sarif": _sarif,
 }

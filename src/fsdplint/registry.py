@@ -1,0 +1,15 @@
+"""All rules, imported when they are first asked for: the engine comes with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fsdplint.rule import Rule
+
+
+def every_rule() -> tuple[Rule, ...]:
+    """The rules in the order of their codes; most of the time a short run takes."""
+    from fsdplint.rules import RULES
+
+    return RULES
