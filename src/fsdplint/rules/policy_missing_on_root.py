@@ -49,5 +49,6 @@ def _fix(program: Program, fact: PrecisionSplit) -> Fix | Declined:
         return Declined("the calls stand in different files")
     code = Code.of(program.tree(root.site.path))
     if fact.part_dtype and not fact.root_dtype:
-        return same_policy(code, part.call, [root.call, *(each.call for each in fact.others)])
+        others = [each.call for each in fact.others if each.call is not part.call]
+        return same_policy(code, part.call, [root.call, *others])
     return same_policy(code, root.call, [part.call])
