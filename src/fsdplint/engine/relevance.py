@@ -103,10 +103,7 @@ def _naming(
         heat(project, units)
         carriers = _carriers(units)
         every = [
-            path
-            for path in importers
-            if path not in chosen
-            and any(name in texts[path] and stem in texts[path] for name, stem in carriers)
+            path for path in importers if path not in chosen and _names_one(texts[path], carriers)
         ]
         fresh = every[: _MAX_NAMING - len(chosen)]
         for path in every[len(fresh) :]:
@@ -121,14 +118,20 @@ def _naming(
     return chosen
 
 
-def _carriers(units: Iterable[Unit]) -> set[tuple[str, str]]:
-    """Names of hot definitions, each with the module name it can be imported from."""
-    found: set[tuple[str, str]] = set()
+def _names_one(text: str, carriers: dict[str, set[str]]) -> bool:
+    return any(
+        stem in text and any(name in text for name in names) for stem, names in carriers.items()
+    )
+
+
+def _carriers(units: Iterable[Unit]) -> dict[str, set[str]]:
+    """Names of hot definitions, by the module name that they can be imported from."""
+    found: dict[str, set[str]] = defaultdict(set)
     for unit in units:
         path = Path(unit.path)
         stem = path.parent.name if path.stem == "__init__" else path.stem
-        found.update(
-            (definition.name, stem)
+        found[stem].update(
+            definition.name
             for definition in unit.definitions.values()
             if definition.hot and definition.name not in ("main", "train")
         )
