@@ -10,6 +10,7 @@ from fsdplint.check import check, check_text
 from fsdplint.config import Settings
 from fsdplint.report.summary import summary
 from fsdplint.source import from_text
+from fsdplint.source.invalid import InvalidSyntax
 
 SHARD = """\
 from torch.distributed.fsdp import fully_shard
@@ -111,6 +112,21 @@ def test_the_outcome_counts_and_orders(tmp_path: Path) -> None:
         ("c.py", State.IRRELEVANT, "takes no part in sharding"),
     ]
     assert outcome.checked == 1
+
+
+def test_python_that_only_the_parser_refuses_is_no_mistake_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(text: str, _: str) -> None:
+        raise InvalidSyntax("odd", text.index("def"))
+
+    monkeypatch.setattr("fsdplint.engine.lower.lower", refuse)
+    tree(tmp_path, **{"shard.py": SHARD})
+    outcome = check([tmp_path], SETTINGS)
+    reason = "line 4 is Python that the parser does not understand: odd"
+    assert outcome.findings == ()
+    assert [(Path(e.path).name, e.reason) for e in outcome.failures] == [("shard.py", reason)]
+    assert [(a.state, a.reason) for a in outcome.accounts] == [(State.FAILED, reason)]
 
 
 def test_an_import_of_a_name_too_long_for_a_file_is_of_no_file(tmp_path: Path) -> None:

@@ -179,14 +179,19 @@ def _findings(
 
 def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax | None:
     """Why a file is not Python, in CPython's words if it is ``parsed`` for them."""
-    problem = record.problems.get(source.path)
+    refused = record.problems.pop(source.path, None)
+    problem = None
     try:
-        if parsed or problem is not None:
-            problem = syntax_problem(source) or problem
+        if parsed or refused is not None:
+            problem = syntax_problem(source)
     except TooDemanding:
         parsed = False
     if problem is not None:
         record.problems[source.path] = problem
+    elif refused is not None:
+        line, _ = source.position(refused.offset)
+        reason = f"line {line} is Python that the parser does not understand: {refused.message}"
+        record.failures.append(SourceError(source.path, reason))
     elif not parsed and source.path in record.irrelevant:
         record.irrelevant[source.path] += ", so it was not parsed"
     return problem
