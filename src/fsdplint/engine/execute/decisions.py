@@ -7,7 +7,9 @@ asked on one path, `mode == "ddp"` is false once `mode == "fsdp"` is true, and `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from fsdplint.engine.values import (
     Choice,
@@ -107,6 +109,18 @@ class Decisions:
             return self._choose(("choice", Identity(value)), prefer, worth, place)
         return self._choose(key_of(value), prefer, worth, place)
 
+    def regret(self, value: Value, worth: int) -> None:
+        """Raises the worth of the decisions that a condition was known from.
+
+        They were made for another branch, to which the other outcome promised less.
+        """
+        keys = set(_asked(value))
+        subjects = {key[1] for key in keys if _is_test(key)}
+        for index, decision in enumerate(self.made):
+            alike = _is_test(decision.key) and decision.key[1] in subjects
+            if decision.worth < worth and (alike or decision.key in keys):
+                self.made[index] = replace(decision, worth=worth)
+
     def _decide_parts(self, value: Condition, prefer: bool, worth: int, place: object) -> bool:
         absorbing = value.op == "or"
         for index, operand in enumerate(value.operands):
@@ -122,6 +136,21 @@ class Decisions:
         if isinstance(key, tuple) and len(key) == 3:
             self.about.setdefault(key[1], []).append((key[0], key[2], outcome))
         return outcome
+
+
+def _asked(value: Value) -> Iterator[object]:
+    """The keys of what a condition is made of."""
+    if isinstance(value, Condition) and value.op in ("not", "and", "or"):
+        for operand in value.operands:
+            yield from _asked(operand)
+    elif isinstance(value, Choice):
+        yield ("choice", Identity(value))
+    else:
+        yield key_of(value)
+
+
+def _is_test(key: object) -> TypeGuard[tuple[object, object, object]]:
+    return isinstance(key, tuple) and len(key) == 3 and key[0] in ("==", ">")
 
 
 def _is_open(value: Object) -> bool:

@@ -33,6 +33,8 @@ from fsdplint.engine.values import (
 )
 
 MAX_DEPTH = 14
+# What following code promises that may shard.
+SHARDS = 3
 MAX_STEPS = 25_000
 
 E = TypeVar("E", bound=Event)
@@ -258,7 +260,7 @@ class State:
         for node in nodes:
             mentions = _mentions(node)
             if mentions & self.interest.sharding:
-                return 3
+                return SHARDS
             if mentions & self.interest.events:
                 found = 2
         return found

@@ -38,7 +38,7 @@ from fsdplint.engine.execute.shape import (
     only_imports,
     returns_value,
 )
-from fsdplint.engine.execute.state import Flow, Frame
+from fsdplint.engine.execute.state import SHARDS, Flow, Frame
 from fsdplint.engine.site import EVERY_RANK, Guard
 from fsdplint.engine.values import (
     NONE,
@@ -297,6 +297,8 @@ class Statements(Definitions):
         if outcome is None:
             return self.both(test, place, body, orelse, frame)
         taken, other = (body, orelse) if outcome else (orelse, body)
+        if self.worth(other) == SHARDS and self.worth(taken) < SHARDS:
+            self.decisions.regret(test, SHARDS)
         guard = self.guard(test, place, outcome, frame)
         with self.under([guard] if not isinstance(test, Const) else []):
             mark = len(self.guards)
