@@ -408,6 +408,12 @@ class Expressions(State):
         if isinstance(node, ir.BoolOp):
             self.spend()
             return self.bool_op(node, frame, tested=True)
+        if isinstance(node, ir.Not):
+            self.spend()
+            inner = self.truth(node.operand, frame)
+            if not isinstance(inner, Const):  # a branch hangs on it, even where it is decided
+                return Condition("not", (inner,), ("not", key_of(inner)), inner.taint)
+            return Const(not inner.value, inner.taint)
         return tensors.look(self, self.evaluate(node, frame), node, frame)
 
     def conditional(self, node: ir.Conditional, frame: Frame) -> Value:
