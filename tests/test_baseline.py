@@ -93,13 +93,15 @@ def test_one_more_of_equal_findings_is_new(here: Path) -> None:
 def test_what_is_gone_is_said_and_pruned(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     save(entry(), entry(occurrence=2), entry("gone.py"), {**entry("a.py"), "rule": "no-rule"})
-    assert against() == Ran(0, KNOWN, gone("3 of its findings are"))
+    assert against() == Ran(1, KNOWN, gone("3 of its findings are"))
     ran = run("baseline", "prune")
     assert ran == Ran(0, f"{NAME}: 1 finding (0 added, 3 taken out).\n", "")
     assert entries() == [entry()]
     assert against() == Ran(0, KNOWN, "")
     (here / "a.py").write_text(FIXED)
-    assert against().err == gone("1 of its findings is")
+    assert against() == Ran(
+        1, "No findings in 1 file (1 without sharding).\n", gone("1 of its findings is")
+    )
 
 
 def test_pruning_nothing_leaves_the_file(here: Path) -> None:

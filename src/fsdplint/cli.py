@@ -227,11 +227,13 @@ def check(
         outcome = _apply(changes, piped, did, write=not diff)
         if add_ignore is None and "full" not in reported:
             _tell_unfixed(outcome)
-    for group, whole, old in zip(groups, wholes, olds, strict=True):
-        if old:
-            tell_gone(whole, old, Scope(group.paths, group.settings))
+    stale = [
+        tell_gone(whole, old, Scope(group.paths, group.settings))
+        for group, whole, old in zip(groups, wholes, olds, strict=True)
+        if old
+    ]
     _report(outcome, reports, statistics, aside=diff or bool(changes and piped))
-    found = outcome.findings or (diff and changes and changes.files)
+    found = outcome.findings or any(stale) or (diff and changes and changes.files)
     return FAILED if outcome.failures else FINDINGS if found and not exit_zero else CLEAN
 
 
