@@ -85,7 +85,7 @@ def run(machine: Machine) -> None:
     clean = machine.job("clean", {"clean.py": b"x = 1\n"})
     expect(clean, 0, 0, uploaded=0)
     assert clean.used[UPLOAD]["category"] == "fsdplint"
-    assert "No findings in 1 file." in clean.log
+    assert "No findings in 1 file (1 without sharding)." in clean.log
 
     inputs = {"paths": "'a b'/train.py\n", "category": "of b"}
     broken = machine.job("broken", BROKEN, **inputs)
