@@ -59,6 +59,8 @@ class Reports:
         (run,) = json.loads(self.text("sarif"))["runs"]
         found = [_of_sarif(each, each["ruleId"]) for each in run["results"]]
         for each in run["invocations"][0].get("toolExecutionNotifications", ()):
+            if each["level"] == "note":  # a file without sharding, which the others leave out
+                continue
             rule = each.get("associatedRule")
             found.append(_of_sarif(each, rule["id"] if rule else FAILED))
         return found
