@@ -1,0 +1,192 @@
+"""Branches: `if` and `match`.
+
+A branch whose condition is not known is decided once per path where it matters (one of its arms can
+reach an event), and otherwise both arms run and what they assign differently becomes a choice. Both
+arms also run where the condition depends on the rank or on a loop's element: there the path stands
+for all ranks and all iterations, and the guards of an event tell which of them reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from dataclasses import replace
+
+from fsdplint.engine import ir
+from fsdplint.engine.execute.comparison import compare
+from fsdplint.engine.execute.groups import joined
+from fsdplint.engine.execute.ranks import ranks_of, tellers, telling_parts
+from fsdplint.engine.execute.shape import exits_cleanly, leaves, returns_value
+from fsdplint.engine.execute.state import SHARDS, Flow, Frame
+from fsdplint.engine.execute.stores import Stores
+from fsdplint.engine.site import EVERY_RANK, Guard
+from fsdplint.engine.values import Const, Taint, Value, choice, key_of, same
+
+
+class Branches(Stores):
+    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
+        if isinstance(node, ir.Not):
+            node, taken = node.operand, not taken
+            test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition
+        divergent = bool(test.taint & Taint.RANK)
+        open_element = self.enumerating is not None and not isinstance(test, Const)
+        progress = bool(test.taint & Taint.ELEMENT) or open_element
+        ranks = ranks_of(test, taken)
+        telling = telling_parts(test, node) if ranks != EVERY_RANK else ()
+        told_by = frozenset(tellers(test)) if telling else frozenset()
+        return Guard(
+            key_of(test),
+            frame.unit.path,
+            node,
+            taken,
+            divergent,
+            progress,
+            ranks=ranks,
+            telling=telling,
+            told_by=told_by,
+        )
+
+    def if_(self, node: ir.If, frame: Frame) -> Flow:
+        test = self.truth(node.test, frame)
+        return self.branch(test, node.test, node.body, node.orelse, frame)
+
+    def branch(
+        self,
+        test: Value,
+        place: ir.Node,
+        body: Items[ir.Stmt],
+        orelse: Items[ir.Stmt],
+        frame: Frame,
+    ) -> Flow:
+        outcome = self.decisions.known(test)
+        if outcome is None and not (test.taint or self.importing or self.enumerating):
+            outcome = self.decide_branch(test, place, body, orelse, frame)
+        if outcome is None:
+            return self.both(test, place, body, orelse, frame)
+        taken, other = (body, orelse) if outcome else (orelse, body)
+        if self.worth(other) == SHARDS and self.worth(taken) < SHARDS:
+            self.decisions.regret(test, SHARDS)
+        guard = self.guard(test, place, outcome, frame)
+        with self.under([guard] if not isinstance(test, Const) else []):
+            mark = len(self.guards)
+            flow = self.run(taken, frame)
+            left = [each for each in self.guards[mark:] if each.ranks != EVERY_RANK]
+        self.guards.extend(left)  # ranks that are gone stay so
+        if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
+            self.guards.append(replace(guard, early=True))  # only this gets past the branch
+        return flow
+
+    def decide_branch(
+        self,
+        test: Value,
+        place: ir.Node,
+        body: Items[ir.Stmt],
+        orelse: Items[ir.Stmt],
+        frame: Frame,
+    ) -> bool | None:
+        """The outcome to follow, or None where following both at once loses nothing."""
+        hot_body, hot_orelse = self.is_hot(body), self.is_hot(orelse)
+        leaves_body, leaves_orelse = leaves(body), leaves(orelse)
+        if not (hot_body or hot_orelse or leaves_body or leaves_orelse):
+            return None
+        if hot_body != hot_orelse and not (leaves_body or leaves_orelse):
+            prefer = hot_body
+        else:
+            prefer = not leaves_body or leaves_orelse
+        other_is_hot = hot_orelse if prefer else hot_body
+        other_leaves = leaves_orelse if prefer else leaves_body
+        other = orelse if prefer else body
+        worth = 0 if other_leaves and not returns_value(other) else 1
+        if other_is_hot:
+            worth = self.worth(other)
+        return self.decisions.decide(test, prefer, worth, place)
+
+    def both(
+        self,
+        test: Value,
+        place: ir.Node,
+        body: Items[ir.Stmt],
+        orelse: Items[ir.Stmt],
+        frame: Frame,
+    ) -> Flow:
+        before, up = dict(frame.scope.names), self.group_up
+        flows = []
+        results = []
+        states = []
+        arms = [(True, body), (False, orelse)]
+        if test.taint & Taint.RANK and getattr(test, "op", "") == "not":
+            arms.reverse()  # `rank != 0` is told as `rank == 0` is
+        for taken, arm in arms:
+            frame.scope.names.clear()
+            frame.scope.names.update(before)
+            self.group_up = up
+            self.undecided += 1
+            with self.under([self.guard(test, place, taken, frame)]):
+                flows.append(self.run(arm, frame))
+            self.undecided -= 1
+            results.append(dict(frame.scope.names))
+            states.append(self.group_up)
+        self.join(frame, flows, results)
+        self.group_up = joined(flows, states)
+        if Flow.NEXT in flows and flows[0] is not flows[1]:
+            on = flows.index(Flow.NEXT)
+            passed = self.guard(test, place, arms[on][0], frame)
+            aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
+            # A rank that fails takes the others with it: none is left waiting.
+            ranks = EVERY_RANK if aborted else passed.ranks
+            self.guards.append(replace(passed, early=True, ranks=ranks))
+            return Flow.NEXT
+        return flows[0] if flows[0] is flows[1] else Flow.NEXT
+
+    def join(self, frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> None:
+        """Variables after both arms: those of the arm that goes on, or a choice of the two."""
+        names = frame.scope.names
+        names.clear()
+        if flows[0] is not flows[1] and Flow.NEXT in flows:
+            names.update(results[flows.index(Flow.NEXT)])
+            return
+        for name in {**results[0], **results[1]}:
+            options = [result[name] for result in results if name in result]
+            one = len(options) == 1 or same(options[0], options[1])
+            names[name] = options[0] if one else choice(options)
+
+    def match(self, node: ir.Match, frame: Frame) -> Flow:
+        subject = self.evaluate(node.subject, frame)
+        return self.cases(subject, node.cases, frame)
+
+    def cases(self, subject: Value, cases: Items[ir.Case], frame: Frame) -> Flow:
+        if not cases:
+            return Flow.NEXT
+        case, *others = cases
+        for name in case.names:
+            frame.scope.names[name] = subject if case.irrefutable else self.unknown()
+        if case.irrefutable and case.guard is None:
+            return self.run(case.body, frame)
+        test: Value = self.unknown(key=("case", id(case)))
+        if case.pattern is not None:
+            test = compare("Equal", subject, self.evaluate(case.pattern, frame))
+        return self.branch_cases(test, case, others, subject, frame)
+
+    def branch_cases(
+        self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
+    ) -> Flow:
+        outcome = self.decisions.known(test)
+        if outcome is None and test.taint & Taint.RANK and not self.importing:
+            return self.both_cases(test, case, others, subject, frame)
+        if outcome is None:
+            prefer = self.is_hot(case.body) or not self.is_hot(others)
+            outcome = self.decisions.decide(test, prefer, 0 if self.importing else 2, case)
+        with self.under([self.guard(test, case.pattern or case, outcome, frame)]):
+            return self.run(case.body, frame) if outcome else self.cases(subject, others, frame)
+
+    def both_cases(
+        self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
+    ) -> Flow:
+        """One rank takes this case, another one of the others."""
+        place, up = case.pattern or case, self.group_up
+        with self.under([self.guard(test, place, True, frame)]):
+            flow = self.run(case.body, frame)
+        state, self.group_up = self.group_up, up
+        with self.under([self.guard(test, place, False, frame)]):
+            other = self.cases(subject, others, frame)
+        self.group_up = joined([flow, other], [state, self.group_up])
+        return flow if flow is other else Flow.NEXT
