@@ -287,3 +287,30 @@ def test_a_huge_file_is_not_lowered(tmp_path: Path) -> None:
     linked = Project(tmp_path, lambda _: "x = 1\n" * 400_000)
     assert linked.unit(tmp_path / "a.py") is None
     assert linked.failures == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("test_training.py", True),
+        ("training_test.py", True),
+        ("notes_test.ipynb", True),
+        ("tests/run.py", True),
+        ("tests/experimental/parallel/launched/run.py", True),
+        ("unit_tests/run.py", True),
+        ("unittests/a/b/c/run.py", True),
+        ("pkg/testing/run.py", True),
+        ("train.py", False),
+        ("latest/train.py", False),
+        ("contest.py", False),
+        ("attest/train.py", False),
+        ("best_testament.py", False),
+    ],
+)
+def test_what_is_a_test(tree: Project, path: str, expected: bool) -> None:
+    assert tree.is_test((tree.root / path).as_posix()) is expected
+
+
+def test_the_folders_above_a_project_make_no_test_of_it(tmp_path: Path) -> None:
+    root = tmp_path / "tests" / "project"
+    assert not Project(root, lambda _: None).is_test((root / "train.py").as_posix())

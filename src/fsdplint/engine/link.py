@@ -6,6 +6,7 @@ library symbols, even when they lie below the root.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 # Calls that shard, and settings by which a library does.
 _SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
+
+# `test_training.py` and `training_test.py`, as pytest calls its files, and folders such as `tests`,
+# `unit_tests` and `testing`.
+_TEST = re.compile(r"^(?:unit)?test|_test(?:s|ing)?(?:\.\w+)?$")
 
 Reader = Callable[[Path], "str | None"]
 
@@ -110,9 +115,8 @@ class Project:
         self.overlong: set[tuple[str, str]] = set()
 
     def is_test(self, path: str) -> bool:
-        """Whether a file is a test or belongs to some, by its name or its folder's."""
-        parts = Path(path).relative_to(self.root).parts
-        return any(part.startswith("test") for part in parts[-3:])
+        """Whether a file is a test or belongs to some, by its name or that of a folder it is in."""
+        return any(map(_TEST.search, Path(path).relative_to(self.root).parts))
 
     def unit(self, path: Path) -> Unit | None:
         """The unit of a file, or None if it cannot be read or is not Python."""

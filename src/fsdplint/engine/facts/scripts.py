@@ -44,7 +44,7 @@ def whole_program(program: Program, script: str) -> list[Tree] | None:
     None for tests and notebooks, which others run.
     """
     path = Path(script)
-    if path.suffix != ".py" or any(part.startswith("test") for part in path.parts[-3:]):
+    if path.suffix != ".py" or program.project.is_test(script):
         return None
     files = import_closure(program.project, path)
     if any(writes_set_up(program.project.read(file) or "") for file in files):
