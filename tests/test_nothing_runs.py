@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
+
+import pytest
 
 import fsdplint
 
@@ -63,3 +68,55 @@ def test_nothing_runs_outside_verify() -> None:
         for name in offences(path.read_text("utf-8"))
     ]
     assert found == []
+
+
+SCRIPT = b"""\
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(build())
+loss = model.forward(batch)
+"""
+HOSTILE = 'raise SystemExit(f"{__name__} ran")\n'
+INSTALLED = Path(sys.executable).with_name("fsdplint")
+MODULE = (sys.executable, "-m", "fsdplint")
+SAFE = (sys.executable, "-P", "-m", "fsdplint")
+
+
+def loaded_before_any_module() -> set[str]:
+    """What Python itself imports for ``-m``, from the working directory too."""
+    code = "import runpy, sys; print(*sys.modules)"
+    command = [sys.executable, "-I", "-c", code]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        ((str(INSTALLED),), set()),
+        (MODULE, loaded_before_any_module() | {"fsdplint"}),
+        *([(SAFE, set[str]())] if sys.version_info >= (3, 11) else []),
+    ],
+    ids=["installed", "module", "safe"][: 2 + (sys.version_info >= (3, 11))],
+)
+def test_no_module_in_the_working_directory_runs(
+    tmp_path: Path, command: tuple[str, ...], allowed: set[str]
+) -> None:
+    clean, hostile = tmp_path / "clean", tmp_path / "hostile"
+    for folder in (clean, hostile):
+        folder.mkdir()
+        (folder / "script.py").write_bytes(SCRIPT)
+        (folder / "pyproject.toml").write_text('[tool.fsdplint]\nselect = ["ALL"]\n')
+    names = {*sys.stdlib_module_names, *packages_distributions(), "fsdplint", "sitecustomize"}
+    for name in names - allowed:
+        (hostile / f"{name}.py").write_text(HOSTILE)
+        (hostile / name).mkdir()
+        (hostile / name / "__init__.py").write_text(HOSTILE)
+
+    def ran(folder: Path) -> tuple[int, str, str]:
+        arguments = ("check", "--output-format=sarif", "script.py")
+        done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = ran(clean)
+    assert (code, err, out.count('"ruleId":"FSD302"')) == (1, "", 1)
+    assert ran(hostile) == (code, out, err)
