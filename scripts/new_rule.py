@@ -1,4 +1,4 @@
-"""Starts a rule: its page, its module and its place in RULES.
+"""Starts a rule: its page, its module and its entry in the catalogue.
 
 python scripts/new_rule.py gradient-clipped-before-reduction FSD304
 """
@@ -67,20 +67,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "{code}",
-    summary="…",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="{version}",
-    clause=None,
-)
 def {stem}(program: Program) -> Iterator[Report]:
     raise NotImplementedError(program)
+"""
+
+
+ENTRY = """\
+    declare(
+        "{name}",
+        "{code}",
+        summary="…",
+        severity=Severity.ERROR,
+        fix=Safety.UNSAFE,
+        since="{version}",
+        clause=None,
+    ),
 """
 
 
@@ -114,7 +118,6 @@ def start_rule(root: Path, name: str, code: str) -> list[Path]:
     package = root / "src" / "fsdplint"
     stem = name.replace("-", "_")
     page, module = root / "rules" / f"{name}.md", package / "rules" / f"{stem}.py"
-    registry = package / "rules" / "__init__.py"
     taken = _codes(root)
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+", name):
         raise ScaffoldError(f"{name!r} is not kebab-case of two words or more")
@@ -122,19 +125,32 @@ def start_rule(root: Path, name: str, code: str) -> list[Path]:
         raise ScaffoldError(f"{code!r} is not FSD and three digits")
     if page.exists() or module.exists():
         raise ScaffoldError(f"there is a rule {name!r}")
-    if code in taken.values():
+    if code in taken:
         raise ScaffoldError(f"{code} is taken")
+    topic = _topic(package, code)
     page.write_text(PAGE.format(name=name, code=code), "utf-8")
-    module.write_text(MODULE.format(code=code, stem=stem, version=_version(package)), "utf-8")
-    registry.write_text(_registered(registry.read_text("utf-8"), stem, code, taken), "utf-8")
-    return [page, module, registry]
+    module.write_text(MODULE.format(stem=stem), "utf-8")
+    entry = ENTRY.format(name=name, code=code, version=_version(package))
+    topic.write_text(_with_entry(topic.read_text("utf-8"), entry, code), "utf-8")
+    return [page, module, topic]
 
 
-def _codes(root: Path) -> dict[str, str]:
-    """The code of each rule's page by the stem of its module."""
+def _codes(root: Path) -> set[str]:
+    """The codes of the rules that have a page."""
     pages = [page for page in (root / "rules").glob("*.md") if page.stem != "README"]
-    titles = ((page.stem, page.read_text("utf-8").split("\n")[0]) for page in pages)
-    return {stem.replace("-", "_"): title[-7:-1] for stem, title in titles}
+    return {page.read_text("utf-8").split("\n")[0][-7:-1] for page in pages}
+
+
+def _topic(package: Path, code: str) -> Path:
+    """The module of the catalogue with the rules whose codes have the hundred of ``code``.
+
+    Raises:
+        ScaffoldError: there is none.
+    """
+    for topic in sorted((package / "catalogue").glob("*.py")):
+        if f'"{code[:4]}' in topic.read_text("utf-8"):
+            return topic
+    raise ScaffoldError(f"no topic of src/fsdplint/catalogue has rules with {code[:4]}xx")
 
 
 def _version(package: Path) -> str:
@@ -142,17 +158,12 @@ def _version(package: Path) -> str:
     return match[1] if match else "0.1.0"
 
 
-def _registered(registry: str, stem: str, code: str, codes: dict[str, str]) -> str:
-    """``registry`` with the rule imported, and in RULES before the first with a greater code."""
-    imports = re.findall(r"^from fsdplint\.rules\..*\n", registry, re.MULTILINE)
-    ordered = sorted([*imports, f"from fsdplint.rules.{stem} import {stem}\n"])
-    registry = registry.replace("".join(imports), "".join(ordered))
-    head, opening, rest = registry.partition("RULES: tuple[Rule, ...] = (\n")
-    body, closing, tail = rest.partition("\n)\n")
-    entries = body.splitlines()
-    later = (n for n, e in enumerate(entries) if codes.get(e.strip(" ,").lower(), "") > code)
-    entries.insert(next(later, len(entries)), f"    {stem},")
-    return head + opening + "\n".join(entries) + closing + tail
+def _with_entry(topic: str, entry: str, code: str) -> str:
+    """``topic`` with ``entry`` before the first that has a greater code."""
+    entries = re.compile(r'    declare\(\n        "[^"]*",\n        "(FSD\d{3})",\n')
+    later = (match.start() for match in entries.finditer(topic) if match[1] > code)
+    at = next(later, topic.rindex(")\n"))
+    return topic[:at] + entry + topic[at:]
 
 
 if __name__ == "__main__":

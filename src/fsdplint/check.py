@@ -278,7 +278,7 @@ def _accounts(
 
 
 def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:
-    from fsdplint.rules import INVALID_SYNTAX
+    from fsdplint.catalogue.tool import INVALID_SYNTAX
 
     span = Span(source.path, problem.offset, min(problem.offset + 1, len(source.text)))
     rule = INVALID_SYNTAX

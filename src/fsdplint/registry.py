@@ -1,4 +1,4 @@
-"""All rules, imported when they are first asked for: the engine comes with them."""
+"""All rules, imported when they are first asked for: what needs none starts without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def every_rule() -> tuple[Rule, ...]:
-    """The rules in the order of their codes; most of the time a short run takes."""
+    """The rules in the order of their codes."""
     from fsdplint.rules import RULES
 
     return RULES

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fsdplint.finding import Evidence, Finding, Fix, Safety, Severity, Span
@@ -70,7 +72,8 @@ class Rule:
         )
 
 
-def rule(
+def declare(
+    name: str,
     code: str,
     *,
     summary: str,
@@ -79,14 +82,16 @@ def rule(
     since: str,
     clause: str | None,
     preview: str = "",
-) -> Callable[[Callable[[Program], Iterator[Report]]], Rule]:
-    """Declares a rule; its name is that of the module it stands in."""
+) -> Rule:
+    """A rule; the function of its name in its module makes the reports."""
+    reports = partial(_reports, name.replace("-", "_"))
+    return Rule(name, code, summary, severity, fix, since, clause, preview, reports)
 
-    def declare(reports: Callable[[Program], Iterator[Report]]) -> Rule:
-        name = reports.__module__.rpartition(".")[2].replace("_", "-")
-        return Rule(name, code, summary, severity, fix, since, clause, preview, reports)
 
-    return declare
+def _reports(stem: str, program: Program) -> Iterator[Report]:
+    module = import_module(f"fsdplint.rules.{stem}")
+    reports: Iterator[Report] = getattr(module, stem)(program)
+    return reports
 
 
 def plainest(reports: Iterable[Report]) -> list[Report]:

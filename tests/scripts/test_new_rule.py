@@ -45,14 +45,16 @@ def registered(root: Path) -> list[list[str]]:
     return listed
 
 
-@pytest.mark.parametrize("code", ["FSD199", "FSD399", "FSD999"])
-def test_a_new_rule_has_a_page_a_module_and_its_place(copy: Path, code: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "topic"), [("FSD199", "launch"), ("FSD319", "training"), ("FSD899", "data")]
+)
+def test_a_new_rule_has_a_page_a_module_and_its_place(copy: Path, code: str, topic: str) -> None:
     before = registered(copy)
     written = new_rule.start_rule(copy, "some-new-fault", code)
     assert [path.relative_to(copy).as_posix() for path in written] == [
         "rules/some-new-fault.md",
         "src/fsdplint/rules/some_new_fault.py",
-        "src/fsdplint/rules/__init__.py",
+        f"src/fsdplint/catalogue/{topic}.py",
     ]
     expected = sorted([*before, ["some-new-fault", code]], key=lambda rule: rule[1])
     assert registered(copy) == expected
@@ -71,6 +73,7 @@ def test_a_new_rule_has_a_page_a_module_and_its_place(copy: Path, code: str) -> 
         ("some-fault", "FSD39", "'FSD39' is not FSD and three digits"),
         ("some-fault", "FSD302", "FSD302 is taken"),
         ("direct-forward", "FSD399", "there is a rule 'direct-forward'"),
+        ("some-fault", "FSD999", "no topic of src/fsdplint/catalogue has rules with FSD9xx"),
     ],
 )
 def test_what_is_no_new_rule_writes_nothing(copy: Path, name: str, code: str, message: str) -> None:

@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.reduced_losses import ReducedLoss, reduced_losses
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.backward_first import backward_first
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD309",
-    summary="the loss is averaged over the ranks before its backward, which averages again",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def all_reduced_loss_before_backward(program: Program) -> Iterator[Report]:
     for fact in reduced_losses(program):
         site, reduction, division = fact.backward.site, fact.reduction.site, fact.division

@@ -5,21 +5,12 @@ from functools import partial
 
 from fsdplint.engine.facts.resharding import kept_blocks
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
+from fsdplint.finding import Safety
 from fsdplint.fixes.argument import drop_argument
 from fsdplint.fixes.code import Code
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD404",
-    summary="all blocks stay gathered from the forward to the backward",
-    severity=Severity.NOTE,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-    preview="it is a choice between memory and communication.",
-)
 def blocks_kept_unsharded(program: Program) -> Iterator[Report]:
     for shard, root in kept_blocks(program):
         yield Report(

@@ -5,19 +5,10 @@ from functools import partial
 
 from fsdplint.engine.facts.casts import late_casts
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.add_before import before_sharding
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD214",
-    summary="a sharded model is cast to another dtype after its first forward",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def cast_after_sharding(program: Program) -> Iterator[Report]:
     for fact in late_casts(program):
         cast, before, after = fact.cast.site, fact.before.site, fact.after.site

@@ -5,20 +5,11 @@ from functools import partial
 
 from fsdplint.engine.facts.class_checks import class_checks
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.isinstance_check import ask_instance
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD317",
-    summary="activation checkpointing asks for a class that sharded modules no longer have",
-    severity=Severity.WARNING,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def checkpointing_matches_nothing(program: Program) -> Iterator[Report]:
     for fact in class_checks(program):
         check, shard = fact.check, fact.shard.site

@@ -6,21 +6,13 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import LocalNorm, local_norms
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.clip import clip_by_root
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD304",
-    summary="torch's gradient clipping is used on an FSDP1 model, whose norm it does not see",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause="gradient-norm",
-)
 def clip_grad_util_on_fsdp1(program: Program) -> Iterator[Report]:
     for fact in local_norms(program):
         site, call = fact.call.site, fact.call.site.node

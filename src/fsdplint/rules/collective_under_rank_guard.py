@@ -7,21 +7,13 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.collectives import MissedCollective, missed_collectives
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import EVERY_RANK, Guard, Site
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.every_rank import Guarded, call_on_every_rank, is_given, result_name
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD601",
-    summary="a collective is reached by some ranks only",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="collectives",
-)
 def collective_under_rank_guard(program: Program) -> Iterator[Report]:
     facts = list(missed_collectives(program))
     for fact in facts:

@@ -6,21 +6,13 @@ from functools import partial
 from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.containers import sharded_containers
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.container_loop import container_loop
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD207",
-    summary="`fully_shard` is given a container that has no `forward`",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def container_sharded(program: Program) -> Iterator[Report]:
     for shard, name in sharded_containers(program):
         made = shard.module.site

@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.offload_backends import NoCpuBackend, offloads_without_backend
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.finding import Fix, Span
 from fsdplint.fixes import process_group
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD106",
-    summary="gradients that are kept on the CPU have no backend there",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def cpu_offload_without_cpu_backend(program: Program) -> Iterator[Report]:
     for fact in offloads_without_backend(program):
         site, norm = fact.init.site, fact.norm.site

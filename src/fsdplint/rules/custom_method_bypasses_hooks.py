@@ -5,22 +5,14 @@ from functools import partial
 
 from fsdplint.engine.facts.methods import BypassingMethod, bypassing_methods
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.register import register_method
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD306",
-    summary="a method of a sharded module uses its parameters past its hooks",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause="forward",
-)
 def custom_method_bypasses_hooks(program: Program) -> Iterator[Report]:
     for fact in bypassing_methods(program):
         source = fact.method.source

@@ -5,11 +5,11 @@ from functools import partial
 
 from fsdplint.engine.facts.mixtures import Mixture, mixtures
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.unwrap import unwrap
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 _NAMES = {
     "DDP": "DistributedDataParallel",
@@ -19,14 +19,6 @@ _NAMES = {
 }
 
 
-@rule(
-    "FSD211",
-    summary="a model is given to two ways of data parallelism that exclude each other",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def ddp_around_fsdp(program: Program) -> Iterator[Report]:
     for fact in mixtures(program):
         inner, outer = _NAMES[fact.inner], _NAMES[fact.outer]

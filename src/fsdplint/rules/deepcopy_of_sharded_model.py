@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.copies import Copy, copies
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.copy_first import copy_first
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD213",
-    summary="a model is copied once it is sharded",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def deepcopy_of_sharded_model(program: Program) -> Iterator[Report]:
     for fact in copies(program):
         site = fact.call.site

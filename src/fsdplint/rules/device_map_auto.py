@@ -6,20 +6,11 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.device_maps import spread_models
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.drop_argument import drop_argument
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD110",
-    summary="every rank spreads a model over all GPUs of its node before it is sharded",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def device_map_auto(program: Program) -> Iterator[Report]:
     for fact in spread_models(program):
         site, shard = fact.load, fact.shard.site

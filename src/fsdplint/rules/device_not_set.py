@@ -8,21 +8,13 @@ from fsdplint.engine.events import Call
 from fsdplint.engine.facts.devices import SharedDevice, shared_devices
 from fsdplint.engine.program import Program
 from fsdplint.engine.written import argument
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.local_rank import set_device
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD101",
-    summary="every process of a node computes on its first device",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def device_not_set(program: Program) -> Iterator[Report]:
     for fact in shared_devices(program):
         site = fact.use.site

@@ -7,21 +7,13 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.hooks import SkippedHooks, skipped_hooks
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.forward import call_module
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD302",
-    summary="`.forward` of a sharded module is called past its hooks",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause="forward",
-)
 def direct_forward(program: Program) -> Iterator[Report]:
     for fact in skipped_hooks(program):
         source = fact.forward.source

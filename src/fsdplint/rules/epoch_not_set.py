@@ -8,21 +8,13 @@ from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
 from fsdplint.engine.places import name_in
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.sampling import Epochs, epochs_of, set_epoch
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD802",
-    summary="a distributed sampler shuffles every epoch alike",
-    severity=Severity.WARNING,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def epoch_not_set(program: Program) -> Iterator[Report]:
     for fact in same_orders(program):
         site = fact.sampler.site

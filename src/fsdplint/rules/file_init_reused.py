@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.meeting_files import MeetingFile, meeting_files
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.finding import Fix, Span
 from fsdplint.fixes import process_group
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD105",
-    summary="processes meet by a file that an earlier run may have left",
-    severity=Severity.WARNING,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def file_init_reused(program: Program) -> Iterator[Report]:
     for fact in meeting_files(program):
         site, node = fact.init.site, fact.node

@@ -5,22 +5,14 @@ from functools import partial
 
 from fsdplint.engine.facts.mixed_lists import MixedList, mixed_lists
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.clip_apart import clip_apart
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.one_by_one import one_by_one
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD316",
-    summary="one operation is to take sharded parameters together with ignored ones",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def foreach_with_mixed_parameters(program: Program) -> Iterator[Report]:
     for fact in mixed_lists(program):
         site, shard = fact.site, fact.shard.site

@@ -5,20 +5,11 @@ from functools import partial
 
 from fsdplint.engine.facts.dcp_loads import Entry, LostLoad, Why, lost_loads
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.dcp_load import give_back
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD504",
-    summary="a distributed checkpoint's load restores no state of a model or an optimizer",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def fresh_optimizer_in_dcp_load(program: Program) -> Iterator[Report]:
     for fact in lost_loads(program):
         site = fact.call.site

@@ -5,13 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.fsdp1_uses import Fsdp1Use, fsdp1_uses
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.fsdp1_uses import clip_by_torch, drop_wrapper, gather_by_options
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 _NO_FIX = {
     "isinstance": "what FSDP2 needs in that branch is not what FSDP1 needs",
@@ -21,14 +21,6 @@ _NO_FIX = {
 }
 
 
-@rule(
-    "FSD702",
-    summary="something of FSDP1's is asked of a model that FSDP2 shards",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="fsdp1-calls",
-)
 def fsdp1_api_on_fsdp2_model(program: Program) -> Iterator[Report]:
     for fact in fsdp1_uses(program):
         site, shard = fact.site, fact.shard

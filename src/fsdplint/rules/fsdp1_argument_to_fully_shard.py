@@ -5,22 +5,14 @@ from functools import partial
 
 from fsdplint.engine.facts.fully_shard_arguments import ForeignArguments, foreign_arguments
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.fully_shard_call import pass_own_arguments
 from fsdplint.knowledge.fully_shard import SINCE
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD701",
-    summary="`fully_shard` is given an argument that only FSDP1 takes",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def fsdp1_argument_to_fully_shard(program: Program) -> Iterator[Report]:
     for fact in foreign_arguments(program):
         shard = fact.shard

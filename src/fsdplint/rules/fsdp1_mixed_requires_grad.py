@@ -5,20 +5,11 @@ from functools import partial
 
 from fsdplint.engine.facts.frozen import mixed_units
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.original_parameters import keep_original
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD215",
-    summary="FSDP1 is to flatten frozen and trainable parameters into one",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def fsdp1_mixed_requires_grad(program: Program) -> Iterator[Report]:
     for fact in mixed_units(program):
         shard, frozen = fact.shard, fact.frozen

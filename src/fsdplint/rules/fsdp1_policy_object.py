@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.policies import Misfit, WrongPolicy, wrong_policies
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.policy_objects import call_class, dtypes, leave_out, own_policy
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD401",
-    summary="a sharding call is given a policy that is not of its FSDP's classes",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def fsdp1_policy_object(program: Program) -> Iterator[Report]:
     for fact in wrong_policies(program):
         site = fact.shard.site

@@ -5,20 +5,10 @@ from functools import partial
 
 from fsdplint.engine.facts.loads import plain_loads
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.whole_load import whole_load
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD503",
-    summary="a plain state dict is loaded into a model that FSDP2 has sharded",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-    preview="its one finding on real code was wrong, which is mended; none was right yet.",
-)
 def full_state_dict_into_sharded_model(program: Program) -> Iterator[Report]:
     for fact in plain_loads(program):
         site, read = fact.call.site, fact.file.site

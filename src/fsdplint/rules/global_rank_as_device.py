@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.devices import GlobalDevice, global_devices
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.local_rank import use_local_rank
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD102",
-    summary="the rank among all nodes chooses the device of a node",
-    severity=Severity.WARNING,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def global_rank_as_device(program: Program) -> Iterator[Report]:
     for fact in global_devices(program):
         site = fact.site

@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.scalers import LocalScaler, local_scalers
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.scaler import shard_scaler
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD314",
-    summary="a GradScaler looks for overflows in this rank's shards of an FSDP1 model only",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def grad_scaler_on_fsdp1(program: Program) -> Iterator[Report]:
     for fact in local_scalers(program):
         made, shard = fact.made, fact.shard.site

@@ -6,20 +6,11 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import UnreducedStep, unreduced_steps
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.gradient_sync import reduce_last_micro_batch
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD307",
-    summary="gradient reduction is turned off and not on again before the optimizer's step",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="gradients",
-)
 def gradient_sync_left_off(program: Program) -> Iterator[Report]:
     for fact in unreduced_steps(program):
         site, call = fact.off.site, fact.off.site.node

@@ -5,20 +5,11 @@ from functools import partial
 
 from fsdplint.engine.facts.inference import inference_first
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.no_grad import to_no_grad
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD312",
-    summary="the first forward of a sharded model is made in inference mode, and training follows",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def inference_mode_forward(program: Program) -> Iterator[Report]:
     for fact in inference_first(program):
         mode, first, later = fact.mode, fact.first.site, fact.later.site

@@ -5,20 +5,11 @@ from functools import partial
 
 from fsdplint.engine.facts.inplace import changed_views
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.out_of_place import out_of_place
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD311",
-    summary="a view that a sharded module returns is changed in place, which drops its hook",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def inplace_on_sharded_output(program: Program) -> Iterator[Report]:
     for fact in changed_views(program):
         change, call, returned = fact.change, fact.call, fact.returned

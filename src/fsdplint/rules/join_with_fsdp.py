@@ -6,21 +6,13 @@ from functools import partial
 from fsdplint.engine.facts.joins import Trouble, WrongJoin, wrong_joins
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.join import as_list, same_group, without_join
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD602",
-    summary="`Join` is given a sharded model, or something else that it cannot join",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def join_with_fsdp(program: Program) -> Iterator[Report]:
     for fact in wrong_joins(program):
         site, shard = fact.call.site, fact.shard

@@ -5,24 +5,16 @@ from functools import partial
 
 from fsdplint.engine.facts.local_rank_options import OPTIONS, UnsetOption, unset_options
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.local_rank_option import (
     default_from_environment,
     own_default_from_environment,
 )
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD103",
-    summary="the local rank is an option, which torchrun does not pass",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def local_rank_argument(program: Program) -> Iterator[Report]:
     for fact in unset_options(program):
         site = fact.option.site

@@ -5,21 +5,11 @@ from functools import partial
 
 from fsdplint.engine.facts.reduction import low_reductions
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.reduce_dtype import reduce_in_full
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD403",
-    summary="gradients of several ranks are added up in a low precision",
-    severity=Severity.NOTE,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-    preview="it is a choice between precision and communication.",
-)
 def low_precision_reduce(program: Program) -> Iterator[Report]:
     for fact in low_reductions(program):
         site = fact.shard.site

@@ -7,22 +7,13 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.buffers import undefined_buffers
 from fsdplint.engine.facts.weights import UndefinedWeights, undefined_weights
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.initialise import initialise
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD204",
-    summary="a model is materialized with `to_empty` and its weights are never set",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-    preview="both of its findings on real code were wrong, which is mended; none was right yet.",
-)
 def materialized_without_init(program: Program) -> Iterator[Report]:
     for fact in undefined_weights(program):
         site = fact.emptied.site

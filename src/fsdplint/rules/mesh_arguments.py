@@ -6,12 +6,12 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import BadMesh, bad_meshes
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.argument import argument_of, set_argument
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.mesh import name_by_keyword
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 _MESSAGES = {
     "index": "the device type of a mesh has no index: each rank has a device of its own",
@@ -28,14 +28,6 @@ _MESSAGES = {
 }
 
 
-@rule(
-    "FSD108",
-    summary="a device mesh is made with arguments that it cannot have",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def mesh_arguments(program: Program) -> Iterator[Report]:
     for fact in bad_meshes(program):
         yield Report(

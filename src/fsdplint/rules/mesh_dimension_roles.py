@@ -6,21 +6,13 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import Roles, mistaken_roles
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.mesh import slice_mesh, swap_dimensions
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD109",
-    summary="a mesh's dimensions are used for something else than their names say",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def mesh_dimension_roles(program: Program) -> Iterator[Report]:
     for fact in mistaken_roles(program):
         first, second = fact.names

@@ -6,19 +6,11 @@ from functools import partial
 from fsdplint.engine.facts.additions import Addition, additions
 from fsdplint.engine.facts.retied import retied
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.finding import Evidence
 from fsdplint.fixes.add_before import before_sharding
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD203",
-    summary="parameters are added to a model that is sharded already",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="coverage",
-)
 def module_added_after_sharding(program: Program) -> Iterator[Report]:
     for fact in additions(program):
         text = program.text(fact.site.path, fact.site.node)

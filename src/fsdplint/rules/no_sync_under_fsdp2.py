@@ -6,20 +6,11 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.no_sync import sync_last_micro_batch
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD303",
-    summary="FSDP1's `no_sync` is called on an FSDP2 module, which has none",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="accumulation",
-)
 def no_sync_under_fsdp2(program: Program) -> Iterator[Report]:
     for fact in missing_no_syncs(program):
         site, call = fact.call.site, fact.call.site.node

@@ -5,22 +5,14 @@ from functools import partial
 
 from fsdplint.engine.facts.import_paths import FailingImport, failing_imports
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.import_path import import_from_new_path
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 from fsdplint.torch_range import Release
 
 
-@rule(
-    "FSD703",
-    summary="an import that fails on a release of PyTorch the code is meant for",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def old_import_path(program: Program) -> Iterator[Report]:
     for fact in failing_imports(program):
         yield Report(

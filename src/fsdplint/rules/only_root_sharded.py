@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.roots import RootOnly, root_only_shards
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD201",
-    summary="a model with repeated blocks is sharded as one unit",
-    severity=Severity.WARNING,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="blocks",
-)
 def only_root_sharded(program: Program) -> Iterator[Report]:
     for fact in root_only_shards(program):
         site, call = fact.shard.site, fact.shard.call

@@ -7,22 +7,14 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD301",
-    summary="an optimizer is built before the model is sharded",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="optimizer",
-)
 def optimizer_before_sharding(program: Program) -> Iterator[Report]:
     for fact in stale_optimizers(program):
         site, shard = fact.build.site, fact.shard.site

@@ -6,21 +6,12 @@ from functools import partial
 from fsdplint.engine.facts.loads import PlainLoad, plain_loads
 from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.gathered_write import gathered_write
 from fsdplint.fixes.whole_load import whole_load
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD502",
-    summary="a sharded model's optimizer state is written or loaded as one file",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="saves",
-)
 def optimizer_state_saved_raw(program: Program) -> Iterator[Report]:
     for write in sharded_writes(program):
         if write.of_optimizers:

@@ -8,21 +8,13 @@ from fsdplint.engine.facts.replaced import ReplacedParameters, replaced_paramete
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix, Safety
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.move import move_below
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD310",
-    summary="a load with `assign=True` replaces parameters that an optimizer holds",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="optimizer",
-)
 def parameters_replaced_after_optimizer(program: Program) -> Iterator[Report]:
     for fact in replaced_parameters(program):
         frame = common_frame(fact.build.site, fact.load.site)

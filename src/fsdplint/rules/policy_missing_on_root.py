@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.precision import PrecisionSplit, precision_splits
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.precision import same_policy
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD402",
-    summary="blocks and root of a model compute in different precisions, which meet in a layer",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def policy_missing_on_root(program: Program) -> Iterator[Report]:
     for fact in precision_splits(program):
         root, part = fact.root.site, fact.part.site

@@ -7,22 +7,14 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.preparation import PreparedApart, prepared_apart
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.fixes.prepare import prepare_together
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD318",
-    summary="accelerate prepares a model for FSDP without its optimizer",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def prepare_called_apart(program: Program) -> Iterator[Report]:
     for fact in prepared_apart(program):
         site = fact.alone.site

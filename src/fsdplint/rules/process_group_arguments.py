@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.process_groups import Wrong, WrongGroup, wrong_groups
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.finding import Fix, Span
 from fsdplint.fixes import process_group as fixes
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD104",
-    summary="a process group cannot come up as it is asked for",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def process_group_arguments(program: Program) -> Iterator[Report]:
     for fact in wrong_groups(program):
         site, first = fact.call.site, fact.first

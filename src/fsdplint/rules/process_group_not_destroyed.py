@@ -6,22 +6,14 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.teardown import LeftUp, left_up
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.teardown import destroy_at_end
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 from fsdplint.source.lexing import NEWLINE
 
 
-@rule(
-    "FSD107",
-    summary="a script ends with its process group up",
-    severity=Severity.NOTE,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def process_group_not_destroyed(program: Program) -> Iterator[Report]:
     for fact in left_up(program):
         site = fact.start.site

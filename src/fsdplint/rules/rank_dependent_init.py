@@ -12,23 +12,14 @@ from fsdplint.engine.facts.ranks_weights import (
 )
 from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.equal_weights import load_everywhere, seed_after_sharding, sync_states
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD205",
-    summary="ranks build a model from different weights, and sharding mixes them",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-    preview="of its four findings on real code one was wrong, which is mended.",
-)
 def rank_dependent_init(program: Program) -> Iterator[Report]:
     for seeds in different_seeds(program):
         yield _seeds(program, seeds)

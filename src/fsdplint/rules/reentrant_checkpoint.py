@@ -6,20 +6,11 @@ from functools import partial
 from fsdplint.engine.facts.reentrant import reentrant_units
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.not_reentrant import not_reentrant
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD315",
-    summary="a reentrant checkpoint has FSDP1 gather a unit once more in every step",
-    severity=Severity.WARNING,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def reentrant_checkpoint(program: Program) -> Iterator[Report]:
     for fact in reentrant_units(program):
         call, shard = fact.call, fact.shard.site

@@ -6,23 +6,15 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.resharding import BadValue, bad_values
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.argument import argument_of, set_argument
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 _KEYWORD = "reshard_after_forward"
 
 
-@rule(
-    "FSD212",
-    summary="`reshard_after_forward` is no boolean",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def reshard_after_forward_value(program: Program) -> Iterator[Report]:
     for fact in bad_values(program):
         call = fact.site.node

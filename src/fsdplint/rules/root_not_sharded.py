@@ -6,23 +6,15 @@ from functools import partial
 from fsdplint.engine.facts.coverage import UnshardedRoot, unsharded_roots
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import ClassValue, Object, Symbol
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.shard_root import shard_root
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 _SHOWN = 3
 
 
-@rule(
-    "FSD202",
-    summary="parts of a model are sharded and its root is not",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="coverage",
-)
 def root_not_sharded(program: Program) -> Iterator[Report]:
     for fact in unsharded_roots(program):
         names = list(dict.fromkeys(filter(None, map(_name, fact.outside))))

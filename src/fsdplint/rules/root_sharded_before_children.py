@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.root_first import RootFirst, roots_first
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.root_last import backwards, root_last
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD206",
-    summary="a module is sharded before the parts of it that are sharded too",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def root_sharded_before_children(program: Program) -> Iterator[Report]:
     for fact in roots_first(program):
         call = program.text(fact.root.site.path, fact.root.call)

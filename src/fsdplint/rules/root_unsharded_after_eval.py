@@ -7,20 +7,11 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.unsharded import unsharded_captures
 from fsdplint.engine.facts.unsharded_uses import Effect, unsharded_uses
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.reshard import reshard_before, reshard_before_use
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD308",
-    summary="a sharded model is used while an evaluation has left its root unsharded",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="optimizer",
-)
 def root_unsharded_after_eval(program: Program) -> Iterator[Report]:
     yield from _captures(program)
     yield from _uses(program)

@@ -6,22 +6,13 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SharedData, loader_name, shared_data
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.sampling import Epochs, epochs_of, sample_by_rank
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD801",
-    summary="every rank trains a sharded model on the same batches",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-    preview="of its three findings on real code two were wrong, which is mended.",
-)
 def same_data_on_every_rank(program: Program) -> Iterator[Report]:
     for fact in shared_data(program):
         site = fact.training.loader.site

@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.local_writes import NodeWrite, node_writes
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.local_rank import ask_global_rank
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD505",
-    summary="one process of each node writes the same file",
-    severity=Severity.WARNING,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def save_guarded_by_local_rank(program: Program) -> Iterator[Report]:
     for fact in node_writes(program):
         site, guard = fact.write.site, fact.guard

@@ -6,20 +6,12 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.pretrained_saves import PretrainedSave, pretrained_saves
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.finding import Evidence
 from fsdplint.fixes.pretrained_save import pass_gathered_state
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD506",
-    summary="`save_pretrained` of a sharded model is not given the gathered state",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def save_without_gathered_state(program: Program) -> Iterator[Report]:
     for fact in pretrained_saves(program):
         site = fact.save.site

@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.reads import LocalRead, local_reads
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.full_tensor import combine
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD305",
-    summary="a number reduced from a DTensor is read on each rank from its own shard",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="reductions",
-)
 def sharded_reduction_read_locally(program: Program) -> Iterator[Report]:
     for fact in local_reads(program):
         site, shard = fact.read.site, fact.shard

@@ -5,20 +5,12 @@ from functools import partial
 
 from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.finding import Evidence
 from fsdplint.fixes.gathered_write import gathered_write
 from fsdplint.knowledge.calls import REFUSES_DTENSORS
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD501",
-    summary="a state dict of DTensor shards is written as if it were the model",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause="saves",
-)
 def sharded_state_saved(program: Program) -> Iterator[Report]:
     for fact in sharded_writes(program):
         if fact.of_optimizers:

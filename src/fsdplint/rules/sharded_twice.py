@@ -5,21 +5,13 @@ from functools import partial
 
 from fsdplint.engine.facts.repeats import Repeat, repeats
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.shard_once import shard_once
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD208",
-    summary="`fully_shard` is called on a module twice",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def sharded_twice(program: Program) -> Iterator[Report]:
     for fact in repeats(program):
         again = fact.again.site

@@ -5,24 +5,16 @@ from functools import partial
 
 from fsdplint.engine.facts.ties import Tie, ties
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.one_unit import one_unit
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 # The release that checks for shared parameters in the first forward.
 _CHECKS = (2, 12, 0)
 
 
-@rule(
-    "FSD209",
-    summary="modules that share a parameter are sharded apart",
-    severity=Severity.ERROR,
-    fix=Safety.UNSAFE,
-    since="0.1.0",
-    clause=None,
-)
 def tied_weights_in_different_groups(program: Program) -> Iterator[Report]:
     raises = program.torch.overlaps(lower=_CHECKS)
     harm = "the first forward raises" if raises else "they are two parameters from here on"

@@ -6,20 +6,11 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.wrap_policies import called_policies, collections_as_policies
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.wrap_policy import bind_policy, module_wrap_policy
-from fsdplint.rule import Report, rule
+from fsdplint.rule import Report
 
 
-@rule(
-    "FSD210",
-    summary="a wrap policy is called, or is no function, where FSDP has to call it",
-    severity=Severity.ERROR,
-    fix=Safety.SAFE,
-    since="0.1.0",
-    clause=None,
-)
 def wrap_policy_called(program: Program) -> Iterator[Report]:
     for site in called_policies(program):
         assert isinstance(site.node, ir.Call)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import sarif_om as om
 
 from fsdplint import __version__
+from fsdplint.catalogue.tool import INVALID_SYNTAX
 from fsdplint.fingerprint import fingerprints
 from fsdplint.outcome import Outcome
 from fsdplint.report.sarif.artifacts import ROOT, Artifacts
@@ -16,7 +17,7 @@ from fsdplint.report.sarif.notifications import note, notifications
 from fsdplint.report.sarif.results import result_of
 from fsdplint.report.sarif.root import root_of
 from fsdplint.report.sarif.serializer import serialize
-from fsdplint.rules import INVALID_SYNTAX, RULES
+from fsdplint.rules import RULES
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LINE_ENDS = ["\r\n", "\n", "\r"]
