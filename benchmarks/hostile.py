@@ -104,6 +104,14 @@ CASES: Mapping[str, Case] = {
     "Python 2": _syntax(
         b"print 'x'\n", 1, "Missing parentheses in call to 'print'. Did you mean print(...)?"
     ),
+    "syntax error, its rule ignored": Case(
+        {"a.py": b"x = (\n"},
+        arguments=("--ignore=FSD001", "."),
+        code=2,
+        ends={"a.py": ("failed", "line 1 is not Python: '(' was never closed")},
+        said="a.py: line 1 is not Python: '(' was never closed",
+        ruff=("--ignore=E999", "."),
+    ),
     "newer syntax": Case({"a.py": b"type A = int\n"}, ends={"a.py": _IRRELEVANT}),
     "byte order mark": _plain(b""),
     "CRLF": _plain(b"x = 1\r\n"),

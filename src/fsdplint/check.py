@@ -174,6 +174,8 @@ def _findings(
             kept += suppress(source, chosen, RULES, enabled, settings.target_torch)
         elif (finding := _invalid_syntax(source, problem)).rule in enabled:
             kept.append(finding)
+        else:  # the rules that are run are not heard on it, which is no less a failure
+            record.failures.append(SourceError(source.path, _not_python(source, problem)))
     return kept
 
 
@@ -268,13 +270,16 @@ def _accounts(
     for path, problem in record.problems.items():
         source = sources.files[path]
         if path in accounts and source is not None:
-            reason = f"line {source.position(problem.offset)[0]} is not Python: {problem.message}"
-            accounts[path] = Account(path, State.FAILED, reason)
+            accounts[path] = Account(path, State.FAILED, _not_python(source, problem))
     for error in told:
         if error.path in accounts:
             state = State.SKIPPED if isinstance(error, Skipped) else State.FAILED
             accounts[error.path] = Account(error.path, state, error.reason)
     return tuple(accounts[path] for path in sorted(accounts))
+
+
+def _not_python(source: SourceFile, problem: InvalidSyntax) -> str:
+    return f"line {source.position(problem.offset)[0]} is not Python: {problem.message}"
 
 
 def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:

@@ -39,6 +39,7 @@ from fsdplint.report import STATISTICS, render
 from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import located, shown, told
 from fsdplint.report.style import coloured, plain
+from fsdplint.report.summary import unfollowed
 from fsdplint.rule import Rule
 from fsdplint.selection import UnknownRuleError, find
 from fsdplint.source import SourceError, SourceFile, from_bytes
@@ -365,6 +366,8 @@ def _report(outcome: Outcome, reports: Sequence[Output], counts: bool, aside: bo
     """Write reports and print reports, on standard error if standard output is another's."""
     for failure in outcome.failures:
         click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
+    if partly := unfollowed(outcome):
+        click.echo(f"fsdplint: {partly}", err=True)
     # Files first: who reads standard output may close it.
     for report in sorted(reports, key=lambda report: report.file is None):
         color = report.file is None and wants_colour(sys.stderr if aside else sys.stdout)

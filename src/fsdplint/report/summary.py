@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from fsdplint.account import State
 from fsdplint.finding import Safety
 from fsdplint.outcome import Outcome
+from fsdplint.report.places import shown
+from fsdplint.terminal import printable
 
 
 def summary(outcome: Outcome) -> str:
@@ -30,11 +32,21 @@ def _unchecked(outcome: Outcome) -> Iterator[str]:
     return (f"{_count(count, noun)} {what}" for count, noun, what in counts if count)
 
 
+def unfollowed(outcome: Outcome) -> str:
+    """In which programs findings may be missing, and how to list them; empty if in none."""
+    if not outcome.partly:
+        return ""
+    path, name = outcome.partly[0]
+    others = len(outcome.partly) - 1
+    more = f" and {_count(others, 'other program')} are" if others else " is"
+    listed = " (--output-format json lists them)" if others else ""
+    first = f"{shown(outcome, path)}: {printable(name)}"
+    return f"{first}{more} too long to be followed whole, so findings may be missing{listed}"
+
+
 def _partly(outcome: Outcome) -> Iterator[str]:
-    count = len(outcome.partly)
-    if count:
-        programs = "1 program is" if count == 1 else f"{count} programs are"
-        yield f"{programs} too long to be followed whole (see fsdplint inspect)"
+    if outcome.partly:
+        yield f"{_count(len(outcome.partly), 'program')} followed in part"
 
 
 def _none(outcome: Outcome) -> str:
