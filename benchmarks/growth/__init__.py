@@ -1,0 +1,1 @@
+"""How the cost of `fsdplint check` grows with what it checks."""
