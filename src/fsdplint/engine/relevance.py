@@ -45,7 +45,7 @@ def related_units(
     graph = _imports(project, texts)
     if focus is not None:
         users = _reach(focus, _reversed(graph))
-        program = _reach(users, graph)
+        program = frozenset(_reach(users, graph))
         strict = [path for path in strict if path in program]
         texts = {path: text for path, text in texts.items() if path in program}
     importers = [path for path in _reach(strict, _reversed(graph)) if path in texts]
