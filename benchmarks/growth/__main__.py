@@ -1,7 +1,8 @@
 """How CPU time grows with the size of what is checked: a slope on logarithmic axes for each way.
 
-Projects are generated in doubling sizes and checked by a process each, without a cache. What the
-smallest trainer takes is subtracted. A slope of 1 is cost in proportion; above 1.1 it is too steep.
+Projects are generated in doubling sizes and checked by a process each, with an empty cache. What
+the smallest trainer takes is subtracted. A slope of 1 is cost in proportion; above 1.1 it is too
+steep.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def cpu(files: Files, rounds: int, limit: float) -> float | None:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        command = (sys.executable, "-m", "fsdplint", "check", "--isolated", "--no-cache")
+        command = (sys.executable, "-m", "fsdplint", "check", "--isolated", str(folder))
         costs = []
-        for _ in range(rounds):
-            cost = cost_of((*command, str(folder)), Path(scratch), limit=limit)
+        for number in range(rounds):
+            empty = {"FSDPLINT_CACHE_DIR": str(Path(scratch, f"cache{number}"))}
+            cost = cost_of(command, Path(scratch), empty, limit)
             if not cost.ended:
                 return None
             costs.append(cost.cpu)

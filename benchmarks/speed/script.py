@@ -1,23 +1,22 @@
-"""What `fsdplint check` costs, in CPU seconds of whole processes, relative to what others cost.
+"""What `fsdplint check` costs on one FSDP script of 500 lines, relative to LibCST parsing it.
 
-Two figures: one FSDP script of 500 lines, relative to LibCST parsing it; the installed torch
-package, relative to `ruff check --select F` on it. Runs are interleaved and medians compared, so
-that a busy machine slows both sides alike.
+CPU seconds of whole processes, in turns, so that a busy machine slows both sides alike; and where
+they go.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
-TRAINER = Path(__file__).parent / "detection" / "programs" / "trainer_class" / "trainer.py"
+from benchmarks.speed.measure import cost_of
+
+TRAINER = Path(__file__).parents[1] / "detection" / "programs" / "trainer_class" / "trainer.py"
 LINES = 500
 
 FAMILY = '''class Block{n}(nn.Module):
@@ -61,28 +60,6 @@ class Network{n}(nn.Module):
 '''
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """CPU seconds, user and system, of each run of ``command``, its children included."""
-
-    name: str
-    command: tuple[str, ...]
-    seconds: list[float]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
-
-    def run(self) -> None:
-        sink = subprocess.DEVNULL
-        process = subprocess.Popen(self.command, stdout=sink, stderr=sink)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in (0, 1):  # 1: it found something
-            raise SystemExit(f"{self.name} ended with {process.returncode}")
-        self.seconds.append(usage.ru_utime + usage.ru_stime)
-
-
 def script() -> str:
     """A trainer of 500 lines: one program of the detection benchmark with more model families."""
     text = TRAINER.read_text()
@@ -97,47 +74,31 @@ def script() -> str:
     return f"{head}FAMILIES = [\n    Regressor,\n{members}]\n\n\n{tail}"
 
 
-def compare(ours: Cost, theirs: Cost, repetitions: int) -> None:
-    for cost in (ours, theirs):  # Once unmeasured: the files come from the page cache afterwards.
-        cost.run()
-        cost.seconds.clear()
-    for _ in range(repetitions):
-        ours.run()
-        theirs.run()
-    ratio = ours.median / theirs.median
-    print(f"{ours.name:32} {ours.median:8.3f} s")
-    print(f"{theirs.name:32} {theirs.median:8.3f} s    ratio {ratio:.2f}", flush=True)
-
-
-def ours(path: Path) -> tuple[str, ...]:
-    return (sys.executable, "-m", "fsdplint", "check", str(path))
+def compare(ours: Sequence[str], theirs: Sequence[str], folder: Path, rounds: int) -> None:
+    """Prints the medians of two commands and of their ratios."""
+    pairs: list[tuple[float, float]] = []
+    for number in range(rounds + 1):
+        empty = {"FSDPLINT_CACHE_DIR": str(folder / f"cache{number}")}
+        pairs.append((cost_of(ours, folder, empty).cpu, cost_of(theirs, folder).cpu))
+    del pairs[0]  # the first run compiles modules
+    ratio = median(a / b for a, b in pairs)
+    print(f"fsdplint check       {median(a for a, _ in pairs):8.3f} s")
+    print(f"libcst.parse_module  {median(b for _, b in pairs):8.3f} s    ratio {ratio:.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--ruff", default=str(Path(sys.executable).with_name("ruff")))
+    parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "train.py")
         file.write_text(script())
-        lines = len(file.read_text().splitlines())
+        ours = (sys.executable, "-m", "fsdplint", "check", "--isolated", str(file))
         parse = f"import libcst; libcst.parse_module(open({str(file)!r}).read())"
-        compare(
-            Cost(f"fsdplint check, {lines} lines", ours(file), []),
-            Cost("libcst.parse_module", (sys.executable, "-c", parse), []),
-            args.repetitions,
-        )
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise SystemExit("torch is not installed: no second figure")
-    torch = Path(spec.origin).parent
-    ruff = (args.ruff, "check", "--isolated", "--no-cache", "--select", "F", str(torch))
-    compare(
-        Cost("fsdplint check, torch", ours(torch), []),
-        Cost("ruff check --select F, torch", ruff, []),
-        max(3, args.repetitions // 2),
-    )
+        compare(ours, (sys.executable, "-c", parse), Path(folder), args.rounds)
+        command = (sys.executable, "-m", "benchmarks.speed.phases", str(file))
+        print("\nin another run:", flush=True)
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":
