@@ -257,6 +257,8 @@ class Trace:
         combined: when numbers that were read so went to code that may combine those of all ranks.
         uses: what was done to objects whose every use matters, such as a module whose weights are
             not what they should be yet.
+        called: the functions and methods of libraries and of unknown code that were called, in
+            order: when, and by which name ("?" where that is not known).
         decisions: the conditions that were decided, with the outcome, in order.
         complete: False when a budget ended the path early.
     """
@@ -271,6 +273,7 @@ class Trace:
     reads: list[Read] = field(default_factory=list)
     combined: list[int] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
+    called: list[tuple[int, str]] = field(default_factory=list)
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""

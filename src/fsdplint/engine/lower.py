@@ -244,9 +244,26 @@ class _Lowering:
         return ir.Attribute(*self.at(node), self.expr(node.value), node.attr.value)
 
     def call(self, node: cst.Call) -> ir.Expr:
+        literals = self.format_literals(node)
+        if literals:
+            values = tuple(self.expr(argument.value) for argument in node.args)
+            return ir.FormattedString(*self.at(node), literals, values)
         return ir.Call(
             *self.at(node), self.expr(node.func), tuple(self.argument(arg) for arg in node.args)
         )
+
+    def format_literals(self, node: cst.Call) -> tuple[str, ...]:
+        """The text around the fields of ``"cuda:{}".format(rank)``, empty for any other call."""
+        method = node.func
+        if not isinstance(method, cst.Attribute) or method.attr.value != "format":
+            return ()
+        text = self.expr(method.value) if isinstance(method.value, cst.SimpleString) else None
+        if not isinstance(text, ir.Constant) or not isinstance(text.value, str):
+            return ()
+        literals = tuple(text.value.split("{}"))
+        plain = not any(argument.keyword or argument.star for argument in node.args)
+        named = any(brace in literal for literal in literals for brace in "{}")
+        return literals if plain and not named and len(literals) == len(node.args) + 1 else ()
 
     def argument(self, node: cst.Arg) -> ir.Argument:
         keyword = None if node.keyword is None else node.keyword.value

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fsdplint.engine import ir
+from fsdplint.engine.link import Project
+from fsdplint.knowledge.names import canonical
 
 
 def argument(call: ir.Node, position: int, keyword: str) -> ir.Argument | None:
@@ -15,3 +19,16 @@ def argument(call: ir.Node, position: int, keyword: str) -> ir.Argument | None:
     if named is not None or len(before) <= position or any(each.star for each in before):
         return named
     return before[position]
+
+
+def library_name(project: Project, path: str, node: ir.Expr) -> str:
+    """The canonical name of what a dotted name means by a file's imports, "" for anything else."""
+    names: list[str] = []
+    while isinstance(node, ir.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ir.Name):
+        return ""
+    module, level, member = project.bindings(Path(path)).get(node.id, ("", 0, None))
+    full = ".".join(filter(None, (module, member, *names)))
+    return canonical(full) if module and not level else ""

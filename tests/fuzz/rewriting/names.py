@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import keyword
 import re
 from collections.abc import Iterable, Iterator
 from random import Random
@@ -141,7 +142,8 @@ def words(node: ast.AST) -> str:
         for inner in ast.walk(node)
         if isinstance(inner, (ast.Name, ast.Attribute))
     ]
-    return "_".join(reversed(found[:3])).lower().strip("_") or "value"
+    made = "_".join(reversed(found[:3])).lower().strip("_")
+    return made if made.isidentifier() and not keyword.iskeyword(made) else "value"
 
 
 def functions(trees: Trees) -> list[tuple[str, Function]]:

@@ -313,7 +313,10 @@ def format_text(trees: Trees, random: Random) -> bool:
     ]
     values = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
     template = ast.Attribute(ast.Constant("".join(parts)), "format", ast.Load())
-    _replaced(owner, node, ast.Call(template, values, []))
+    made = ast.Call(template, values, [])
+    for inner in ast.walk(made):  # in an f-string nothing has a place of its own
+        inner.origin = getattr(node, "origin", None)  # type: ignore[attr-defined]  # see Trees
+    _replaced(owner, node, made)
     return True
 
 

@@ -19,7 +19,7 @@ from fsdplint.engine.execute.shape import exits_cleanly, leaves, returns_value
 from fsdplint.engine.execute.state import SHARDS, Flow, Frame
 from fsdplint.engine.execute.stores import Stores
 from fsdplint.engine.site import EVERY_RANK, Guard
-from fsdplint.engine.values import Const, Taint, Value, choice, key_of, same
+from fsdplint.engine.values import Condition, Const, Taint, Value, choice, key_of, same
 
 
 class Branches(Stores):
@@ -108,23 +108,26 @@ class Branches(Stores):
         orelse: Items[ir.Stmt],
         frame: Frame,
     ) -> Flow:
-        before, up = dict(frame.scope.names), self.group_up
+        before, up, on_yield = dict(frame.scope.names), self.group_up, frame.on_yield
         flows = []
         results = []
         states = []
+        yielded = False
         arms = [(True, body), (False, orelse)]
-        if test.taint & Taint.RANK and getattr(test, "op", "") == "not":
-            arms.reverse()  # `rank != 0` is told as `rank == 0` is
+        if is_told_in_reverse(test):
+            arms.reverse()
         for taken, arm in arms:
             frame.scope.names.clear()
             frame.scope.names.update(before)
-            self.group_up = up
+            self.group_up, frame.on_yield = up, on_yield
             self.undecided += 1
             with self.under([self.guard(test, place, taken, frame)]):
                 flows.append(self.run(arm, frame))
             self.undecided -= 1
+            yielded |= frame.on_yield is not on_yield
             results.append(dict(frame.scope.names))
             states.append(self.group_up)
+        frame.on_yield = None if yielded else on_yield
         self.join(frame, flows, results)
         self.group_up = joined(flows, states)
         if Flow.NEXT in flows and flows[0] is not flows[1]:
@@ -190,3 +193,16 @@ class Branches(Stores):
             other = self.cases(subject, others, frame)
         self.group_up = joined([flow, other], [state, self.group_up])
         return flow if flow is other else Flow.NEXT
+
+
+def is_told_in_reverse(test: Value) -> bool:
+    """Whether the second of two arms that both run is followed first.
+
+    The order of the arms in the text means nothing: `rank != 0` is told as `rank == 0` is. Of the
+    arms of `step % n == 0` and of `step % n` the one for most iterations comes first, as it does.
+    """
+    negated = isinstance(test, Condition) and test.op == "not"
+    inner = test.operands[0] if isinstance(test, Condition) and negated else test
+    equal = isinstance(inner, Condition) and inner.op == "=="
+    by_element = test.taint & Taint.ELEMENT and not test.taint & Taint.RANK
+    return negated is not (equal and bool(by_element))

@@ -142,7 +142,8 @@ class Expressions(Displays):
     def formatted(self, node: ir.FormattedString, frame: Frame) -> Value:
         values = [self.evaluate(value, frame) for value in node.values]
         for value, place in zip(values, node.values, strict=True):
-            if frame.unit.text[place.end : place.end + 1] == "}":  # with a format it is an error
+            # With a format it is an error.
+            if frame.unit.text[place.end : place.end + 1] in ("}", ")", ","):
                 tensors.look(self, value, place, frame)
         known = [value.value for value in values if isinstance(value, Const)]
         if len(known) == len(values) and len(node.literals) == len(values) + 1:

@@ -234,6 +234,8 @@ class State:
         self, time: int, name: str, values: Sequence[Value], node: ir.Node, frame: Frame
     ) -> None:
         """The function or method ``name`` gets ``values``."""
+        if not self.importing:
+            self.trace.called.append((time, name))
         if self.tracked:
             self.changed(time, name, {item for v in values for item in _held(v)}, node, frame)
 

@@ -332,8 +332,19 @@ def _is_read(program: Program, call: Call, entry: Entry) -> bool:
         names |= {part.id for part in parts if isinstance(part, ir.Name)}
     key = entry.keys[0] if entry.keys else None
     scope = tree.function(node) or tree.module
+    whole, names = _also_named(scope, whole), _also_named(scope, names)
     uses = [n for n in ir.walk(scope) if isinstance(n, ir.Name) and n.id in names]
     return any(n is not argument and not _builds(tree, n, whole, key) for n in uses)
+
+
+def _also_named(scope: ir.Node, names: set[str]) -> set[str]:
+    """``names`` with the other names that a scope gives to the same."""
+    found = set(names)
+    for node in ir.walk(scope):
+        if isinstance(node, ir.Assign) and isinstance(node.value, ir.Name):
+            pair = {node.value.id, *(t.id for t in node.targets if isinstance(t, ir.Name))}
+            found |= pair if pair & found else set()
+    return found
 
 
 def _builds(tree: Tree, name: ir.Name, whole: set[str], key: object) -> bool:
@@ -348,7 +359,7 @@ def _builds(tree: Tree, name: ir.Name, whole: set[str], key: object) -> bool:
         parent, item = tree.parent(parent), parent
         return isinstance(parent, ir.Assign) and parent.value is not item
     if isinstance(parent, ir.Assign) and parent.value is name:
-        return all(_is_in(target, whole) for target in parent.targets)
+        return all(isinstance(t, ir.Name) or _is_in(t, whole) for t in parent.targets)
     return isinstance(parent, (ir.Assign, ir.DictDisplay))
 
 

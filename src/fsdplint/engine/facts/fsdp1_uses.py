@@ -123,12 +123,17 @@ def _skips_for_good(program: Program, site: Site) -> bool:
     It does where nothing is done in the other case, and nothing in the program is FSDP1's.
     """
     tree = program.tree(site.path)
-    branch = tree.parent(site.node)
-    if not isinstance(branch, ir.If) or branch.orelse or _wraps_by_fsdp1(program):
+    test = tree.parent(site.node)
+    branch = tree.parent(test) if isinstance(test, ir.Not) else test
+    if not isinstance(branch, ir.If) or _wraps_by_fsdp1(program):
         return False
-    if isinstance(branch.body[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
+    arms = (branch.body, branch.orelse)
+    taken, other = reversed(arms) if isinstance(test, ir.Not) else arms
+    if not taken or any(not isinstance(each, ir.Pass) for each in other):
         return False
-    calls = (n for each in branch.body for n in ir.walk(each) if isinstance(n, ir.Call))
+    if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
+        return False
+    calls = (n for each in taken for n in ir.walk(each) if isinstance(n, ir.Call))
     return any(getattr(c.func, "attr", getattr(c.func, "id", "")) in _NEEDED for c in calls)
 
 

@@ -23,6 +23,7 @@ _BEFORE_A_STEP = frozenset(
         "full_tensor",
         "get_total_norm",
         "item",
+        "nullcontext",
         "parameters",
         "print",
         "step",
@@ -128,7 +129,7 @@ class _Switching:
         if self.given_away(module, off, step) or off is not self.last(own[0], others):
             return None
         late = next((e for e in others if own[-1].time < e.time < step.time), None)
-        if late is not None and not self.leads_straight(own[-1], late, step):
+        if late is not None and not self.leads_straight(late, step):
             return None
         return UnreducedStep(off, shard, own[0], step, late, False)
 
@@ -187,19 +188,11 @@ class _Switching:
             for escape in self.trace.escapes
         )
 
-    def leads_straight(self, backward: Call, late: Call, step: Call) -> bool:
+    def leads_straight(self, late: Call, step: Call) -> bool:
         """Whether nothing between turning reduction on and the step can be a backward pass."""
-        if backward.site.path != step.site.path or late.site.path != step.site.path:
-            return False
-        tree = self.program.tree(step.site.path)
-        scope = tree.function(step.site.node)
-        if tree.function(late.site.node) is not scope:
-            return False
-        return all(
-            _called(node) in _BEFORE_A_STEP
-            for node in ir.walk(scope or tree.module)
-            if isinstance(node, ir.Call) and late.site.node.start < node.start < step.site.node.end
-        )
+        called = [*self.trace.called, *((e.time, e.name) for e in self.trace.of(Call))]
+        names = [name for time, name in called if late.time < time < step.time]
+        return all(name.rpartition(".")[2] in _BEFORE_A_STEP for name in names)
 
     def is_indirect(self, off: Call, step: Call) -> bool:
         """Whether the files refer to the method where no path of ours calls it, as callbacks do."""

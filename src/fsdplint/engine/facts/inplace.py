@@ -55,7 +55,7 @@ def changed_views(program: Program) -> Iterator[ChangedView]:
 def _facts(
     program: Program, shard: Shard, calls: Iterable[Site], alone: bool
 ) -> Iterator[ChangedView]:
-    returned = _view(shard.module)
+    returned = _view(program, shard.module)
     for call in calls if returned is not None else ():
         change = _change(program, call)
         if change is not None and returned is not None and program.together(call, shard.site):
@@ -105,7 +105,7 @@ def _runs(loop: ir.For, attribute: str) -> bool:
 def _of_self(node: ir.Expr) -> bool:
     while isinstance(node, ir.Attribute):
         node = node.value
-    return _names(node, "self")
+    return _is_one_of(node, {"self"})
 
 
 def _forward(module: Object) -> FunctionValue | None:
@@ -115,13 +115,14 @@ def _forward(module: Object) -> FunctionValue | None:
     return found if isinstance(found, FunctionValue) else None
 
 
-def _view(module: Object) -> Site | None:
+def _view(program: Program, module: Object) -> Site | None:
     """What the module's ``forward`` surely returns a view by, in all of its returns."""
     forward = _forward(module)
     if forward is None:
         return None
     returns = [n for n in _own(forward.function) if isinstance(n, ir.Return)]
-    values = [_source(forward.function, each) for each in returns]
+    tree = program.tree(forward.scope.unit.path)
+    values = [_source(tree, forward.function, each) for each in returns]
     if not values or not all(value is not None and _is_view(value) for value in values):
         return None
     assert values[0] is not None
@@ -138,16 +139,17 @@ def _own(function: ir.Function) -> Iterator[ir.Node]:
     return (node for node in ir.walk(function) if node not in nested)
 
 
-def _source(function: ir.Function, returned: ir.Return) -> ir.Expr | None:
-    """What is returned, or was assigned right before to the name that is."""
-    value = returned.value
-    body = list(function.body)
-    if not isinstance(value, ir.Name) or returned not in body or body[0] is returned:
+def _source(tree: Tree, function: ir.Function, returned: ir.Return) -> ir.Expr | None:
+    """What is returned, or was assigned last to the name that is."""
+    value, body = returned.value, list(function.body)
+    if not isinstance(value, ir.Name) or returned not in body:
         return value
-    before = body[body.index(returned) - 1]
-    if isinstance(before, ir.Assign) and isinstance(before.targets[0], ir.Name):
-        return before.value if before.targets[0].id == value.id else None
-    return None
+    for before in reversed(body[: body.index(returned)]):
+        if not isinstance(before, ir.Assign) or not isinstance(before.targets[0], ir.Name):
+            break
+        if _is_one_of(before.targets[0], {value.id}):
+            return tree.meaning(before.value)
+    return tree.meaning(value)
 
 
 def _is_view(value: ir.Expr) -> bool:
@@ -164,49 +166,78 @@ def _is_view(value: ir.Expr) -> bool:
 def _change(program: Program, site: Site) -> Site | None:
     """Where the name that a call's result is assigned to is first used, if that is in place."""
     tree = program.tree(site.path)
-    statement = tree.parent(site.node)
-    if not isinstance(statement, ir.Assign) or statement.value is not site.node:
+    given = _given_name(tree, site.node)
+    if given is None or gradient_mode(program, site) in NO_GRADIENTS:
         return None
-    target = statement.targets[0]
-    if len(statement.targets) != 1 or not isinstance(target, ir.Name):
-        return None
-    if gradient_mode(program, site) in NO_GRADIENTS:
-        return None
-    found = _written(tree, statement, target.id)
+    found = _written(tree, *given)
     changed = None if found is None else Site(site.path, found, site.calls, site.guards)
     if changed is None or gradient_mode(program, changed) in NO_GRADIENTS:
         return None
     return changed
 
 
+def _given_name(tree: Tree, value: ir.Node) -> tuple[ir.Stmt, str] | None:
+    """The statement that gives ``value`` a name, alone or among others, and that name."""
+    holder = tree.parent(value)
+    statement = tree.parent(holder) if isinstance(holder, ir.Collection) else holder
+    if not isinstance(statement, ir.Assign) or len(statement.targets) != 1:
+        return None
+    target: ir.Expr = statement.targets[0]
+    if isinstance(holder, ir.Collection):
+        alike = isinstance(target, ir.Collection) and len(target.elements) == len(holder.elements)
+        if statement.value is not holder or not alike or not isinstance(target, ir.Collection):
+            return None
+        target = target.elements[[each is value for each in holder.elements].index(True)]
+    return (statement, target.id) if isinstance(target, ir.Name) else None
+
+
 def _written(tree: Tree, statement: ir.Stmt, name: str) -> ir.Node | None:
-    """The first statement behind ``statement`` in its block that binds ``name`` or writes to it."""
-    block = tree.block(statement).statements
-    for node in block[block.index(statement) + 1 :]:
-        if isinstance(node, ir.AugAssign) and _names(node.target, name):
+    """The first statement behind ``statement`` that writes to what it calls ``name``."""
+    names = {name}
+    for node in _following(tree, statement):
+        if isinstance(node, ir.AugAssign) and _is_one_of(node.target, names):
             return node
-        if isinstance(node, ir.Expression) and _changes(node.value, name):
+        if isinstance(node, ir.Expression) and _changes(node.value, names):
             return node.value
         if isinstance(node, ir.Assign):
-            if any(isinstance(t, ir.Subscript) and _names(t.value, name) for t in node.targets):
-                return node
             if any(
-                name == n.id for t in node.targets for n in ir.walk(t) if isinstance(n, ir.Name)
+                isinstance(t, ir.Subscript) and _is_one_of(t.value, names) for t in node.targets
             ):
-                return None
-        elif isinstance(node, (ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Return)):
+                return node
+            bound = {n.id for t in node.targets for n in ir.walk(t) if isinstance(n, ir.Name)}
+            names = names | bound if _is_one_of(node.value, names) else names - bound
+        elif not names or isinstance(node, (ir.If, ir.For, ir.While, ir.Match, ir.Return)):
             return None
     return None
 
 
-def _names(node: ir.Expr, name: str) -> bool:
-    return isinstance(node, ir.Name) and node.id == name
+def _following(tree: Tree, statement: ir.Stmt) -> Iterator[ir.Stmt]:
+    """The statements that are run behind one, contexts and what is tried entered and left."""
+    while True:
+        block = tree.block(statement)
+        for node in block.statements[block.statements.index(statement) + 1 :]:
+            yield from _straight(node)
+        if not isinstance(block.owner, (ir.With, ir.Try)):
+            return
+        statement = block.owner
 
 
-def _changes(call: ir.Expr, name: str) -> bool:
+def _straight(node: ir.Stmt) -> Iterator[ir.Stmt]:
+    if not isinstance(node, (ir.With, ir.Try)):
+        yield node
+        return
+    for inner in node.body:
+        yield from _straight(inner)
+
+
+def _is_one_of(node: ir.Expr, names: set[str]) -> bool:
+    return isinstance(node, ir.Name) and node.id in names
+
+
+def _changes(call: ir.Expr, names: set[str]) -> bool:
     """Whether it is ``name.mul_(…)``."""
     if not isinstance(call, ir.Call) or not isinstance(call.func, ir.Attribute):
         return False
     method = last_name(call)
     changing = method.endswith("_") and not method.startswith("_")
-    return changing and method not in CHANGES_NOTHING and _names(call.func.value, name)
+    return changing and method not in CHANGES_NOTHING and _is_one_of(call.func.value, names)

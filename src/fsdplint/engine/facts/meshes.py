@@ -56,12 +56,13 @@ def _device(trace: Trace, call: Call) -> Iterator[BadMesh]:
             yield BadMesh(call.site, "index", (value.value.partition(":")[0],))
     elif _result_of(trace, value, "torch.device"):
         yield BadMesh(call.site, "device")
-    elif isinstance(call.site.node, ir.Call):
-        given = call.site.node.args[0].value if call.site.node.args else None
-        if isinstance(given, ir.FormattedString):
-            kind = re.fullmatch(r"([a-z]+):", given.literals[0])
-            if kind:
-                yield BadMesh(call.site, "index", (kind[1],))
+    elif isinstance(value, Object) and value.site is not None:
+        text = value.site.node
+        kind = None
+        if isinstance(text, ir.FormattedString):
+            kind = re.fullmatch(r"([a-z]+):", text.literals[0])
+        if kind is not None:
+            yield BadMesh(call.site, "index", (kind[1],))
 
 
 def _result_of(trace: Trace, value: Value | None, name: str) -> bool:

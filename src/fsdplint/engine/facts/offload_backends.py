@@ -19,7 +19,7 @@ from fsdplint.engine.values import (
     Value,
     class_names,
 )
-from fsdplint.engine.written import argument
+from fsdplint.engine.written import argument, library_name
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.launch import INIT, NCCL, NORMS
 from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
@@ -71,8 +71,12 @@ def _is_nccl_alone(program: Program, call: Call) -> bool:
     written = argument(call.site.node, 0, "backend")
     chosen = None if written is None else written.value
     if isinstance(chosen, ir.Conditional) and isinstance(value, Choice):
-        there = program.text(call.site.path, chosen.test) == "torch.cuda.is_available()"
-        return there and set(map(_backend, value.options)) == {"nccl", "gloo"}
+        test = chosen.test.func if isinstance(chosen.test, ir.Call) else chosen.test
+        asked = library_name(program.project, call.site.path, test)
+        return asked == "torch.cuda.is_available" and set(map(_backend, value.options)) == {
+            "nccl",
+            "gloo",
+        }
     return value is not None and _backend(value) in ("nccl", "cuda:nccl")
 
 

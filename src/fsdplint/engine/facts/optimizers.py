@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
 from fsdplint.engine.facts.sharding import exclude_each_other, replaces
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Parameters
+from fsdplint.engine.values import Object, Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
     for event in trace.of(Repoint):
         if event.optimizer is build.optimizer and (event.certain or _between(event, shards, steps)):
             return True
+        if _may_be(event.optimizer, build.optimizer):
+            return True
     modules = {capture.module for capture in build.captures}
     rebuilt = any(
         capture.module in modules and capture.time > build.time
@@ -84,6 +86,12 @@ def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
         for capture in other.captures
     )
     return rebuilt and not steps
+
+
+def _may_be(repointed: Object, optimizer: Object) -> bool:
+    """Whether what is re-pointed is taken from where the optimizer went, and may be it."""
+    unseen = optimizer.escaped is not None and not repointed.captures
+    return optimizer in repointed.ancestors() or (unseen and repointed is not optimizer)
 
 
 def _is_step(use: Call, build: BuildOptimizer, after: int) -> bool:

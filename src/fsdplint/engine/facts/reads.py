@@ -53,6 +53,12 @@ def _asked_by_all(program: Program, read: Read) -> bool:
         return False
     if isinstance(statement, ir.Assert):
         return (kind == "any") is isinstance(statement.test, ir.Not)
-    if isinstance(statement, ir.If) and isinstance(statement.body[-1], ir.Raise):
+    if isinstance(statement, ir.If) and _raises(statement.body):
         return (kind == "all") is isinstance(statement.test, ir.Not)
+    if isinstance(statement, ir.If) and _raises(statement.orelse):
+        return (kind == "any") is isinstance(statement.test, ir.Not)
     return False
+
+
+def _raises(statements: tuple[ir.Stmt, ...]) -> bool:
+    return bool(statements) and isinstance(statements[-1], ir.Raise)

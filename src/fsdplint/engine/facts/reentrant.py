@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Trace
@@ -12,8 +11,8 @@ from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import ClassValue, FunctionValue, Object, Value, reachable
+from fsdplint.engine.written import library_name
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.names import canonical
 
 _CHECKPOINT = "torch.utils.checkpoint.checkpoint"
 
@@ -71,15 +70,8 @@ def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None
         return None
     given = [a for a in node.args if a.keyword == "use_reentrant"]
     on = given and isinstance(given[0].value, ir.Constant) and given[0].value.value is True
-    names, function = list[str](), node.func
-    while isinstance(function, ir.Attribute):
-        names.insert(0, function.attr)
-        function = function.value
-    if not on or not isinstance(function, ir.Name):
-        return None
-    module, level, member = program.project.bindings(Path(path)).get(function.id, ("", 0, None))
-    full = ".".join(filter(None, (module, member, *names)))
-    return given[0] if level == 0 and canonical(full) == _CHECKPOINT else None
+    means = library_name(program.project, path, node.func) if on else ""
+    return given[0] if means == _CHECKPOINT else None
 
 
 def _unit(function: ir.Function, owner: Object, node: ir.Expr) -> Object | None:

@@ -70,9 +70,9 @@ def _same_elements(program: Program, first: Shard, again: Shard) -> bool:
 
 def _iterated(program: Program, shard: Shard) -> str | None:
     """The attribute that the loop around a call runs through, None for any other loop."""
-    path, node = shard.site.frames()[-1]
-    tree = program.tree(path)
-    around = list(loops(tree, node))
+    trees = [(program.tree(path), node) for path, node in shard.site.frames()]
+    inside = ((tree, list(loops(tree, node))) for tree, node in reversed(trees))
+    tree, around = next((found for found in inside if found[1]), (trees[-1][0], []))
     iterable = iterated(tree, around[0].iterable) if len(around) == 1 else None
     if not isinstance(iterable, ir.Attribute):
         return None

@@ -109,8 +109,9 @@ def _uncalled(trees: list[Tree]) -> list[Site] | None:
     for tree in trees:
         if _DESTROY not in tree.text:
             continue
+        names = {_DESTROY, *_aliases(tree, _DESTROY)}
         for node in ir.walk(tree.module):
-            if not _means(node, _DESTROY):
+            if not any(_means(node, name) for name in names):
                 continue
             function = tree.function(node)
             if function is None or function.name.startswith("__"):
@@ -119,6 +120,12 @@ def _uncalled(trees: list[Tree]) -> list[Site] | None:
                 return None
             found.append(Site(tree.path, tree.parent(function)))
     return found
+
+
+def _aliases(tree: Tree, name: str) -> set[str]:
+    """What a file calls ``name`` where it imports it."""
+    pairs = (pair for node in tree.imports for pair in node.names)
+    return {alias for imported, alias in pairs if imported == name and alias is not None}
 
 
 def _means(node: ir.Node, name: str) -> bool:
@@ -134,4 +141,5 @@ def _refers(tree: Tree, name: str) -> bool:
     """Whether a file has ``name`` otherwise than to define or import it; "" is a lambda's."""
     if not name or re.search(rf"\b{re.escape(name)}\b", tree.text) is None:
         return not name
-    return any(_means(node, name) for node in ir.walk(tree.module))
+    names = {name, *_aliases(tree, name)}
+    return any(_means(node, each) for node in ir.walk(tree.module) for each in names)
