@@ -36,7 +36,7 @@ from tests.fuzz.shaped import shaped
 from tests.fuzz.trees import Trees
 
 CHUNK = 100
-VARIANTS = 5
+VARIANTS = 10
 SLOW = 5.0
 KINDS = ("grammatical", "spliced", "shaped", "rewritten", "rewritten", "rewritten", "relaid")
 # Its findings are about comments, which are not kept when a tree is printed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -220,7 +221,7 @@ def _is_whole(program: Program, loader: Call) -> bool:
         return False
     if _takes_sampler(loader):
         return False
-    if any(mentions_ranks(program.text(path, node)) for path, node in loader.site.frames()[-1:]):
+    if any(mentions_ranks(_words(program, path, node)) for path, node in loader.site.frames()[-1:]):
         return False
     dataset = loader.argument(0, "dataset")
     return dataset is not None and _is_fixed(program, dataset)
@@ -255,7 +256,13 @@ def _is_fixed(program: Program, dataset: object) -> bool:
 def _surroundings(program: Program, site: Site) -> str:
     """The statement that makes a dataset."""
     tree = program.tree(site.path)
-    return program.text(site.path, tree.statement(site.node))
+    return _words(program, site.path, tree.statement(site.node))
+
+
+def _words(program: Program, path: str, node: ir.Node) -> str:
+    """The text of a node without comments, and without the blanks that layout may put in."""
+    code = re.sub(r"#[^\n]*", "", program.tree(path).slice(node))
+    return re.sub(r"\s*([.(\[])\s*", r"\1", code)
 
 
 def _is_fixed_class(program: Program, cls: ClassValue) -> bool:
@@ -264,7 +271,7 @@ def _is_fixed_class(program: Program, cls: ClassValue) -> bool:
     if any(name.endswith("IterableDataset") for name in class_names(cls)):
         return False
     own = [each for each in cls.lineage() if isinstance(each, ClassValue)]
-    return not any(may_differ(program.text(each.scope.unit.path, each.node)) for each in own)
+    return not any(may_differ(_words(program, each.scope.unit.path, each.node)) for each in own)
 
 
 def _divided(program: Program, training: Training) -> bool:
@@ -272,7 +279,7 @@ def _divided(program: Program, training: Training) -> bool:
     forward, loop = training.forward, training.loop.site
     ranked = taint_of(*forward.arguments.values()) & Taint.RANK
     alone = any(guard.divergent for guard in forward.site.guards)
-    return bool(ranked) or alone or divides(program.tree(loop.path).slice(loop.node))
+    return bool(ranked) or alone or divides(_words(program, loop.path, loop.node))
 
 
 def _many_dimensions(trace: Trace) -> bool:
