@@ -10,11 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-
-import fsdplint.engine.lower
-import fsdplint.fixes.intact
 
 from fsdplint.check import check
 from fsdplint.config import defaults
@@ -22,13 +18,8 @@ from fsdplint.finding import Finding
 from fsdplint.fixing import fixed
 from fsdplint.outcome import Changes, Outcome
 from fsdplint.source import SourceFile
-from fsdplint.source.syntax import parse
 
 SETTINGS = defaults(preview=True)
-# Every text is parsed several times over, which takes a third of all the time; a tree never changes.
-_parse = lru_cache(maxsize=64)(parse)
-fsdplint.engine.lower.parse = _parse
-fsdplint.fixes.intact.parse = _parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,13 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
 
+from fsdplint.engine import lower
+from fsdplint.fixes import intact
+from fsdplint.source.syntax import parse
 from tests.fuzz.grammar import grammatical, spliced
 from tests.fuzz.layout import as_is, relaid
 from tests.fuzz.programs import Program, seeds
@@ -130,7 +133,14 @@ def _told(trees: Trees, before: Found, done: list[Step], changed: str, name: str
     return Failure(f"rewriting changes findings: {ways}", f"{name}\n{done}\n{changed}")
 
 
+@cache
+def _parse_once() -> None:
+    """Keeps the trees of the last texts, which never change: each text is parsed several times."""
+    lower.parse = intact.parse = lru_cache(maxsize=64)(parse)  # type: ignore[assignment]  # the same to call
+
+
 def chunk(first: int, seed: int, kinds: tuple[str, ...], last: int) -> Result:
+    _parse_once()
     result = Result(first)
     digest = hashlib.sha256()
     gc.disable()  # a program leaves some thousand objects, and there are few programs
