@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fsdplint.engine import ir
 from fsdplint.engine.site import Site
@@ -261,6 +262,7 @@ class Trace:
             order: when, and by which name ("?" where that is not known).
         decisions: the conditions that were decided, with the outcome, in order.
         complete: False when a budget ended the path early.
+        _kept: what was asked for before, and of how many events it is the answer.
     """
 
     entry: str
@@ -274,14 +276,22 @@ class Trace:
     combined: list[int] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     called: list[tuple[int, str]] = field(default_factory=list)
+    _kept: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
-        return [event for event in self.events if isinstance(event, kind)]
+        return self._those(kind, lambda event: isinstance(event, kind))
 
     def calls(self, *names: str) -> list[Call]:
         """The watched calls of these names, in order."""
-        return [event for event in self.of(Call) if event.name in names]
+        return self._those(names, lambda event: isinstance(event, Call) and event.name in names)
+
+    def _those(self, key: object, wanted: Callable[[Event], bool]) -> list[Any]:
+        seen, found = self._kept.get(key, (0, []))
+        if seen < len(self.events):
+            found = [*found, *filter(wanted, self.events[seen:])]
+            self._kept[key] = len(self.events), found
+        return list(found)
 
 
 def states_in(value: Value, depth: int = 0) -> tuple[StateDict, ...]:

@@ -126,16 +126,16 @@ def is_frozen(trace: Trace, part: Object, until: int | None = None) -> bool:
         return True
     frozen = False
     whole = (part, *part.ancestors())
-    for event in trace.events:
+    switches: list[Store | Call] = [s for s in trace.of(Store) if s.name == "requires_grad"]
+    switches += trace.calls("requires_grad_")
+    for event in sorted(switches, key=lambda event: event.time):
         if until is not None and event.time >= until:
             break
-        if isinstance(event, Store) and event.name == "requires_grad":
+        if isinstance(event, Store):
             owner, value = _owner(event.owner), event.value
-        elif isinstance(event, Call) and event.name == "requires_grad_":
+        else:
             owner = _owner(event.receiver)
             value = event.argument(0, "requires_grad") or Const(True)
-        else:
-            continue
         if owner in whole:
             frozen = not (isinstance(value, Const) and value.value is True)
     return frozen

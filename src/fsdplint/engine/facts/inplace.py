@@ -39,15 +39,16 @@ def changed_views(program: Program) -> Iterator[ChangedView]:
         forwards = trace.calls("forward") if shards and last else []
         if trace.calls("set_reshard_after_forward"):
             continue
+        units = {shard.module for shard in shards}
+        holding = {above for unit in units for above in unit.ancestors()}
         for shard in shards:
-            around = [s.module for s in shards if s.module in shard.module.ancestors()]
-            inside = [s for s in shards if shard.module in s.module.ancestors()]
+            around = [above for above in shard.module.ancestors() if above in units]
             called = [c for c in forwards if shard.time < c.time < last]
             called = [c for c in called if c.receiver in (around or [shard.module])]
             sites: Iterable[Site] = (c.site for c in called)
             if called and around:
                 sites = _inner_calls(shard.module) if _reshards(shard) else ()
-            elif inside:
+            elif shard.module in holding:
                 continue
             yield from _facts(program, shard, sites, not around)
 

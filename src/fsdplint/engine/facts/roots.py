@@ -90,20 +90,20 @@ def _alone(trace: Trace, root: Shard) -> bool:
     module = root.module
     if any(is_module(above) for above in module.ancestors()):
         return False
-    inside = [module, *reachable(module)]
+    inside = {module, *reachable(module)}
     if any(part.escaped is not None and part.escaped < root.time for part in inside):
         return False
     if isinstance(module.cls, ClassValue) and module.cls.opaque():
         return False
     others = [shard for shard in trace.of(Shard) if shard is not root]
-    return all(_elsewhere(shard.module, module) for shard in others)
+    return all(_elsewhere(shard.module, module, inside) for shard in others)
 
 
-def _elsewhere(other: Object, root: Object) -> bool:
-    """Whether a sharded module surely is no part of ``root``."""
-    if root in other.ancestors() or other is root:
+def _elsewhere(other: Object, root: Object, inside: set[Object]) -> bool:
+    """Whether a sharded module surely is no part of ``root``, of which ``inside`` are parts."""
+    if other in inside or root in other.ancestors():
         return False
     top = other
     for above in other.ancestors():
         top = above
-    return top.origin is Origin.ALLOCATED and other not in set(reachable(root))
+    return top.origin is Origin.ALLOCATED
