@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Event, Trace
-from fsdplint.engine.link import Project, Unit
+from fsdplint.engine.link import Project
+from fsdplint.engine.unit import Unit
 from fsdplint.engine.lower import lower
 from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.site import Guard
@@ -30,7 +30,7 @@ def module(text: str) -> ir.Module:
 def dump(value: object) -> str:
     """A node as a constructor call without its span, e.g. ``Attribute(Name('a'), 'b')``."""
     if isinstance(value, ir.Node):
-        inner = [getattr(value, f.name) for f in fields(value) if f.name not in ("start", "end")]
+        inner = [getattr(value, name) for name in ir.field_names(type(value))]
         return f"{type(value).__name__}({', '.join(map(dump, inner))})"
     if isinstance(value, tuple):
         return f"[{', '.join(map(dump, value))}]"

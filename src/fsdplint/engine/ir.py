@@ -6,8 +6,10 @@ evidence and edits need nothing else. Nodes compare by identity: two equal calls
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,13 +204,61 @@ class Parameter(Node):
     annotation: Expr | None
 
 
+class Suite:
+    """The statements of a function, lowered when they are first asked for.
+
+    Attributes:
+        start: the offset of its first line.
+        end: the offset after its last statement.
+    """
+
+    __slots__ = ("_lower", "_lowered", "end", "start")
+
+    def __init__(self, start: int, end: int, lower: Callable[[], LoweredSuite]) -> None:
+        self.start = start
+        self.end = end
+        self._lower = lower
+        self._lowered: LoweredSuite | None = None
+
+    @property
+    def lowered(self) -> LoweredSuite:
+        if self._lowered is None:
+            self._lowered = self._lower()
+        return self._lowered
+
+    @property
+    def is_lowered(self) -> bool:
+        return self._lowered is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredSuite:
+    """Statements.
+
+    Attributes:
+        is_generator: one of them makes their function a generator.
+        exact: as a module's.
+    """
+
+    body: tuple[Stmt, ...]
+    is_generator: bool
+    exact: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Function(Node):
     name: str
     parameters: tuple[Parameter, ...]
-    body: tuple[Stmt, ...]
+    suite: Suite
     decorators: tuple[Expr, ...]
-    is_generator: bool
+
+    @property
+    def body(self) -> tuple[Stmt, ...]:
+        return self.suite.lowered.body
+
+    @property
+    def is_generator(self) -> bool:
+        return self.suite.lowered.is_generator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -407,20 +457,41 @@ class Module(Node):
 
     Attributes:
         exact: the syntax tree renders to the file's very text, so that spans can be edited.
+        refused: why suites of it could not be lowered, after the others were.
     """
 
     path: str
     body: tuple[Stmt, ...]
     exact: bool
+    refused: list[InvalidSyntax | TooDemanding]
+
+
+def field_names(kind: type[Node]) -> tuple[str, ...]:
+    """What a kind of node has besides its span, in source order."""
+    if kind not in _FIELDS:
+        names = (field.name for field in fields(kind))
+        _FIELDS[kind] = tuple(name for name in names if name not in ("start", "end"))
+    return _FIELDS[kind]
+
+
+_FIELDS: dict[type[Node], tuple[str, ...]] = {
+    Function: ("name", "parameters", "body", "decorators", "is_generator")
+}
 
 
 def children(node: Node) -> list[Node]:
     """The nodes directly below ``node``, in source order of its fields."""
-    kind = type(node)
-    if kind not in _FIELDS:
-        _FIELDS[kind] = tuple(f.name for f in fields(node) if f.name not in _LEAF_FIELDS)
+    return _below(node, field_names(type(node)))
+
+
+def signature(function: Function) -> list[Node]:
+    """The nodes directly below a function that are not in its suite."""
+    return _below(function, ("parameters", "decorators"))
+
+
+def _below(node: Node, names: tuple[str, ...]) -> list[Node]:
     found: list[Node] = []
-    for name in _FIELDS[kind]:
+    for name in names:
         value = getattr(node, name)
         if isinstance(value, Node):
             found.append(value)
@@ -444,7 +515,3 @@ def walk(node: Node) -> Iterator[Node]:
         current = stack.pop()
         yield current
         stack.extend(reversed(children(current)))
-
-
-_FIELDS: dict[type[Node], tuple[str, ...]] = {}
-_LEAF_FIELDS = frozenset({"start", "end"})

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.imports import Binding, imported_bindings
+from fsdplint.engine.unit import Definition, TopLevel, Unit
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
@@ -27,63 +27,6 @@ _SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
 _TEST = re.compile(r"^(?:unit)?test|_test(?:s|ing)?(?:\.\w+)?$")
 
 Reader = Callable[[Path], "str | None"]
-
-
-@dataclass(frozen=True, slots=True)
-class TopLevel:
-    """The statements of a module that is imported: those that run at once, in order, and those that
-    wait until the name that they bind is read."""
-
-    at_once: tuple[ir.Stmt, ...]
-    waiting: Mapping[str, ir.Stmt]
-
-
-@dataclass(slots=True, eq=False)
-class Definition:
-    """A function, a class with its methods, or a variable of a module (a table of functions, say).
-
-    ``hot`` when running or calling it may reach a sharding call, ``entry`` when it surely can.
-    """
-
-    unit: Unit
-    node: ir.FunctionDef | ir.ClassDef | ir.Assign
-    owner: Definition | None
-    names: frozenset[str]
-    attributes: frozenset[str]
-    methods: dict[str, Definition] = field(default_factory=dict)
-    hot: bool = False
-    entry: bool = False
-
-    @property
-    def name(self) -> str:
-        node = self.node
-        if isinstance(node, ir.Assign):
-            target = node.targets[0]
-            return target.id if isinstance(target, ir.Name) else ""
-        return node.function.name if isinstance(node, ir.FunctionDef) else node.name
-
-
-@dataclass(slots=True, eq=False)
-class Unit:
-    """One file of the program.
-
-    Attributes:
-        bindings: names bound by imports anywhere in the file: (module, level, name or None).
-        definitions: functions and classes at the top level, nested in ``if`` and ``try`` too.
-        calls_forward: some module's ``.forward`` is read, other than ``super()``'s.
-        counters: attributes that some statement of the file counts up or down.
-        registers: a decorated function shards, so that importing the file may register it.
-    """
-
-    path: str
-    directory: Path
-    text: str
-    module: ir.Module
-    bindings: dict[str, Binding]
-    definitions: dict[str, Definition] = field(default_factory=dict)
-    calls_forward: bool = False
-    registers: bool = False
-    counters: set[str] = field(default_factory=set)
 
 
 class Project:
@@ -104,6 +47,7 @@ class Project:
         self.read = read
         self.torch = torch
         self.units: dict[str, Unit | None] = {}
+        self.broken: set[str] = set()
         self.found: dict[tuple[str, int, Path], Path | None] = {}
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, dict[str, Binding]] = {}
@@ -119,32 +63,45 @@ class Project:
         return any(map(_TEST.search, Path(path).relative_to(self.root).parts))
 
     def unit(self, path: Path) -> Unit | None:
-        """The unit of a file, or None if it cannot be read or is not Python."""
+        """The unit of a file with its IR, or None if it cannot be read or is not Python."""
+        unit = self.sketch(path)
+        if unit is None or unit.path in self.broken:
+            return None
+        if unit.lowered is None:
+            unit.lowered = self._lower(unit)
+        return unit if unit.lowered is not None else None
+
+    def sketch(self, path: Path) -> Unit | None:
+        """The unit of a file as far as its text tells, or None if it cannot be read."""
         key = path.as_posix()
         if key not in self.units:
-            self.units[key] = None  # while it is being loaded
             text = self.read(path)
-            if text is not None:
-                self.units[key] = self._load(key, text)
+            made = Unit(key, path.parent, text, self.bindings(path)) if text is not None else None
+            self.units[key] = made
         return self.units[key]
 
-    def _load(self, path: str, text: str) -> Unit | None:
+    def note_refused(self) -> None:
+        """Notes the files with suites that could not be lowered when they were needed."""
+        for unit in self.units.values():
+            for error in unit.lowered.refused if unit is not None and unit.lowered else ():
+                if isinstance(error, TooDemanding):
+                    self.unread[unit.path] = error.message
+                else:
+                    self.failures.setdefault(unit.path, error)
+
+    def _lower(self, unit: Unit) -> ir.Module | None:
         from fsdplint.engine.lower import lower  # LibCST, which takes as long as all the rest
 
         try:
-            module = lower(text, path)
+            return lower(unit.text, unit.path)
         except InvalidSyntax as error:
-            self.failures[path] = error
-            return None
+            self.failures[unit.path] = error
         except TooDemanding as error:
-            self.unread[path] = error.message
-            return None
+            self.unread[unit.path] = error.message
         except Exception as error:  # a fault of the engine's costs no other file
-            self.crashes[path] = error
-            return None
-        unit = Unit(path, Path(path).parent, text, module, self.bindings(Path(path)))
-        _index(unit)
-        return unit
+            self.crashes[unit.path] = error
+        self.broken.add(unit.path)
+        return None
 
     def find(self, module: str, level: int, importer: Unit | Path) -> Path | None:
         """The file a module name means in ``importer`` (or its directory), None for a library."""
@@ -200,7 +157,7 @@ class Project:
         return self.imported[path]
 
     def loaded_definition(self, unit: Unit, name: str) -> Definition | None:
-        """The function or class a name means, among the files that are lowered already."""
+        """The function or class a name means, among the files that are known already."""
         for _ in range(6):
             if name in unit.definitions:
                 return unit.definitions[name]
@@ -225,46 +182,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # a name too long for any file
         return False
-
-
-def _index(unit: Unit) -> None:
-    for node in ir.walk(unit.module):
-        if isinstance(node, ir.AugAssign) and isinstance(node.target, ir.Attribute):
-            unit.counters.add(node.target.attr)
-        elif isinstance(node, ir.Attribute) and node.attr == "forward":
-            unit.calls_forward |= not _is_super(node.value)
-    for node in _top_level(unit.module.body):
-        definition = _define(unit, node, None)
-        unit.definitions[definition.name] = definition
-    for statement in unit.module.body:
-        if isinstance(statement, ir.Assign) and isinstance(statement.targets[0], ir.Name):
-            variable = Definition(unit, statement, None, *identifiers(statement.value))
-            unit.definitions.setdefault(variable.name, variable)
-
-
-def _is_super(node: ir.Expr) -> bool:
-    return isinstance(node, ir.Call) and isinstance(node.func, ir.Name) and node.func.id == "super"
-
-
-def _top_level(body: Iterable[ir.Stmt]) -> Iterator[ir.FunctionDef | ir.ClassDef]:
-    for node in body:
-        if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
-            yield node
-        elif isinstance(node, ir.If):
-            yield from _top_level((*node.body, *node.orelse))
-        elif isinstance(node, ir.Try):
-            handlers = [stmt for handler in node.handlers for stmt in handler.body]
-            yield from _top_level((*node.body, *handlers, *node.orelse))
-
-
-def _define(unit: Unit, node: ir.FunctionDef | ir.ClassDef, owner: Definition | None) -> Definition:
-    names, attributes = identifiers(node)
-    definition = Definition(unit, node, owner, names, attributes)
-    if isinstance(node, ir.ClassDef):
-        for inner in _top_level(node.body):
-            method = _define(unit, inner, definition)
-            definition.methods[method.name] = method
-    return definition
 
 
 def identifiers(*nodes: ir.Node) -> tuple[frozenset[str], frozenset[str]]:

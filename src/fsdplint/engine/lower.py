@@ -8,37 +8,103 @@ from __future__ import annotations
 import ast
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
 from fsdplint.engine import ir
-from fsdplint.source.syntax import Syntax, parse
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
+from fsdplint.source.problem import is_python
+from fsdplint.source.skeleton import Span, without_suites
+from fsdplint.source.syntax import parse
 
 
 def lower(text: str, path: str) -> ir.Module:
-    """Parses and lowers a module.
+    """Parses and lowers a module; the suites of its functions, of what can wait, when asked for.
 
     Raises:
         InvalidSyntax: if the text is not Python.
         TooDemanding: if it would take minutes, or the process's stack or memory.
     """
-    syntax = parse(text)
-    lowering = _Lowering(syntax)
-    return ir.Module(0, len(text), path, lowering.block(syntax.tree.body), syntax.exact)
+    skeleton, waiting = without_suites(text)
+    if waiting and is_python(text):
+        try:
+            return _lowered(skeleton, text, path, waiting)
+        except InvalidSyntax:
+            pass  # where a suite ends is told by its text, and the parser may see it otherwise
+    return _lowered(text, text, path, {})
+
+
+def _lowered(parsed: str, text: str, path: str, waiting: Mapping[int, Span]) -> ir.Module:
+    syntax = parse(parsed)
+    later = _Later(text, waiting, [])
+    body = _Lowering(syntax.spans, 0, later).block(syntax.tree.body)
+    return ir.Module(0, len(text), path, body, syntax.exact, later.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """The suites of a file that are lowered later.
+
+    Attributes:
+        waiting: where they are, by the offset of the name that stands for each.
+        refused: why some could not be.
+    """
+
+    text: str
+    waiting: Mapping[int, Span]
+    refused: list[InvalidSyntax | TooDemanding]
+
+    def suite(self, name: int) -> ir.Suite | None:
+        if name not in self.waiting:
+            return None
+        start, end = self.waiting[name]
+        return ir.Suite(start, end, lambda: self.lowered(start, end))
+
+    def lowered(self, start: int, end: int) -> ir.LoweredSuite:
+        """The statements between two offsets, which are all indented alike."""
+        try:
+            syntax = parse(f"{_HOLDER}{self.text[start:end]}\n")
+        except InvalidSyntax as error:
+            self.refused.append(InvalidSyntax(error.message, start + error.offset - len(_HOLDER)))
+        except TooDemanding as error:
+            self.refused.append(error)
+        else:
+            holder = syntax.tree.body[0]
+            assert isinstance(holder, cst.If), "the holder is an if"
+            lowering = _Lowering(syntax.spans, start - len(_HOLDER), _NOTHING_LATER)
+            body = lowering.suite(holder.body)
+            return ir.LoweredSuite(body, lowering.yields, syntax.exact)
+        # Nothing is known of what it does, least of all that it comes to an end.
+        return ir.LoweredSuite((ir.Raise(start, end, None),), False)
+
+
+_NOTHING_LATER = _Later("", {}, [])
+_HOLDER = "if _:\n"
 
 
 class _Lowering:
-    def __init__(self, syntax: Syntax) -> None:
-        self.spans = syntax.spans
+    """Lowers a tree.
+
+    Args:
+        shift: what offsets in the tree lack of those in the file.
+    """
+
+    def __init__(
+        self, spans: Mapping[cst.CSTNode, tuple[int, int]], shift: int, later: _Later
+    ) -> None:
+        self.spans = spans
+        self.shift = shift
+        self.later = later
         self.yields = False
 
     def at(self, node: cst.CSTNode) -> tuple[int, int]:
         span = self.spans.get(node)
         if span is None:  # a slice, say: as far as what it holds
             inner = [self.at(child) for child in node.children if child in self.spans]
-            span = (inner[0][0], inner[-1][1]) if inner else (0, 0)
-        return span
+            return (inner[0][0], inner[-1][1]) if inner else (0, 0)
+        return span[0] + self.shift, span[1] + self.shift
 
     # Statements
 
@@ -63,18 +129,24 @@ class _Lowering:
         return ir.Pass(*self.at(node)) if handler is None else handler(self, node)
 
     def function_def(self, node: cst.FunctionDef) -> ir.Stmt:
-        outer, self.yields = self.yields, False
-        body = self.suite(node.body)
         function = ir.Function(
             *self.at(node),
             node.name.value,
             self.parameters(node.params),
-            body,
+            self.function_suite(node.body),
             self.decorators(node.decorators),
-            self.yields,
         )
-        self.yields = outer
         return ir.FunctionDef(*self.at(node), function)
+
+    def function_suite(self, node: cst.BaseSuite) -> ir.Suite:
+        start, end = self.at(node.body[0])[0], self.at(node.body[-1])[1]
+        later = self.later.suite(start)
+        if later is not None:
+            return later
+        outer, self.yields = self.yields, False
+        lowered = ir.LoweredSuite(self.suite(node), self.yields)
+        self.yields = outer
+        return ir.Suite(start, end, lambda: lowered)
 
     def decorators(self, nodes: Sequence[cst.Decorator]) -> tuple[ir.Expr, ...]:
         return tuple(self.expr(node.decorator) for node in nodes)
@@ -324,7 +396,9 @@ class _Lowering:
         self.yields = outer
         body = ir.Return(value.start, value.end, value)
         parameters = self.parameters(node.params)
-        function = ir.Function(*self.at(node), "<lambda>", parameters, (body,), (), False)
+        lowered = ir.LoweredSuite((body,), False)
+        suite = ir.Suite(value.start, value.end, lambda: lowered)
+        function = ir.Function(*self.at(node), "<lambda>", parameters, suite, ())
         return ir.Lambda(*self.at(node), function)
 
     def conditional(self, node: cst.IfExp) -> ir.Expr:

@@ -14,10 +14,11 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.events import Trace
 from fsdplint.engine.execute import explore
-from fsdplint.engine.link import Project, Reader, Unit
+from fsdplint.engine.link import Project, Reader
 from fsdplint.engine.relevance import related_units
 from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.tree import Tree
+from fsdplint.engine.unit import Unit
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
 from fsdplint.source.lexing import NEWLINE

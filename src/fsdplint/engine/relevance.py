@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from fsdplint.engine import ir
 from fsdplint.engine.imports import imported_modules
-from fsdplint.engine.link import Definition, Project, Unit, identifiers
+from fsdplint.engine.link import Project
+from fsdplint.engine.unit import Definition, Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES
 
 # Up to so many importers every one is read; of more, those that name what they import.
@@ -97,7 +97,7 @@ def _naming(
     project: Project, texts: dict[Path, str], strict: list[Path], importers: list[Path]
 ) -> list[Path]:
     """Those importers that name a function or class which can reach a sharding call."""
-    units = [unit for path in strict if (unit := project.unit(path)) is not None]
+    units = [unit for path in strict if (unit := project.sketch(path)) is not None]
     chosen: list[Path] = []
     for _ in range(6):
         heat(project, units)
@@ -110,7 +110,7 @@ def _naming(
             place = (str(path), "<module>")
             project.exhausted[place] = f"more than {_MAX_NAMING} files use code that shards"
             project.overlong.add(place)
-        added = [unit for path in fresh if (unit := project.unit(path)) is not None]
+        added = [unit for path in fresh if (unit := project.sketch(path)) is not None]
         if not added:
             break
         chosen.extend(fresh)
@@ -166,15 +166,8 @@ def _spread(start: list[Definition], users: dict[Definition, list[Definition]]) 
 
 def _is_registered(project: Project, definition: Definition) -> bool:
     """Whether a function of the project decorates it, so that importing the file has effects."""
-    node = definition.node
-    decorators: tuple[ir.Expr, ...] = ()
-    if isinstance(node, ir.FunctionDef):
-        decorators = node.function.decorators
-    elif isinstance(node, ir.ClassDef):
-        decorators = node.decorators
     unit = definition.unit
-    names, _ = identifiers(*decorators)
-    for name in names:
+    for name in definition.decorators:
         module, level, _ = unit.bindings.get(name, ("", 0, None))
         imported = name in unit.bindings and project.find(module, level, unit) is not None
         if imported or name in unit.definitions:

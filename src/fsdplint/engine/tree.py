@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
@@ -31,10 +31,28 @@ class Tree:
 
     @cached_property
     def _parents(self) -> dict[ir.Node, ir.Node]:
-        return {child: node for node in ir.walk(self.module) for child in ir.children(node)}
+        return {}
+
+    @cached_property
+    def _unread(self) -> list[ir.Node]:
+        """Where nodes are whose parents are not noted yet: a suite is, once it is lowered."""
+        return [self.module]
 
     def parent(self, node: ir.Node) -> ir.Node:
+        if node not in self._parents:
+            self._note_parents()
         return self._parents[node]
+
+    def _note_parents(self) -> None:
+        stack = [node for node in self._unread if not _waits(node)]
+        self._unread[:] = filter(_waits, self._unread)
+        while stack:
+            node = stack.pop()
+            if _waits(node):
+                self._unread.append(node)
+            below = _read(node)
+            self._parents.update(dict.fromkeys(below, node))
+            stack.extend(below)
 
     def ancestors(self, node: ir.Node) -> Iterator[ir.Node]:
         """The nodes around ``node``, the nearest first; the module is the last."""
@@ -53,10 +71,27 @@ class Tree:
     def in_lambda(self, node: ir.Node) -> bool:
         return any(isinstance(ancestor, ir.Lambda) for ancestor in self.ancestors(node))
 
+    def walk(self, *words: str) -> Iterator[ir.Node]:
+        """Every node, those of a suite left out whose text has none of ``words``.
+
+        What waits to be lowered stays so if nothing of interest is in it.
+        """
+        stack: list[ir.Node] = [self.module]
+        while stack:
+            node = stack.pop()
+            yield node
+            if isinstance(node, ir.Function) and not self._has(node.suite, words):
+                stack.extend(reversed(ir.signature(node)))
+            else:
+                stack.extend(reversed(ir.children(node)))
+
+    def _has(self, suite: ir.Suite, words: Sequence[str]) -> bool:
+        return any(self.text.find(word, suite.start, suite.end) >= 0 for word in words)
+
     @cached_property
     def functions(self) -> tuple[ir.Function, ...]:
         """Every function and method of the file, lambdas left out."""
-        nodes = ir.walk(self.module)
+        nodes = self.walk("def ", "def\t")
         return tuple(node.function for node in nodes if isinstance(node, ir.FunctionDef))
 
     def is_rebound(self, expression: ir.Expr) -> bool:
@@ -110,29 +145,42 @@ class Tree:
 
     @cached_property
     def _nodes_by_scope(self) -> dict[ir.Node, list[ir.Node]]:
-        nodes: dict[ir.Node, list[ir.Node]] = {self.module: []}
-        scopes: dict[ir.Node, ir.Node] = {self.module: self.module}
-        for node in ir.walk(self.module):
-            scope = scopes[node]
-            if node is not self.module:
-                nodes[scope].append(node)
-            inner = node if isinstance(node, (ir.Function, ir.ClassDef, ir.Module)) else scope
-            nodes.setdefault(inner, [])
-            scopes.update((child, inner) for child in ir.children(node))
-        return nodes
+        return {}
 
     def nodes_of(self, scope: ir.Function | ir.ClassDef | ir.Module) -> Sequence[ir.Node]:
         """The nodes whose ``scope`` it is: those of nested functions and classes left out."""
+        if scope not in self._nodes_by_scope:
+            self._nodes_by_scope[scope] = list(_own_nodes(scope))
         return self._nodes_by_scope[scope]
 
     @cached_property
     def imports(self) -> tuple[ir.Import | ir.ImportFrom, ...]:
         """Every import statement of the file."""
-        nodes = ir.walk(self.module)
+        nodes = self.walk("import")
         return tuple(node for node in nodes if isinstance(node, (ir.Import, ir.ImportFrom)))
 
     def slice(self, node: ir.Node) -> str:
         return self.text[node.start : node.end]
+
+
+def _waits(node: ir.Node) -> bool:
+    return isinstance(node, ir.Function) and not node.suite.is_lowered
+
+
+def _read(node: ir.Node) -> list[ir.Node]:
+    """The nodes directly below ``node`` that are lowered."""
+    if isinstance(node, ir.Function) and not node.suite.is_lowered:
+        return ir.signature(node)
+    return ir.children(node)
+
+
+def _own_nodes(scope: ir.Node) -> Iterator[ir.Node]:
+    stack = list(reversed(ir.children(scope)))
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, (ir.Function, ir.ClassDef)):
+            stack.extend(reversed(ir.children(node)))
 
 
 def _binds(node: ir.Node, name: str) -> bool:
@@ -154,7 +202,7 @@ def _binds(node: ir.Node, name: str) -> bool:
 
 def blocks(owner: ir.Node) -> Iterator[Block]:
     """The suites of a compound statement, a function, a class or a module."""
-    for field in fields(owner):
-        value = getattr(owner, field.name)
+    for name in ir.field_names(type(owner)):
+        value = getattr(owner, name)
         if isinstance(value, tuple) and value and isinstance(value[0], STATEMENTS):
             yield Block(owner, value)

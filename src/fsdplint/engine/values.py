@@ -19,7 +19,7 @@ from fsdplint.knowledge.calls import Generation, is_harmless
 from fsdplint.knowledge.ranks import Role
 
 if TYPE_CHECKING:
-    from fsdplint.engine.link import Unit
+    from fsdplint.engine.unit import Unit
 
 
 class Taint(int):

@@ -184,5 +184,5 @@ class Code(Tree):
 
 def require_exact(code: Code) -> None:
     """Raises ``NoFixError`` where the spans of the file cannot be trusted."""
-    if not code.module.exact:
+    if not code.module.exact or not all(f.suite.lowered.exact for f in code.functions):
         raise NoFixError("the exact places of this file's code are not known")

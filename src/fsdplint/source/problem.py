@@ -15,21 +15,36 @@ def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
     Raises:
         TooDemanding: it is too much for CPython's parser too, so that nobody knows.
     """
-    import ast
-    import warnings
-
     if len(source.text) > _MAX_CHARACTERS:
         raise TooDemanding("is too large to be parsed")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(source.text)
+        _parse(source.text)
     except SyntaxError as error:
         place = source.offset(error.lineno or 1, error.offset or 1)
         return _parser_problem(source, InvalidSyntax(error.msg, place))
     except (ValueError, *_TOO_DEEP):
         return _parser_problem(source, None)
     return None
+
+
+def is_python(text: str) -> bool:
+    """Whether CPython takes ``text`` for Python; it may be of a newer version if not."""
+    if len(text) > _MAX_CHARACTERS:
+        return False
+    try:
+        _parse(text)
+    except (SyntaxError, ValueError, *_TOO_DEEP):
+        return False
+    return True
+
+
+def _parse(text: str) -> None:
+    import ast
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ast.parse(text)
 
 
 def _parser_problem(source: SourceFile, known: InvalidSyntax | None) -> InvalidSyntax | None:

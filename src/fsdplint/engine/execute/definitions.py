@@ -11,7 +11,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.execute.calls import Calls
 from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.execute.waiting import top_level
-from fsdplint.engine.link import Unit
+from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
     ClassValue,
     Const,

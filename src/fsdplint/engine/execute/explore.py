@@ -18,7 +18,8 @@ from fsdplint.engine.events import Call, Event, Shard, Trace
 from fsdplint.engine.execute.decisions import Decision, Decisions
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
-from fsdplint.engine.link import Definition, Project, Unit
+from fsdplint.engine.link import Project
+from fsdplint.engine.unit import Definition, Unit
 from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, Scope
 
 MAX_PATHS = 20
@@ -80,8 +81,9 @@ class Machine(Effects):
     def start_definition(self, entry: Entry, definition: Definition) -> None:
         frame = Frame(self.imported_scope(entry.unit), entry.unit)
         value = self.lookup(definition.name, frame.scope)
-        if isinstance(value, FunctionValue):
-            self.invoke(value, self.open_parameters(value, None), {}, frame, definition.node)
+        node = definition.unit.node(definition)
+        if isinstance(value, FunctionValue) and node is not None:
+            self.invoke(value, self.open_parameters(value, None), {}, frame, node)
         elif isinstance(value, ClassValue):
             self.start_method(entry, value, frame)
 
@@ -93,13 +95,11 @@ class Machine(Effects):
             else []
         )
         made = self.instantiate(cls, Arguments(given, {}), cls.node, frame)
-        method = cls.lookup(entry.method.name) if entry.method is not None else None
-        if (
-            isinstance(method, FunctionValue)
-            and entry.method is not None
-            and entry.method.name not in run_by_construction(cls)
-        ):
-            self.invoke(method, self.open_parameters(method, made), {}, frame, entry.method.node)
+        if entry.method is None or entry.method.name in run_by_construction(cls):
+            return
+        method, node = cls.lookup(entry.method.name), entry.unit.node(entry.method)
+        if isinstance(method, FunctionValue) and node is not None:
+            self.invoke(method, self.open_parameters(method, made), {}, frame, node)
 
 
 def run_by_construction(cls: ClassValue) -> set[str]:
@@ -166,18 +166,19 @@ def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
     counts = _mention_counts(units)
     for unit in units:
         for definition in sorted(unit.definitions.values(), key=lambda d: counts[d.name]):
-            node = definition.node
-            if not definition.entry or isinstance(node, ir.Assign):
+            if not definition.entry:
                 continue
-            if isinstance(node, ir.FunctionDef):
-                if node.function not in reached:
-                    yield Entry(unit, definition)
-                continue
+            if _is_fresh(definition, reached):
+                yield Entry(unit, definition)
             for method in definition.methods.values():
-                function = method.node
-                fresh = isinstance(function, ir.FunctionDef) and function.function not in reached
-                if fresh and method.entry:
+                if method.entry and _is_fresh(method, reached):
                     yield Entry(unit, definition, method)
+
+
+def _is_fresh(definition: Definition, reached: set[ir.Node]) -> bool:
+    """Whether no path has run a function yet."""
+    node = definition.unit.node(definition)
+    return isinstance(node, ir.FunctionDef) and node.function not in reached
 
 
 def _mention_counts(units: list[Unit]) -> Counter[str]:

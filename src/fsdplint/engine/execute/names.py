@@ -7,7 +7,7 @@ from abc import abstractmethod
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.state import Frame, State
-from fsdplint.engine.link import Unit
+from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
     Choice,
     Imported,

@@ -11,8 +11,9 @@ from typing import TypeVar
 from fsdplint.engine import ir
 from fsdplint.engine.events import Divided, Escape, Event, Repoint, Trace, Use
 from fsdplint.engine.execute.decisions import Decisions
-from fsdplint.engine.link import Project, Unit, identifiers
+from fsdplint.engine.link import Project, identifiers
 from fsdplint.engine.site import Guard, Site
+from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
     ClassValue,
     Const,

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
-from fsdplint.engine.link import Project, TopLevel, Unit, identifiers
+from fsdplint.engine.link import Project, identifiers
+from fsdplint.engine.unit import TopLevel, Unit
 
 
 def top_level(project: Project, unit: Unit) -> TopLevel:
@@ -87,7 +88,5 @@ def _hands_on(unit: Unit, call: ir.Call) -> bool:
     """Whether a call is given a function or class of the module."""
     names, _ = identifiers(*(argument.value for argument in call.args))
     return not names.isdisjoint(
-        name
-        for name, definition in unit.definitions.items()
-        if not isinstance(definition.node, ir.Assign)
+        name for name, definition in unit.definitions.items() if definition.kind != "variable"
     )

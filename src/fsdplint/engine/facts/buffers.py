@@ -144,7 +144,7 @@ def _is_set(program: Program, made: list[ClassValue], cls: ClassValue, name: str
     own = cls.attrs.get("__init__")
     for unit in program.units:
         tree = program.tree(unit.path)
-        for node in ir.walk(tree.module):
+        for node in tree.walk(name, "__init__"):
             if not _sets(node, name):
                 continue
             function = tree.function(node)
@@ -179,7 +179,7 @@ def _is_mentioned(program: Program, name: str, constructors: set[ir.Function]) -
         return True
     for unit in program.units:
         tree = program.tree(unit.path)
-        for node in ir.walk(tree.module):
+        for node in tree.walk(name):
             named = node.id if isinstance(node, ir.Name) else _attribute(node)
             if named == name or (isinstance(node, ir.Constant) and node.value == name):
                 function = tree.function(node)

@@ -200,7 +200,7 @@ class _Switching:
         return any(
             _refers(node, off.name) and not self.is_reached(path, node, reached)
             for path in {off.site.path, step.site.path}
-            for node in ir.walk(self.program.tree(path).module)
+            for node in self.program.tree(path).walk(off.name)
         )
 
     def is_reached(self, path: str, node: ir.Node, reached: set[int]) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.caught import handles
-from fsdplint.engine.link import Unit
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
+from fsdplint.engine.unit import Unit
 from fsdplint.knowledge.moved import CAME, Moved, moved
 from fsdplint.torch_range import EARLIEST, EVERY_RELEASE, Release
 

@@ -15,6 +15,8 @@ from fsdplint.engine.values import Const, Object, Symbol, Value, contained
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.tensors import NO_GRADIENT, RESCALES_GRADIENTS
 
+_INIT = "init_process_group"
+
 
 @dataclass(frozen=True, slots=True)
 class ReducedLoss:
@@ -33,7 +35,9 @@ class ReducedLoss:
 def reduced_losses(program: Program) -> Iterator[ReducedLoss]:
     """Backward passes whose gradients are divided by the number of ranks once too often."""
     found = list(_found(program))
-    if found and not any(_named(node) in RESCALES_GRADIENTS for node in _nodes(program)):
+    if found and not any(
+        _named(node) in RESCALES_GRADIENTS for node in _nodes(program, *RESCALES_GRADIENTS)
+    ):
         yield from found
 
 
@@ -145,17 +149,18 @@ def _uses_gloo(program: Program) -> bool:
         node.args[0].value
         if node.args and node.args[0].keyword in (None, "backend") and not node.args[0].star
         else None
-        for node in _nodes(program)
-        if isinstance(node, ir.Call) and _named(node.func) == "init_process_group"
+        for node in _nodes(program, _INIT)
+        if isinstance(node, ir.Call) and _named(node.func) == _INIT
     ]
     return bool(found) and all(
         isinstance(backend, ir.Constant) and backend.value == "gloo" for backend in found
     )
 
 
-def _nodes(program: Program) -> Iterator[ir.Node]:
+def _nodes(program: Program, *words: str) -> Iterator[ir.Node]:
+    """The nodes of all files where one of ``words`` may be."""
     for unit in program.units:
-        yield from ir.walk(unit.module)
+        yield from program.tree(unit.path).walk(*words)
 
 
 def _named(node: ir.Node) -> str:

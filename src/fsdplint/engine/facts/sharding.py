@@ -6,9 +6,10 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Trace
-from fsdplint.engine.link import Project, Unit
+from fsdplint.engine.link import Project
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
+from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import Object, Parameters, Sequence, contained, resolved
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 

@@ -110,7 +110,7 @@ def _uncalled(trees: list[Tree]) -> list[Site] | None:
         if _DESTROY not in tree.text:
             continue
         names = {_DESTROY, *_aliases(tree, _DESTROY)}
-        for node in ir.walk(tree.module):
+        for node in tree.walk(*names):
             if not any(_means(node, name) for name in names):
                 continue
             function = tree.function(node)
@@ -142,4 +142,4 @@ def _refers(tree: Tree, name: str) -> bool:
     if not name or re.search(rf"\b{re.escape(name)}\b", tree.text) is None:
         return not name
     names = {name, *_aliases(tree, name)}
-    return any(_means(node, each) for node in ir.walk(tree.module) for each in names)
+    return any(_means(node, each) for node in tree.walk(*names) for each in names)
