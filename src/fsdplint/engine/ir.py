@@ -7,7 +7,7 @@ evidence and edits need nothing else. Nodes compare by identity: two equal calls
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 
@@ -463,13 +463,13 @@ class Module(Node):
     path: str
     body: tuple[Stmt, ...]
     exact: bool
-    refused: list[InvalidSyntax | TooDemanding]
+    refused: list[InvalidSyntax | TooDemanding] = field(default_factory=list)
 
 
 def field_names(kind: type[Node]) -> tuple[str, ...]:
     """What a kind of node has besides its span, in source order."""
     if kind not in _FIELDS:
-        names = (field.name for field in fields(kind))
+        names = (each.name for each in fields(kind))
         _FIELDS[kind] = tuple(name for name in names if name not in ("start", "end"))
     return _FIELDS[kind]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 # Without a group, so that the search for the first character is the regex engine's fast one.
 _HIDDEN = re.compile(
-    r"""\#[^\n]*
+    r"""\#[^\r\n]*
     | \"\"\"(?:\\.|[^\\])*?(?:\"\"\"|\Z)
     | '''(?:\\.|[^\\])*?(?:'''|\Z)
-    | "(?:\\.|[^\\"\n])*"?
-    | '(?:\\.|[^\\'\n])*'?
-    | \\\n
+    | "(?:\\(?:\r\n|.)|[^\\"\r\n])*"?
+    | '(?:\\(?:\r\n|.)|[^\\'\r\n])*'?
+    | \\(?:\r\n|\r|\n)
     | \r\n?
     """,
     re.VERBOSE | re.DOTALL,
