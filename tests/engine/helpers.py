@@ -9,10 +9,10 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.events import Event, Trace
 from fsdplint.engine.link import Project
-from fsdplint.engine.unit import Unit
 from fsdplint.engine.lower import lower
 from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.site import Guard
+from fsdplint.engine.unit import Unit
 
 # Most programs need these; a test's line 1 is the line after them.
 HEADER = """\

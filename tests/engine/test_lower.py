@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from helpers import dump, module, texts
 
 from fsdplint.engine import ir
 from fsdplint.engine.lower import lower
+from fsdplint.engine.tree import Tree
 from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.skeleton import without_suites
 
 
 @pytest.mark.parametrize(
@@ -364,3 +368,46 @@ def test_the_standard_library_lowers_exactly(path: Path) -> None:
     names = [node for node in ir.walk(lowered) if isinstance(node, ir.Name)]
     assert [text[node.start : node.end] for node in names] == [node.id for node in names]
     assert lowered.exact
+
+
+@pytest.mark.parametrize("path", _sample()[::3], ids=lambda path: path.name)
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_suites_lowered_later_are_what_they_are_at_once(
+    path: Path, newline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = path.read_text("utf-8").replace("\n", newline)
+    later = lower(text, "x.py")
+    nodes = Tree("x.py", text, later).walk()
+    waiting = [n for n in nodes if isinstance(n, ir.Function) and not n.suite.is_lowered]
+    assert len(waiting) == len(without_suites(text)[1])
+    monkeypatch.setattr("fsdplint.engine.lower.without_suites", lambda text: (text, {}))
+    assert _placed(later) == _placed(lower(text, "x.py"))
+
+
+def _placed(module: ir.Module) -> list[tuple[str, int, int]]:
+    return [(dump(node), node.start, node.end) for node in _leaves(module)]
+
+
+def _leaves(module: ir.Module) -> Iterator[ir.Node]:
+    """The nodes without any below, and every kind of statement by its name and its place."""
+    for node in ir.walk(module):
+        if not ir.children(node):
+            yield node
+        else:
+            yield ir.Name(node.start, node.end, type(node).__name__)
+
+
+def test_a_suite_that_the_parser_refuses_ends_every_path_through_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = f"def f():\n    x = 1{' ' * 200}\n    print(x)\ndef g():\n    f()\n"
+    module = lower(text, "x.py")
+    first = module.body[0]
+    assert isinstance(first, ir.FunctionDef)
+    monkeypatch.setattr("fsdplint.engine.lower.parse", _refuse)
+    assert [type(node) for node in first.function.body] == [ir.Raise]
+    assert [(str(error), error.offset) for error in module.refused] == [("new", 13)]  # type: ignore[union-attr]  # an InvalidSyntax
+
+
+def _refuse(text: str) -> NoReturn:
+    raise InvalidSyntax("new", text.index("x = 1"))

@@ -212,23 +212,24 @@ class Suite:
         end: the offset after its last statement.
     """
 
-    __slots__ = ("_lower", "_lowered", "end", "start")
+    __slots__ = ("_lowered", "end", "start")
 
-    def __init__(self, start: int, end: int, lower: Callable[[], LoweredSuite]) -> None:
+    def __init__(
+        self, start: int, end: int, lowered: LoweredSuite | Callable[[], LoweredSuite]
+    ) -> None:
         self.start = start
         self.end = end
-        self._lower = lower
-        self._lowered: LoweredSuite | None = None
+        self._lowered = lowered
 
     @property
     def lowered(self) -> LoweredSuite:
-        if self._lowered is None:
-            self._lowered = self._lower()
+        if not isinstance(self._lowered, LoweredSuite):
+            self._lowered = self._lowered()
         return self._lowered
 
     @property
     def is_lowered(self) -> bool:
-        return self._lowered is not None
+        return isinstance(self._lowered, LoweredSuite)
 
 
 @dataclass(frozen=True, slots=True)

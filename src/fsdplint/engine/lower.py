@@ -146,7 +146,7 @@ class _Lowering:
         outer, self.yields = self.yields, False
         lowered = ir.LoweredSuite(self.suite(node), self.yields)
         self.yields = outer
-        return ir.Suite(start, end, lambda: lowered)
+        return ir.Suite(start, end, lowered)
 
     def decorators(self, nodes: Sequence[cst.Decorator]) -> tuple[ir.Expr, ...]:
         return tuple(self.expr(node.decorator) for node in nodes)
@@ -397,7 +397,7 @@ class _Lowering:
         body = ir.Return(value.start, value.end, value)
         parameters = self.parameters(node.params)
         lowered = ir.LoweredSuite((body,), False)
-        suite = ir.Suite(value.start, value.end, lambda: lowered)
+        suite = ir.Suite(value.start, value.end, lowered)
         function = ir.Function(*self.at(node), "<lambda>", parameters, suite, ())
         return ir.Lambda(*self.at(node), function)
 
