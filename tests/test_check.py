@@ -9,8 +9,9 @@ from fsdplint.account import Account, State
 from fsdplint.check import check, check_text
 from fsdplint.config import Settings
 from fsdplint.report.summary import summary
-from fsdplint.source import from_text
+from fsdplint.source import from_text, syntax
 from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.syntax import Syntax
 
 SHARD = """\
 from torch.distributed.fsdp import fully_shard
@@ -126,6 +127,23 @@ def test_python_that_only_the_parser_refuses_is_no_mistake_of_the_user(
     reason = "line 4 is Python that the parser does not understand: odd"
     assert outcome.findings == ()
     assert [(Path(e.path).name, e.reason) for e in outcome.failures] == [("shard.py", reason)]
+    assert [(a.state, a.reason) for a in outcome.accounts] == [(State.FAILED, reason)]
+
+
+def test_a_function_that_only_the_parser_refuses_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse(text: str) -> Syntax:
+        if "model = None" in text:
+            raise InvalidSyntax("odd", text.index("None"))
+        return syntax.parse(text)
+
+    monkeypatch.setattr("fsdplint.engine.lower.parse", parse)
+    body = f"    pass{' ' * 200}\n    model = None\n"
+    tree(tmp_path, **{"shard.py": f"{SHARD}def other():\n{body}other()\n"})
+    outcome = check([tmp_path], SETTINGS)
+    line = SHARD.count("\n") + 3
+    reason = f"line {line} is Python that the parser does not understand: odd"
     assert [(a.state, a.reason) for a in outcome.accounts] == [(State.FAILED, reason)]
 
 

@@ -240,11 +240,13 @@ def _raised(
 
     root, focus = program_files.root, list(map(Path, program_files.checked))
     program = analyze(root, list(map(Path, program_files.every)), sources.text, focus, torch)
-    _note(record, program_files, program.project)
     for rule in RULES:
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)
         yield from judgement.findings
+    # At the end, since suites are lowered as they are needed, by rules too.
+    program.project.note_refused()
+    _note(record, program_files, program.project)
 
 
 def _note(record: Record, files: Files, project: Project) -> None:
@@ -256,7 +258,9 @@ def _note(record: Record, files: Files, project: Project) -> None:
         SourceError(path, internal("the engine", error))
         for path, error in sorted(project.crashes.items())
     )
-    unrelated = (path for path in files.checked if path not in project.units)
+    related = {path for path, unit in project.units.items() if unit and unit.lowered}
+    related |= project.broken
+    unrelated = (path for path in files.checked if path not in related)
     record.irrelevant.update(dict.fromkeys(unrelated, _UNRELATED))
 
 

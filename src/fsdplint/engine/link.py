@@ -82,12 +82,12 @@ class Project:
 
     def note_refused(self) -> None:
         """Notes the files with suites that could not be lowered when they were needed."""
-        for unit in self.units.values():
+        for path, unit in self.units.items():
             for error in unit.lowered.refused if unit is not None and unit.lowered else ():
                 if isinstance(error, TooDemanding):
-                    self.unread[unit.path] = error.message
+                    self.unread[path] = error.message
                 else:
-                    self.failures.setdefault(unit.path, error)
+                    self.failures.setdefault(path, error)
 
     def _lower(self, unit: Unit) -> ir.Module | None:
         from fsdplint.engine.lower import lower  # LibCST, which takes as long as all the rest
