@@ -1,0 +1,71 @@
+"""Most files are never parsed, for what their text and their imports say: no finding is lost by it.
+
+The same programs are checked once as they are for a user, and once with every file taken for one
+that takes part in sharding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fsdplint.engine import program
+from fsdplint.engine.link import Project, Unit
+from fsdplint.engine.relevance import heat
+from fsdplint.finding import Finding
+from tests.fuzz.programs import Program, seeds
+from tests.fuzz.properties import checked, written
+from tests.fuzz.rewritten import rewritten, steps
+from tests.fuzz.scattered import scattered
+from tests.fuzz.shaped import shaped
+from tests.fuzz.trees import Trees
+
+SCATTERED = 60
+SPLIT = 12
+
+
+def every_unit(
+    project: Project, files: Iterable[Path], focus: Collection[Path] | None = None
+) -> list[Unit]:
+    """In the place of the sieve: all files there are."""
+    units = [unit for path in files if (unit := project.unit(path)) is not None]
+    heat(project, units)
+    return units
+
+
+def split(random: Random) -> Program:
+    """A shuffled training program, rewritten into functions and files, among those of another."""
+    trees, _ = rewritten(Trees.of(shaped(random).files), steps(random, 3))
+    return Program("split", {**scattered(random).files, **trees.printed()})
+
+
+def told(each: Program) -> list[str]:
+    with written(each.files) as root:
+        return [relative(finding, root) for finding in checked(root).findings]
+
+
+def relative(finding: Finding, root: Path) -> str:
+    return repr(finding).replace(f"{root}/", "")
+
+
+PROGRAMS = (
+    *(scattered(Random(number)) for number in range(SCATTERED)),
+    *(split(Random(number)) for number in range(SPLIT)),
+    *(each for each in seeds() if each.name.startswith(("projects/", "benchmark/package"))),
+)
+
+
+def test_the_sieve_loses_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_sieve = [told(each) for each in PROGRAMS]
+    monkeypatch.setattr(program, "related_units", every_unit)
+    without = [told(each) for each in PROGRAMS]
+    for each, ours, theirs in zip(PROGRAMS, with_sieve, without, strict=True):
+        assert ours == theirs, each.files
+
+
+def test_the_programs_have_what_could_be_lost() -> None:
+    rules = {line.split("rule='")[1].split("'")[0] for each in PROGRAMS for line in told(each)}
+    assert {"optimizer-before-sharding", "direct-forward"} <= rules
