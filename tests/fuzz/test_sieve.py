@@ -23,8 +23,8 @@ from tests.fuzz.scattered import scattered
 from tests.fuzz.shaped import shaped
 from tests.fuzz.trees import Trees
 
-SCATTERED = 60
-SPLIT = 12
+SCATTERED = 40
+SPLIT = 8
 
 
 def every_unit(
