@@ -28,7 +28,9 @@ SPLIT = 8
 
 
 def every_unit(
-    project: Project, files: Iterable[Path], focus: Collection[Path] | None = None
+    project: Project,
+    files: Iterable[Path],
+    focus: Collection[Path] | None = None,  # noqa: ARG001 - as the sieve has it
 ) -> list[Unit]:
     """In the place of the sieve: all files there are."""
     units = [unit for path in files if (unit := project.unit(path)) is not None]
