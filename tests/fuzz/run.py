@@ -33,6 +33,7 @@ from tests.fuzz.rewritten import (
     found,
     found_by_token,
     rewritten,
+    silenced,
     steps,
 )
 from tests.fuzz.shaped import shaped
@@ -57,6 +58,7 @@ class Result:
     kinds: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
+    silenced: Counter[str] = field(default_factory=Counter)
     failed: list[tuple[int, str, Failure, Mapping[str, str]]] = field(default_factory=list)
     slow: list[tuple[int, float]] = field(default_factory=list)
     digest: str = ""
@@ -118,7 +120,9 @@ def _rewritten(base: Base, random: Random, result: Result) -> Iterator[Failed]:
     new, done = rewritten(base.trees, steps(random, 4))
     result.steps.update(step.name for step in done)
     result.rules.update(rule for rule, _ in base.found)
-    if changed := difference(base.found, found(new)):
+    now = found(new)
+    result.silenced.update(silenced(base.found, now, done))
+    if changed := difference(base.found, now, done):
         yield _told(base.trees, base.found, done, changed, base.name), new.printed()
 
 
@@ -127,7 +131,7 @@ def _told(trees: Trees, before: Found, done: list[Step], changed: str, name: str
     for step in list(done):
         fewer = [each for each in done if each is not step]
         new, really = rewritten(trees, fewer)
-        if really == fewer and (still := difference(before, found(new))):
+        if really == fewer and (still := difference(before, found(new), fewer)):
             done, changed = fewer, still
     ways = "+".join(step.name for step in done)
     return Failure(f"rewriting changes findings: {ways}", f"{name}\n{done}\n{changed}")
@@ -209,7 +213,7 @@ def main() -> int:
 
 
 def _counts(result: Result) -> tuple[Counter[str], ...]:
-    return result.kinds, result.rules, result.steps
+    return result.kinds, result.rules, result.steps, result.silenced
 
 
 if __name__ == "__main__":

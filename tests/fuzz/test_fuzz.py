@@ -56,7 +56,7 @@ def test_rewritten_programs_get_the_same_findings(known: bool, random: Random) -
     program = random.choice(seeds()) if known else shaped(random)
     trees = Trees.of(program.files)
     new, done = rewritten(trees, steps(random, 3))
-    assert difference(found(trees), found(new)) == "", (program.name, done)
+    assert difference(found(trees), found(new), done) == "", (program.name, done)
 
 
 @small

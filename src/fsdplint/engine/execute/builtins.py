@@ -14,6 +14,7 @@ from fsdplint.engine.execute.elements import (
     COUNTED,
     element_of,
     hashable,
+    kinds,
     materialized,
     merge,
     store_key,
@@ -286,8 +287,11 @@ class Builtins(Statements):
                 Sequence([Const(i), item], kind="tuple") for i, item in enumerate(iterable.items)
             ]
             return Sequence(pairs)
-        pair = Sequence([self.unknown(Taint.ELEMENT), element_of(self, iterable)], kind="tuple")
-        return Sequence([], [pair], COUNTED)
+        counted: list[Value] = [
+            Sequence([self.unknown(Taint.ELEMENT), item], kind="tuple")
+            for item in kinds(self, iterable)
+        ]
+        return Sequence([], counted, COUNTED)
 
     def zipped(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         columns = [element_of(self, resolved(value)) for value in arguments.args]
