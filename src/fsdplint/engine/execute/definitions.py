@@ -151,8 +151,16 @@ class Definitions(Calls):
         """Names are resolved when they are read, but a file that registers functions runs now."""
         found = self.project.find(node.module, node.level, frame.unit)
         unit = None if found is None else self.project.units.get(found.as_posix())
-        if unit is not None and unit.registers and unit not in self.scopes:
+        if unit is not None and unit not in self.scopes and self.registers(unit):
             self.imported_scope(unit)
+
+    def registers(self, unit: Unit, depth: int = 0) -> bool:
+        """Whether importing a file registers functions, of its own or of a file it imports."""
+        if unit.registers or depth > 2:
+            return unit.registers
+        found = {self.project.find(m, level, unit) for m, level, _ in unit.bindings.values()}
+        inner = [self.project.units.get(each.as_posix()) for each in found if each is not None]
+        return any(each is not None and self.registers(each, depth + 1) for each in inner)
 
     def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
         found = self.project.find(node.module, node.level, frame.unit)

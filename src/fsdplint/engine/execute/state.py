@@ -257,6 +257,12 @@ class State:
         """Whether code can reach an event that a rule may ask about."""
         return self.worth(nodes) > 1
 
+    def leads_to_events(self, nodes: Sequence[ir.Node], frame: Frame) -> bool:
+        """Whether code, or a function of the file that it mentions, can reach an event."""
+        definitions = frame.unit.definitions
+        mentioned = {name for node in nodes for name in _mentions(node) if name in definitions}
+        return self.is_hot(nodes) or self.is_hot([definitions[name].node for name in mentioned])
+
     def worth(self, nodes: Sequence[ir.Node]) -> int:
         """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
         found = 1

@@ -27,7 +27,7 @@ from fsdplint.knowledge.ranks import Role
 
 # A program that starts its processes itself runs on one node; so does one that counts its ranks by
 # the devices it has.
-_STARTS_PROCESSES = re.compile(r"\bspawn\b|\bProcess\(")
+_STARTS_PROCESSES = re.compile(r"\bspawn\b|\bProcess\s*\(")
 _COUNTS_DEVICES = re.compile(
     r"(?:^|[\r\n])[^#\r\n]*(world_?size[^#\r\n]*device_count\(\)|device_count\(\)[^#\r\n]*world_?size)",
     re.IGNORECASE,
@@ -36,7 +36,7 @@ _COUNTS_DEVICES = re.compile(
 
 # What may choose the device of a process, or leave it only one.
 _CHOOSES = re.compile(
-    r"set_device|set_default_device|CUDA_VISIBLE_DEVICES|device_mesh|DeviceMesh|cuda\.device\("
+    r"set_device|set_default_device|CUDA_VISIBLE_DEVICES|device_mesh|DeviceMesh|cuda\s*\.\s*device\s*\("
     r"|SLURM|OMPI|device_id\s*=(?!\s*torch\.cuda\.current_device)|device_index"
 )
 

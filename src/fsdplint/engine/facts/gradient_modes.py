@@ -9,6 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
+from fsdplint.engine.written import library_name
 
 NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 GRADIENTS = frozenset({"enable_grad", "set_grad_enabled"})
@@ -17,7 +18,7 @@ GRADIENTS = frozenset({"enable_grad", "set_grad_enabled"})
 def gradient_mode(program: Program, site: Site) -> str:
     """The name of the nearest such context around ``site`` or a caller, "" where there is none."""
     for place in _contexts(program, site):
-        name = last_name(place.node)
+        name = _meant(program, place)
         if name in NO_GRADIENTS | GRADIENTS:
             return name
     return ""
@@ -29,7 +30,7 @@ def inference_mode(program: Program, site: Site) -> Site | None:
     ``enable_grad`` inside does not end it.
     """
     for place in _contexts(program, site):
-        if last_name(place.node) == "inference_mode" and _is_of_torch(program, place):
+        if _meant(program, place) == "inference_mode" and _is_of_torch(program, place):
             return place if _is_on(place.node) else None
     return None
 
@@ -52,6 +53,13 @@ def _around(tree: Tree, node: ir.Node) -> Iterator[ir.Expr]:
             yield from reversed(above.decorators)
             return
         inside = above
+
+
+def _meant(program: Program, place: Site) -> str:
+    """What a context or decorator is called where it is defined, as far as imports say."""
+    function = place.node.func if isinstance(place.node, ir.Call) else place.node
+    full = library_name(program.project, place.path, function)  # type: ignore[arg-type]  # an Expr
+    return full.rpartition(".")[2] or last_name(place.node)
 
 
 def last_name(expression: ir.Node) -> str:

@@ -33,7 +33,8 @@ from fsdplint.knowledge.policies import (
 # Words of code that takes care of dtypes itself: parameters that are low before they are sharded,
 # and activations that are cast.
 _CASTS = re.compile(
-    r"\.(bfloat16|half|float|double|type_as)\(|\.to\([^)\n]*(dtype|float|half)|default_dtype"
+    r"\.\s*(bfloat16|half|float|double|type_as)\s*\(|\.\s*to\s*\([^)\n]*(dtype|float|half)"
+    r"|default_dtype"
     r"|autocast"
 )
 

@@ -49,7 +49,8 @@ def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[Reent
                 argument = _reentrant(program, path, node)
                 if argument is None or not isinstance(node, ir.Call):
                     continue
-                unit = _unit(function.function, owner, node.args[0].value)
+                given = program.tree(path).meaning(node.args[0].value)
+                unit = _unit(function.function, owner, given)
                 if unit is not None and any(is_a(unit, cls) for cls in classes or ()):
                     yield ReentrantUnit(Site(path, node), argument, shard)
 

@@ -135,9 +135,11 @@ def _loop_of_all(program: Program, shard: Shard) -> Loop | None:
     view = shard.module.parent
     if shard.module.step != "[]" or view is None or view.step not in WHOLE_VIEWS:
         return None
-    path, node = shard.site.frames()[-1]
-    tree = program.tree(path)
-    loop = next(loops(tree, node), None)
+    for path, node in reversed(shard.site.frames()):
+        tree = program.tree(path)
+        loop = next(loops(tree, node), None)
+        if loop is not None:
+            break
     if loop is None or not is_whole_view(tree, loop.iterable):
         return None
     end = loop.end if isinstance(loop, ir.For) else node.end
