@@ -259,9 +259,10 @@ class State:
 
     def leads_to_events(self, nodes: Sequence[ir.Node], frame: Frame) -> bool:
         """Whether code, or a function of the file that it mentions, can reach an event."""
-        definitions = frame.unit.definitions
-        mentioned = {name for node in nodes for name in _mentions(node) if name in definitions}
-        return self.is_hot(nodes) or self.is_hot([definitions[name].node for name in mentioned])
+        mentioned = {name for node in nodes for name in _mentions(node)}
+        definitions = [d for name, d in frame.unit.definitions.items() if name in mentioned]
+        events = self.interest.events
+        return self.is_hot(nodes) or any((d.names | d.attributes) & events for d in definitions)
 
     def worth(self, nodes: Sequence[ir.Node]) -> int:
         """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
