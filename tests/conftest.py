@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,9 @@ from ranks import Ranks
 from verifier import Verifier
 
 from fsdplint.verify.warm import Warm
+
+# No run of a test is told by another's; the tests of the cache turn it on.
+os.environ["FSDPLINT_NO_CACHE"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ import pytest
 
 import fsdplint
 from fsdplint import cli, rules
+from fsdplint.commands import check
 from fsdplint.engine.execute import state
 from fsdplint.rules import RULES
 from fsdplint.source import SourceError, SourceFile, writing
@@ -391,6 +392,7 @@ def test_a_fix_after_which_a_rule_crashes_is_taken_back(
     rule = dataclasses.replace(RULES[2], reports=crash)
     monkeypatch.setattr(rules, "RULES", (*RULES[:2], rule, *RULES[3:]))
     (here / "a.py").write_text(IDLE)
+    (here / "b.py").write_text("# fully_shard\n")  # without which no rule has anything to see
     ran = concise("--fix")
     assert (ran.code, (here / "a.py").read_text()) == (1, IDLE)
     assert "a fix of unused-suppression was taken back: the result cannot be checked" in ran.err
@@ -519,7 +521,7 @@ def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (here / "a.py").write_text(IDLE)
-    monkeypatch.setattr(cli, "run", refuse)
+    monkeypatch.setattr(check, "run", refuse)
     assert concise() == Ran(2, "", "fsdplint: No space left on device\n")
 
 
@@ -535,7 +537,7 @@ def test_an_internal_error_is_one_line(here: Path, monkeypatch: pytest.MonkeyPat
         raise ZeroDivisionError("no such\nthing")
 
     (here / "a.py").write_text(FIXED)
-    monkeypatch.setattr(cli, "run", crash)
+    monkeypatch.setattr(check, "run", crash)
     assert concise() == Ran(
         2,
         "",
@@ -553,6 +555,7 @@ def test_a_rule_that_crashes_fails_the_run_and_the_rest_goes_on(
     broken = dataclasses.replace(RULES[2], reports=crash)
     monkeypatch.setattr(rules, "RULES", (*RULES[:2], broken, *RULES[3:]))
     (here / "a.py").write_text(IDLE)
+    (here / "b.py").write_text("# fully_shard\n")
     ran = concise()
     assert ran.code == 2
     assert f"internal error in {broken.name}, please report it: ZeroDivisionError" in ran.err

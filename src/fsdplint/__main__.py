@@ -19,6 +19,6 @@ def _forget_working_directory() -> None:
 if __name__ == "__main__":
     _forget_working_directory()
 
-    from fsdplint.cli import main
+    from fsdplint.start import main
 
     main()

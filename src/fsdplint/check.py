@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint import disk
 from fsdplint.account import Account, State
 from fsdplint.config import Settings, defaults
 from fsdplint.discover import Patterns, discover, is_project, project_root, repository
@@ -224,7 +225,13 @@ def _around(root: Path, given: Sequence[str], exclude: Sequence[Patterns] = ()) 
 
 def _beside(given: Sequence[str]) -> list[Path]:
     directories = sorted({Path(path).parent for path in given})
-    return [file for directory in directories for file in sorted(directory.glob("*.py"))]
+    return [
+        directory / entry.name
+        for directory in directories
+        if disk.is_folder(directory)  # that of standard input need not be there
+        for entry in disk.entries(str(directory))
+        if entry.name.endswith(".py")
+    ]
 
 
 def _raised(
@@ -234,12 +241,18 @@ def _raised(
     torch: TorchRange,
 ) -> Iterator[Finding]:
     """What every rule finds in a program; files that do not parse are noted."""
-    from fsdplint.engine.program import analyze
+    from fsdplint.engine.sieve import mentions_sharding
+
+    root, every = program_files.root, list(map(Path, program_files.every))
+    if not any(mentions_sharding(sources.text(path) or "") for path in every):
+        record.irrelevant.update(dict.fromkeys(program_files.checked, _UNRELATED))
+        return
+    from fsdplint.engine.program import analyze  # the engine, which takes long to import
     from fsdplint.judging import judge
     from fsdplint.rules import RULES
 
-    root, focus = program_files.root, list(map(Path, program_files.checked))
-    program = analyze(root, list(map(Path, program_files.every)), sources.text, focus, torch)
+    focus = list(map(Path, program_files.checked))
+    program = analyze(root, every, sources.text, focus, torch)
     for rule in RULES:
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fsdplint import disk
 from fsdplint.discover import Patterns
 from fsdplint.registry import every_rule
 from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
@@ -111,9 +112,9 @@ def _nearest(directory: Path, known: dict[Path, Path | None]) -> Path | None:
 
 def _settings_in(directory: Path) -> Path | None:
     own, shared = directory / "fsdplint.toml", directory / "pyproject.toml"
-    if own.is_file():
+    if disk.is_file(own):
         return own
-    return shared if shared.is_file() and _table(shared) is not None else None
+    return shared if disk.is_file(shared) and _table(shared) is not None else None
 
 
 def defaults(preview: bool = False) -> Settings:
@@ -189,7 +190,7 @@ def groups_for(
 
 
 def _directory(path: str) -> str:
-    return absolute(path if Path(path).is_dir() else Path(path).parent)
+    return absolute(path if disk.is_folder(path) else Path(path).parent)
 
 
 def select_rules(
@@ -217,7 +218,8 @@ def _table(file: Path) -> Mapping[str, object] | None:
     else:
         import tomli as tomllib
     try:
-        document = tomllib.loads(file.read_bytes().decode())
+        disk.status(file)
+        document = tomllib.loads(disk.content(file).decode())
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except ValueError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint import disk
 from fsdplint.selection import suggest
 from fsdplint.source import Skipped, SourceError
 from fsdplint.source.file import absolute, kind
@@ -93,11 +94,12 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
     """
     walk = _Walk(tuple(exclude))
     for path in paths:
-        if path.is_dir():
+        if disk.is_folder(path):
             walk.enter(os.fspath(path))
-        elif os.path.lexists(path):
-            walk.add(os.fspath(path))
+        elif disk.exists(path):
+            walk.add(os.fspath(path), disk.real(path))
         else:
+            disk.unrepeatable()  # it is one of any names that is suggested
             walk.failures.append(SourceError(os.fspath(path), f"does not exist{_nearest(path)}"))
     walk.follow_links()
     files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
@@ -115,7 +117,7 @@ def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ..
 def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
     path = Path(relative)
     # The folders too, since a search enters no excluded one, whatever is taken in again below it.
-    steps = [(path, path.is_dir()), *((folder, True) for folder in path.parents)]
+    steps = [(path, disk.is_folder(path)), *((folder, True) for folder in path.parents)]
     inside = [(step, directory) for step, directory in steps if step.name not in ("", "..")]
     return any(
         (directory and step.name in _SKIPPED_DIRECTORIES)
@@ -127,7 +129,7 @@ def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
 def project_root(path: Path) -> Path:
     """The nearest directory at or above ``path`` that a project starts in, else its own."""
     # Not resolve(), which would leave a project that is linked to.
-    start = Path(os.path.abspath(path if path.is_dir() else path.parent))  # noqa: PTH100
+    start = Path(os.path.abspath(path if disk.is_folder(path) else path.parent))  # noqa: PTH100
     for directory in (start, *start.parents):
         if is_project(directory):
             return directory
@@ -136,18 +138,18 @@ def project_root(path: Path) -> Path:
 
 def is_project(directory: Path) -> bool:
     """Whether a project starts in ``directory``, by the files that only projects have."""
-    return any((directory / marker).exists() for marker in _ROOT_MARKERS)
+    return any(disk.exists(directory / marker) for marker in _ROOT_MARKERS)
 
 
 def repository(directory: Path) -> Path:
     """The directory of the git repository that ``directory`` lies in, else itself."""
-    inside = (path for path in (directory, *directory.parents) if (path / ".git").exists())
+    inside = (p for p in (directory, *directory.parents) if disk.exists(p / ".git"))
     return next(inside, directory)
 
 
 def _nearest(path: Path) -> str:
     try:
-        return suggest(path.name, os.listdir(path.parent))  # noqa: PTH208 - names are wanted
+        return suggest(path.name, (entry.name for entry in disk.entries(os.fspath(path.parent))))
     except OSError:
         return ""
 
@@ -161,8 +163,8 @@ class _Walk:
         self.links: list[tuple[str, tuple[Patterns, ...]]] = []
         self.entered: set[str] = set()
 
-    def add(self, path: str) -> None:
-        self.files.setdefault(os.path.realpath(path), path)
+    def add(self, path: str, real: str) -> None:
+        self.files.setdefault(real, path)
 
     def skip(self, path: str, special: str) -> None:
         self.skipped.append(Skipped(absolute(path), f"is {special} and not a file"))
@@ -175,46 +177,51 @@ class _Walk:
         while self.links:
             path, ignores = self.links.pop(0)
             special = _special(path)
-            if os.path.isdir(path):  # noqa: PTH112 - strings throughout the walk, for speed
+            if disk.is_folder(path):
                 self.directory(path, ignores)
             elif special:
                 self.skip(path, special)
             else:
-                self.add(path)
+                self.add(path, disk.real(path))
 
     def directory(self, path: str, ignores: tuple[Patterns, ...]) -> None:
-        pending = [(path, ignores)]
+        pending = [(path, disk.real(path), ignores)]
         while pending:
-            path, ignores = pending.pop()
-            real = os.path.realpath(path)
+            path, real, ignores = pending.pop()
             if real in self.entered:
                 continue
             self.entered.add(real)
             ignores = (*ignores, *_ignores_in(path))
-            pending.extend((child, ignores) for child in self.children(path, ignores))
+            children = self.children(path, real, ignores)
+            pending.extend((child, below, ignores) for child, below in children)
 
-    def children(self, path: str, ignores: tuple[Patterns, ...]) -> Iterator[str]:
-        """Take the files of the directory at ``path`` and give its directories."""
+    def children(
+        self, path: str, real: str, ignores: tuple[Patterns, ...]
+    ) -> Iterator[tuple[str, str]]:
+        """Take the files of the directory at ``path`` and give its directories.
+
+        Each with its path without links, which is below the ``real`` one.
+        """
         for entry in self.entries(path):
             link, directory = entry.is_symlink(), _is_directory(entry)
             wanted = entry.name not in _SKIPPED_DIRECTORIES if directory else _is_source(entry)
             if not wanted or self.left_out(entry.path, directory, ignores):
                 continue
-            if directory and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):  # noqa: PTH118 - as above
+            if directory and disk.exists(f"{entry.path}{os.sep}pyvenv.cfg"):
                 continue
+            below = f"{real.rstrip(os.sep)}{os.sep}{entry.name}"
             if link:
                 self.links.append((entry.path, ignores))
             elif directory:
-                yield entry.path
+                yield entry.path, below
             elif entry.is_file():
-                self.add(entry.path)
+                self.add(entry.path, below)
             else:
                 self.skip(entry.path, _special(entry.path))
 
     def entries(self, path: str) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(path) as found:
-                return sorted(found, key=lambda entry: entry.name)
+            return disk.entries(path)
         except OSError as error:
             self.failures.append(SourceError(path, error.strerror or str(error)))
             return []
@@ -238,10 +245,8 @@ def _is_source(entry: os.DirEntry[str]) -> bool:
 
 def _special(path: str) -> str:
     """What is no file though it may have the name of one; a broken link fails on reading."""
-    try:
-        return kind(os.stat(path).st_mode)  # noqa: PTH116 - as above
-    except OSError:
-        return ""
+    found = disk.kind(path)
+    return kind(found) if found else ""
 
 
 def _ignored(path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
@@ -255,12 +260,12 @@ def _ignored(path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
 def _ignores_above(root: str) -> tuple[Patterns, ...]:
     """The patterns of the repository around ``root``, unless they leave out ``root`` itself."""
     start = Path(os.path.abspath(root))  # noqa: PTH100 - git does not follow links either
-    if (start / ".git").exists():
+    if disk.exists(start / ".git"):
         return _repository_excludes(start)
     ignores: list[Patterns] = []
     for directory in start.parents:
         ignores[:0] = _ignores_in(os.fspath(directory))
-        if (directory / ".git").exists():
+        if disk.exists(directory / ".git"):
             found = (*_repository_excludes(directory), *ignores)
             return () if _ignored(os.fspath(start), True, found) else found
     return ()
@@ -276,11 +281,12 @@ def _ignores_in(directory: str) -> Iterator[Patterns]:
 
 def _read_patterns(file: Path, base: Path) -> Iterator[Patterns]:
     try:
-        # A pipe would be waited at.
-        text = file.read_text("utf-8", errors="replace") if file.is_file() else ""
+        if not disk.is_file(file):  # a pipe would be waited at
+            return
+        disk.status(file)
+        lines = disk.content(file).decode("utf-8", "replace").splitlines()
     except OSError:
         return
-    lines = text.splitlines()
     yield Patterns.of(os.fspath(base), _valid(lines))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from fsdplint import disk
+
 
 def internal(where: str, error: Exception) -> str:
     """One line that tells of ``error``, which is raised instead where it is looked for.
@@ -11,6 +13,7 @@ def internal(where: str, error: Exception) -> str:
     Args:
         where: what of fsdplint is at fault.
     """
+    disk.unrepeatable()
     if os.environ.get("FSDPLINT_DEBUG"):
         raise error
     what = " ".join(f"{type(error).__name__}: {error}".split())

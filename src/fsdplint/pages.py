@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from fsdplint import disk
+
 _PACKAGE = Path(__file__).parent
 _SAYS = "What PyTorch says"
 _BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -21,8 +23,9 @@ def page(name: str) -> str:
     # Beside the modules in an installed package; at the top of a checkout, for its readers.
     for directory in (_PACKAGE / "rules", _PACKAGE.parent.parent / "rules"):
         file = directory / f"{name}.md"
-        if file.is_file():
-            return file.read_text("utf-8")
+        if disk.is_file(file):
+            disk.status(file)
+            return disk.content(file).decode()
     raise FileNotFoundError(f"no page for rule {name!r}")
 
 

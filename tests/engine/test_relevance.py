@@ -8,7 +8,8 @@ import pytest
 from helpers import program, project, write
 
 from fsdplint.engine import relevance
-from fsdplint.engine.relevance import mentions_sharding, related_units
+from fsdplint.engine.relevance import related_units
+from fsdplint.engine.sieve import mentions_sharding
 
 SHARD = "from torch.distributed.fsdp import fully_shard\n"
 

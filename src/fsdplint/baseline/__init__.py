@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fsdplint import disk
 from fsdplint.config import Settings
 from fsdplint.finding import Finding
 from fsdplint.fingerprint import Identity, identities
@@ -70,7 +71,7 @@ def load(file: str) -> Baseline:
         BaselineError: it cannot be read, is none, or is a newer version's.
     """
     try:
-        document = json.loads(Path(file).read_bytes())
+        document = json.loads(_content(file))
     except FileNotFoundError as error:
         message = f"{file}: {error.strerror}; `fsdplint baseline write` makes a baseline"
         raise BaselineError(message) from error
@@ -86,6 +87,11 @@ def load(file: str) -> Baseline:
             f"{file}: is a baseline of version {version}, which needs a newer fsdplint"
         )
     return Baseline(absolute(file), tuple(_read(file, document.get("findings"))))
+
+
+def _content(file: str) -> bytes:
+    disk.status(file)
+    return disk.content(file)
 
 
 def text(baseline: Baseline) -> str:

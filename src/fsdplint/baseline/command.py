@@ -22,14 +22,13 @@ from fsdplint.terminal import deliver, printable
 Paths = tuple[str, ...]
 
 
-def tell_gone(whole: Outcome, baseline: Baseline, scope: Scope) -> bool:
-    """Say on standard error how much of ``baseline`` is not in ``whole`` any more, if any is."""
+def told_gone(whole: Outcome, baseline: Baseline, scope: Scope) -> str:
+    """How much of ``baseline`` is not in ``whole`` any more, on one line; "" if all is."""
     count = len(gone(whole, baseline, scope))
-    if count:
-        what = "1 of its findings is" if count == 1 else f"{count} of its findings are"
-        cure = "`fsdplint baseline prune` takes them out"
-        click.echo(f"fsdplint: {_shown(baseline)}: {what} gone; {cure}", err=True)
-    return count > 0
+    if not count:
+        return ""
+    what = "1 of its findings is" if count == 1 else f"{count} of its findings are"
+    return f"{_shown(baseline)}: {what} gone; `fsdplint baseline prune` takes them out"
 
 
 @click.group("baseline")

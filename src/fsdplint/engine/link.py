@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.folders import Folders
 from fsdplint.engine.imports import Binding, imported_bindings
 from fsdplint.engine.unit import Definition, TopLevel, Unit
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
@@ -49,6 +50,7 @@ class Project:
         self.units: dict[str, Unit | None] = {}
         self.broken: set[str] = set()
         self.found: dict[tuple[str, int, Path], Path | None] = {}
+        self.folders = Folders()
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, dict[str, Binding]] = {}
         self.keys: dict[object, int] = {}
@@ -120,9 +122,9 @@ class Project:
             base = directory
             for _ in range(level - 1):
                 base = base.parent
-            return self._below_root(_module_file(base.joinpath(*parts)))
+            return self._below_root(self.folders.module(base, parts))
         for base in self._bases(directory):
-            found = self._below_root(_module_file(base.joinpath(*parts)))
+            found = self._below_root(self.folders.module(base, parts))
             if found is not None:
                 return found
         return None
@@ -168,20 +170,6 @@ class Project:
                 return None
             unit, name = target, member
         return None
-
-
-def _module_file(base: Path) -> Path | None:
-    package = base / "__init__.py"
-    if base.name and _is_file(base.with_name(base.name + ".py")):
-        return base.with_name(base.name + ".py")
-    return package if _is_file(package) else None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name too long for any file
-        return False
 
 
 def identifiers(*nodes: ir.Node) -> tuple[frozenset[str], frozenset[str]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fsdplint.engine.imports import imported_modules
 from fsdplint.engine.link import Project
+from fsdplint.engine.sieve import mentions_sharding
 from fsdplint.engine.unit import Definition, Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES
 
@@ -21,11 +22,6 @@ _MAX_IMPORTERS = 60
 _MAX_NAMING = 200
 # An attribute name that more definitions share than this says nothing about which is meant.
 _MAX_NAMESAKES = 3
-
-
-def mentions_sharding(text: str) -> bool:
-    """Whether a file can hold a sharding call at all: one without their names shards nothing."""
-    return any(name in text for name in SHARDING_NAMES)
 
 
 def related_units(

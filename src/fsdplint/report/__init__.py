@@ -3,52 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
 from fsdplint.outcome import Outcome
-from fsdplint.report.concise import concise
-from fsdplint.report.full import full
-from fsdplint.report.github import github
-from fsdplint.report.gitlab import gitlab
-from fsdplint.report.json import as_json, statistics_as_json
-from fsdplint.report.json_lines import json_lines
 from fsdplint.report.neutral import neutral
-from fsdplint.report.rdjson import rdjson
-from fsdplint.report.statistics import statistics
 from fsdplint.report.style import Style, coloured, plain
 
 Report = Callable[[Outcome, Style], str]
 
 
-def _junit(outcome: Outcome, style: Style) -> str:
-    from fsdplint.report.junit import (
-        junit,
-    )  # its pattern of what XML cannot hold is slow to compile
+def _of(module: str, name: str) -> Report:
+    """The report ``name`` of our ``module``, imported when it is made; some take sarif-om along."""
 
-    return junit(outcome, style)
+    def report(outcome: Outcome, style: Style) -> str:
+        make: Report = getattr(import_module(f"fsdplint.report.{module}"), name)
+        return make(outcome, style)
 
-
-def _sarif(outcome: Outcome, style: Style) -> str:
-    # sarif-om takes longer to import than a small run does.
-    from fsdplint.report.sarif import sarif
-
-    return sarif(outcome, style)
+    return report
 
 
 REPORTS: Mapping[str, Report] = {
-    "full": full,
-    "concise": concise,
-    "json": as_json,
-    "json-lines": json_lines,
-    "github": github,
-    "gitlab": gitlab,
-    "junit": _junit,
-    "rdjson": rdjson,
-    "sarif": _sarif,
+    "full": _of("full", "full"),
+    "concise": _of("concise", "concise"),
+    "json": _of("json", "as_json"),
+    "json-lines": _of("json_lines", "json_lines"),
+    "github": _of("github", "github"),
+    "gitlab": _of("gitlab", "gitlab"),
+    "junit": _of("junit", "junit"),
+    "rdjson": _of("rdjson", "rdjson"),
+    "sarif": _of("sarif", "sarif"),
 }
 STATISTICS: Mapping[str, Report] = {
-    "full": statistics,
-    "concise": statistics,
-    "json": statistics_as_json,
+    "full": _of("statistics", "statistics"),
+    "concise": _of("statistics", "statistics"),
+    "json": _of("json", "statistics_as_json"),
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from fsdplint import disk
 from fsdplint.source.decoding import Skipped, SourceError, decode
 from fsdplint.source.lexing import NEWLINE
 from fsdplint.source.notebook import Notebook, parse_notebook
@@ -161,13 +162,13 @@ def kind(mode: int) -> str:
 
 def _read(path: Path) -> bytes:
     # Before it is opened, which waits at a pipe and may move a device.
-    status = path.stat()
+    status = disk.status(path)
     special = kind(status.st_mode)
     if special:
         raise SourceError(absolute(path), f"is {special} and not a file")
     if status.st_size > _MAX_SIZE:
         raise Skipped(absolute(path), f"has more than {_MAX_SIZE // 1_000_000} MB")
-    return path.read_bytes()
+    return disk.content(path)
 
 
 def absolute(path: str | Path) -> str:

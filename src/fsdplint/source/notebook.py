@@ -7,7 +7,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import accumulate
 
@@ -200,6 +199,8 @@ def _changes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, i
     head = _common_prefix(old, new)
     tail = _common_prefix(old[head:][::-1], new[head:][::-1])
     old_end, new_end = len(old) - tail, len(new) - tail
+    from difflib import SequenceMatcher  # for edited notebooks alone
+
     matcher = SequenceMatcher(None, old[head:old_end], new[head:new_end], autojunk=False)
     middle = [
         (t, i + head, j + head, k + head, e + head) for t, i, j, k, e in matcher.get_opcodes()

@@ -1,0 +1,80 @@
+"""A run that is made: what it saw and said is kept for the next."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from fsdplint import disk
+from fsdplint.cache.entry import Entry, encoded
+from fsdplint.cache.folder import place, store
+from fsdplint.cache.replay import key_of, name_of
+
+if TYPE_CHECKING:
+    from fsdplint.cache.replay import Note
+
+# What findings depend on besides our own code, by the names of the modules.
+_DEPENDENCIES = ("click", "libcst", "pathspec", "sarif_om", "tomli")
+
+
+class Recording:
+    """A run under way."""
+
+    def __init__(self, key: Sequence[str], notes: disk.Notes) -> None:
+        self.key = key
+        self.notes = notes
+
+    def keep(self, said: Sequence[tuple[bool, str]], code: int) -> None:
+        """Keep that the run printed ``said``, each with whether aside, and ended with ``code``."""
+        code_notes = _notes_on_code(self.notes.began)
+        if not self.notes.repeatable or code_notes is None:
+            return
+        seen = ((*key, *shown) for key, shown in self.notes.seen.items())
+        try:
+            data = encoded(Entry(self.key, code, said, [*code_notes, *seen]))
+        except ValueError:  # a name or a text that no entry has a place for
+            return
+        store(place(), name_of(self.key), data)
+
+
+@contextmanager
+def recording(arguments: Sequence[str]) -> Iterator[Recording | None]:
+    """Note what the run with ``arguments`` sees, if it is one to keep."""
+    key = key_of(list(arguments))
+    if key is None:
+        yield None
+        return
+    with disk.Notes() as notes:
+        yield Recording(key, notes)
+
+
+def _notes_on_code(began: int) -> list[Note] | None:
+    """Notes on what runs: our modules and what they import; None if one was just written.
+
+    It may then be another than the one that was imported.
+    """
+    notes: list[Note] = []
+    for name, module in list(sys.modules.items()):
+        path = _path_of(module)
+        if name.partition(".")[0] == "fsdplint" and path:
+            signature = disk.signature(os.stat(path), began)
+            if not signature:
+                return None
+            notes.append((disk.CONTENT, path, signature, disk.digest(disk.read(path))))
+    folders = {
+        os.path.dirname(os.path.dirname(path))
+        for name in _DEPENDENCIES
+        if name in sys.modules and (path := _path_of(sys.modules[name]))
+    }
+    for folder in sorted(folders):
+        signature = disk.signature(os.stat(folder), began)
+        notes.append((disk.INSTALLED, folder, signature, disk.installed(folder)))
+    return notes
+
+
+def _path_of(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or ""

@@ -1,0 +1,193 @@
+"""`fsdplint check`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fsdplint.account import Account, State, united
+from fsdplint.cache.recording import Recording
+from fsdplint.check import check as run
+from fsdplint.commands import CLEAN, FAILED, FINDINGS
+from fsdplint.commands.options import Options, check_options
+from fsdplint.config import Group, Settings, groups_for, select_rules, settings_for
+from fsdplint.discover import searched
+from fsdplint.outcome import Outcome, merged
+from fsdplint.outputs import Output, outputs
+from fsdplint.progress import progress
+from fsdplint.registry import every_rule
+from fsdplint.report import STATISTICS, render
+from fsdplint.report.places import told
+from fsdplint.report.summary import unfollowed
+from fsdplint.source import SourceFile, from_bytes
+from fsdplint.source.file import absolute
+from fsdplint.terminal import deliver, wants_colour
+
+if TYPE_CHECKING:
+    from fsdplint.baseline import Baseline
+
+_STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be checked, by groups with settings of their own, and against which baselines."""
+
+    groups: tuple[Group, ...]
+    baselines: tuple[Baseline | None, ...]
+    piped: Mapping[str, SourceFile]
+
+    def wholes(self, overlay: Mapping[str, SourceFile]) -> list[Outcome]:
+        """The outcome of each group, with ``overlay`` in the place of files."""
+        whole = {**self.piped, **overlay}
+        return [_excluding(run(g.paths, g.settings, whole), g) for g in self.groups]
+
+    def new(self, wholes: Sequence[Outcome]) -> Outcome:
+        """What of ``wholes`` is in no baseline, as one."""
+        return merged(list(map(_new, wholes, self.baselines)))
+
+    def recheck(self, overlay: Mapping[str, SourceFile]) -> Outcome:
+        """The outcome with ``overlay`` in the place of files."""
+        return self.new(self.wholes(overlay))
+
+    def gone(self, wholes: Sequence[Outcome]) -> Iterator[str]:
+        """A line for each baseline that holds what is not in ``wholes`` any more."""
+        for group, whole, old in zip(self.groups, wholes, self.baselines, strict=True):
+            if old and (line := _gone(whole, old, group)):
+                yield line
+
+
+@click.command()
+@check_options
+@click.pass_obj
+def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) -> int:
+    """Check files and folders, `-` for standard input; the current folder by default.
+
+    Folders are searched for .py, .pyi and .ipynb files that git does not ignore.
+    """
+    options = Options(**given)
+    options.expect_consistent(paths)
+    paths, piped = _inputs(paths, options.stdin_filename)
+    plan = _planned(options, paths, piped)
+    reports = _reports(options, paths)
+    with progress("fsdplint: checking…"):
+        wholes = plan.wholes({})
+        outcome = plan.new(wholes)
+    changes = None
+    if options.changes:
+        from fsdplint.commands.changes import changed  # with all that fixes take
+
+        full = any(report.format_ == "full" and not report.file for report in reports)
+        outcome, changes = changed(outcome, plan.recheck, piped, paths[0], options, quiet=full)
+    gone = list(plan.gone(wholes))
+    aside = options.diff or bool(changes and piped)
+    said = _report(outcome, reports, options.statistics, gone, aside)
+    code = _exit_code(outcome, options, bool(gone or (options.diff and changes and changes.files)))
+    if recording and not (options.changes or piped or any(report.file for report in reports)):
+        recording.keep(said, code)
+    return code
+
+
+def _exit_code(outcome: Outcome, options: Options, more: bool) -> int:
+    """``more`` is whether there is something to tell besides findings."""
+    if outcome.failures:
+        return FAILED
+    return FINDINGS if (outcome.findings or more) and not options.exit_zero else CLEAN
+
+
+def _planned(options: Options, paths: tuple[str, ...], piped: Mapping[str, SourceFile]) -> Plan:
+    known = groups_for(paths, options.config, options.isolated, every_rule(), options.preview)
+    groups = tuple(_narrowed(group, options.selectors, options.force_exclude) for group in known)
+    baselines = (_baseline(g.settings, options.baseline, options.no_baseline) for g in groups)
+    return Plan(groups, tuple(baselines), piped)
+
+
+def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:
+    shared = settings_for(paths, options.config, options.isolated, every_rule(), options.preview)
+    reports = outputs(options.formats, options.output_file, shared.output_format)
+    other = {report.format_ for report in reports} - STATISTICS.keys()
+    if options.statistics and other:
+        raise click.UsageError(f"--statistics has no {min(other)}; {', '.join(STATISTICS)} it has")
+    return reports
+
+
+def _inputs(
+    paths: tuple[str, ...], stdin_filename: str | None
+) -> tuple[tuple[str, ...], dict[str, SourceFile]]:
+    """The paths to check, and standard input as the file it is called."""
+    if _STDIN not in paths:
+        if stdin_filename is not None:
+            raise click.UsageError("--stdin-filename needs the path -")
+        return paths or (".",), {}
+    if len(paths) > 1:
+        raise click.UsageError("- is read alone, without other paths")
+    source = from_bytes(sys.stdin.buffer.read(), stdin_filename or "<stdin>")
+    return (source.path,), {source.path: source}
+
+
+def _narrowed(group: Group, chosen: Sequence[Sequence[str]], force_exclude: bool) -> Group:
+    """``group`` with the rules that the command line selects and without excluded paths."""
+    paths = searched(group.paths, group.settings.exclude) if force_exclude else group.paths
+    excluded = tuple(path for path in group.paths if path not in paths)
+    return Group(paths, select_rules(group.settings, every_rule(), *chosen), excluded)
+
+
+def _excluding(outcome: Outcome, group: Group) -> Outcome:
+    """``outcome`` with an account of what was given and left out."""
+    left = [Account(absolute(path), State.SKIPPED, "is excluded") for path in group.excluded]
+    return replace(outcome, accounts=united([*outcome.accounts, *left]))
+
+
+# Baselines are imported where there is one, with what it takes to know findings by.
+
+
+def _baseline(settings: Settings, given: str | None, none: bool) -> Baseline | None:
+    known = None if none else given or settings.baseline
+    if not known:
+        return None
+    from fsdplint.baseline import load
+
+    return load(known)
+
+
+def _new(outcome: Outcome, old: Baseline | None) -> Outcome:
+    if old is None:
+        return outcome
+    from fsdplint.baseline import without
+
+    return without(outcome, old)
+
+
+def _gone(whole: Outcome, old: Baseline, group: Group) -> str:
+    from fsdplint.baseline import Scope
+    from fsdplint.baseline.command import told_gone
+
+    return told_gone(whole, old, Scope(group.paths, group.settings))
+
+
+def _report(
+    outcome: Outcome, reports: Sequence[Output], counts: bool, gone: Sequence[str], aside: bool
+) -> list[tuple[bool, str]]:
+    """Write reports and print reports, on standard error if standard output is another's.
+
+    Returns:
+        What was printed, in order, and whether on standard error.
+    """
+    lines = [*gone, *(told(outcome, failure) for failure in outcome.failures)]
+    if partly := unfollowed(outcome):
+        lines.append(partly)
+    said = [(True, f"fsdplint: {line}\n") for line in lines]
+    for _, text in said:
+        click.echo(text, nl=False, err=True)
+    # Files first: who reads standard output may close it.
+    for report in sorted(reports, key=lambda report: report.file is None):
+        color = report.file is None and wants_colour(sys.stderr if aside else sys.stdout)
+        text = render(outcome, report.format_, color=color, counts=counts)
+        deliver(text, report.file, color, aside)
+        if report.file is None:
+            said.append((aside, text))
+    return said

@@ -1,0 +1,30 @@
+"""`fsdplint clean`: the cache is removed."""
+
+from __future__ import annotations
+
+import click
+
+from fsdplint.cache import folder
+from fsdplint.commands import CLEAN
+from fsdplint.terminal import printable
+
+
+@click.command()
+def clean() -> int:
+    """Remove the cache: the folder of $FSDPLINT_CACHE_DIR, else the one in the user's caches.
+
+    It holds the reports of runs, by which a run that would end the same is told at once.
+    """
+    place = folder.place()
+    shown = printable(place)
+    try:
+        removed = folder.clean(place) if place else None
+    except folder.NotOursError as error:
+        raise click.ClickException(f"{shown} {error}") from error
+    if removed is None:
+        click.echo("There is no cache.")
+    else:
+        count, size = removed
+        runs = f"{count} run{'s'[: count != 1]}"
+        click.echo(f"Removed {shown}: {runs}, {-(-size // 1000)} kB.")
+    return CLEAN

@@ -1,0 +1,34 @@
+"""The program's start: a run that is known is told at once, another by the command line."""
+
+from __future__ import annotations
+
+import sys
+
+from fsdplint.cache.replay import replay
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command of the process's arguments and end the process with its exit code."""
+    tolerate_any_text()
+    try:
+        code = replay(sys.argv[1:])
+    except (KeyboardInterrupt, OSError) as error:
+        from fsdplint.cli import failed
+
+        code = failed(error)
+    if code is None:
+        from fsdplint.cli import main as run
+
+        run()
+    sys.exit(code)
+
+
+def tolerate_any_text() -> None:
+    """Let the standard streams print what their encodings lack."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
