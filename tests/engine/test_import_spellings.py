@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.engine.imports import Binding, imported_bindings, imported_modules
+from fsdplint.engine.imports import Binding, imports
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ from fsdplint.engine.imports import Binding, imported_bindings, imported_modules
 def test_blanks_stand_where_python_allows_them(
     text: str, bindings: dict[str, Binding], modules: int
 ) -> None:
-    assert imported_bindings(text) == bindings
-    assert len(list(imported_modules(text))) == modules
+    assert imports(text).bindings == bindings
+    assert len(imports(text).modules) == modules

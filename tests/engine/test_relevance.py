@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import program, project, write
 
-from fsdplint.engine import relevance
+from fsdplint.engine import heat, relevance
 from fsdplint.engine.relevance import related_units
 from fsdplint.engine.sieve import mentions_sharding
 
@@ -226,7 +226,7 @@ def test_hot_through_a_base_class_of_another_file(tmp_path: Path) -> None:
 def test_an_attribute_with_many_namesakes_means_those_of_its_file(tmp_path: Path) -> None:
     many = {
         f"m{i}.py": SHARD + "class A:\n    def run(self): fully_shard(self)\n"
-        for i in range(relevance._MAX_NAMESAKES + 1)
+        for i in range(heat._MAX_NAMESAKES + 1)
     }
     text = "import m0\ndef f(x): x.run()\n"
     assert "x:f" not in hot(tmp_path / "many", {**many, "x.py": text})

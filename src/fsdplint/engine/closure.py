@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.imports import imported_modules
 from fsdplint.engine.link import Project
 
 
@@ -23,7 +22,7 @@ def import_closure(project: Project, script: Path) -> list[Path]:
 
 def imported_files(project: Project, path: Path) -> Iterator[Path]:
     """The project's files that a file imports, anywhere in it, told from its text."""
-    for module, level in imported_modules(project.read(path) or ""):
+    for module, level in project.imports(path).modules:
         found = project.find(module, level, path.parent)
         if found is not None:
             yield found

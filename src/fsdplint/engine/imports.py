@@ -7,7 +7,8 @@ that is not, which costs time and nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from fsdplint.source.lexing import NEWLINE
 
@@ -27,20 +28,47 @@ _BLANKS = re.compile(r"[ \t\f]+")
 _COMMENT = re.compile(r"#[^\n]*")
 
 
-def imported_bindings(text: str) -> dict[str, Binding]:
-    """The names that imports anywhere in a file bind."""
-    found: dict[str, Binding] = {}
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """What the imports anywhere in a file say.
+
+    Attributes:
+        bindings: the names that they bind.
+        modules: the modules that may be meant, each with the dots before it: ``from a import b``
+            may mean both ``a`` and ``a.b``.
+        stars: those of which all names are taken.
+    """
+
+    bindings: Mapping[str, Binding]
+    modules: tuple[tuple[str, int], ...]
+    stars: tuple[tuple[str, int], ...]
+
+
+def imports(text: str) -> Imports:
+    """The imports of a file."""
+    bindings: dict[str, Binding] = {}
+    modules: dict[tuple[str, int], None] = {}
+    stars: list[tuple[str, int]] = []
     for dots, module, members, plain in _statements(text):
+        level = len(dots)
         if plain:
-            found.update(_plain(plain))
-        else:
-            for name, alias in _MEMBER.findall(members):
-                found[alias or name] = (module, len(dots), name)
-    return found
+            bindings.update(_plain(plain))
+            names = (_BLANKS.sub("", _AS.split(part)[0]) for part in plain.split(","))
+            modules.update(dict.fromkeys((name, 0) for name in names))
+            continue
+        modules[module, level] = None
+        if members.strip() == "*":
+            stars.append((module, level))
+        for name, alias in _MEMBER.findall(members):
+            bindings[alias or name] = (module, level, name)
+            modules[f"{module}.{name}" if module else name, level] = None
+    return Imports(bindings, tuple(modules), tuple(stars))
 
 
 def _statements(text: str) -> list[tuple[str, str, str, str]]:
     """Relative dots, module, imported members, and the list of a plain import."""
+    if "import" not in text:
+        return []
     if "\r" in text:
         text = NEWLINE.sub("\n", text)
     if "\\\n" in text:
@@ -59,14 +87,3 @@ def _plain(names: str) -> Iterator[tuple[str, Binding]]:
         if name:
             top = name.split(".")[0]
             yield alias or top, (name if alias else top, 0, None)
-
-
-def imported_modules(text: str) -> Iterator[tuple[str, int]]:
-    """The modules a file imports, with ``from a import b`` giving both ``a`` and ``a.b``."""
-    for dots, module, members, plain in _statements(text):
-        if plain:
-            yield from ((_BLANKS.sub("", _AS.split(part)[0]), 0) for part in plain.split(","))
-            continue
-        yield module, len(dots)
-        for name, _ in _MEMBER.findall(members):
-            yield f"{module}.{name}" if module else name, len(dots)

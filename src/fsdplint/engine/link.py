@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.folders import Folders
-from fsdplint.engine.imports import Binding, imported_bindings
+from fsdplint.engine.imports import Binding, Imports, imports
 from fsdplint.engine.unit import Definition, TopLevel, Unit
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
@@ -28,6 +28,7 @@ _SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
 _TEST = re.compile(r"^(?:unit)?test|_test(?:s|ing)?(?:\.\w+)?$")
 
 Reader = Callable[[Path], "str | None"]
+Getter = Callable[[Path], "Unit | None"]
 
 
 class Project:
@@ -52,7 +53,7 @@ class Project:
         self.found: dict[tuple[str, int, Path], Path | None] = {}
         self.folders = Folders()
         self.failures: dict[str, InvalidSyntax] = {}
-        self.imported: dict[Path, dict[str, Binding]] = {}
+        self.imported: dict[Path, Imports] = {}
         self.keys: dict[object, int] = {}
         self.top_levels: dict[Unit, TopLevel] = {}
         self.exhausted: dict[tuple[str, str], str] = {}
@@ -152,23 +153,52 @@ class Project:
         found = self.find(module, level, path.parent)
         return found is not None and self.refers_to_sharding(found, member, depth + 1)
 
-    def bindings(self, path: Path) -> dict[str, Binding]:
-        """The names that a file's imports bind, read off its text."""
+    def bindings(self, path: Path) -> Mapping[str, Binding]:
+        """The names that a file's imports bind."""
+        return self.imports(path).bindings
+
+    def imports(self, path: Path) -> Imports:
+        """The imports of a file, read off its text."""
         if path not in self.imported:
-            self.imported[path] = imported_bindings(self.read(path) or "")
+            self.imported[path] = imports(self.read(path) or "")
         return self.imported[path]
+
+    def definition(self, unit: Unit, name: str) -> Definition | None:
+        """The function or class a name means, in whatever file."""
+        return self._definition(unit, name, self.sketch)
 
     def loaded_definition(self, unit: Unit, name: str) -> Definition | None:
         """The function or class a name means, among the files that are known already."""
+        return self._definition(unit, name, self._known)
+
+    def _known(self, path: Path) -> Unit | None:
+        return self.units.get(path.as_posix())
+
+    def _definition(self, unit: Unit, name: str, get: Getter) -> Definition | None:
         for _ in range(6):
             if name in unit.definitions:
                 return unit.definitions[name]
             module, level, member = unit.bindings.get(name, ("", 0, None))
+            if name not in unit.bindings:
+                return self._from_stars(unit, name, get)
             found = None if member is None else self.find(module, level, unit)
-            target = None if found is None else self.units.get(found.as_posix())
+            target = None if found is None else get(found)
             if target is None or member is None:
                 return None
             unit, name = target, member
+        return None
+
+    def loaded_module(self, unit: Unit, module: str, level: int) -> Unit | None:
+        """The file that a module name means in ``unit``, if it is known already."""
+        found = self.find(module, level, unit)
+        return None if found is None else self._known(found)
+
+    def _from_stars(self, unit: Unit, name: str, get: Getter) -> Definition | None:
+        for module, level in self.imports(Path(unit.path)).stars:
+            found = self.find(module, level, unit)
+            target = None if found is None else get(found)
+            if target is not None and target is not unit and name in target.definitions:
+                return target.definitions[name]
         return None
 
 

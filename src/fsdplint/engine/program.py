@@ -7,7 +7,7 @@ whatever the code says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,13 @@ class Program:
     traces: tuple[Trace, ...]
     torch: TorchRange = EVERY_RELEASE
     trees: dict[str, Tree] = field(default_factory=dict)
+
+    def trees_with(self, *words: str) -> Iterator[Tree]:
+        """The files that take part and have one of ``words`` in their text."""
+        for unit in self.units:
+            found = any(word in unit.text for word in words)
+            if found and self.project.unit(Path(unit.path)) is not None:
+                yield self.tree(unit.path)
 
     # Places
 

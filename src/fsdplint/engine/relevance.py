@@ -1,27 +1,28 @@
-"""Which files and definitions matter: those that can reach a sharding call, and their users.
+"""Which files take part in sharding, found without parsing any.
 
-A definition is hot when running it may shard: it names a sharding call, or something hot. Branches
-with hot names are worth a path of their own; entries are the definitions that surely refer to
-sharding, by names that resolve, and not just by an attribute that others have too.
+A program that shards holds a file with the name of a sharding call, and its other files are reached
+from there: what such a file imports is read when it runs, and what makes it run imports it, be it
+through other files. An import names the file that it means, so a file without the name of any file
+found so far adds nothing, and need not be looked at.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from fsdplint.engine.imports import imported_modules
+from fsdplint.engine.heat import heat
 from fsdplint.engine.link import Project
 from fsdplint.engine.sieve import mentions_sharding
-from fsdplint.engine.unit import Definition, Unit
-from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.engine.unit import Unit
 
-# Up to so many importers every one is read; of more, those that name what they import.
+# Up to so many importers every one is taken; of more, those that name what they import.
 _MAX_IMPORTERS = 60
 _MAX_NAMING = 200
-# An attribute name that more definitions share than this says nothing about which is meant.
-_MAX_NAMESAKES = 3
+
+Texts = Mapping[Path, str]
+Graph = Mapping[Path, list[Path]]
 
 
 def related_units(
@@ -36,178 +37,138 @@ def related_units(
         focus: if given, only the programs that these files are a part of are wanted: what they
             import, what imports them, and what that imports.
     """
-    texts = {path: text for path in files if (text := project.read(path)) is not None}
+    texts: Texts = {path: text for path in files if (text := project.read(path)) is not None}
+    if focus is not None and not texts.keys() <= set(focus):
+        texts = _programs(project, texts, focus)
     strict = [path for path, text in texts.items() if mentions_sharding(text)]
-    graph = _imports(project, texts)
-    if focus is not None:
-        users = _reach(focus, _reversed(graph))
-        program = frozenset(_reach(users, graph))
-        strict = [path for path in strict if path in program]
-        texts = {path: text for path, text in texts.items() if path in program}
-    importers = [path for path in _reach(strict, _reversed(graph)) if path in texts]
-    importers = importers[len(strict) :]
+    importers = _importers(project, texts, strict)
     if len(importers) > _MAX_IMPORTERS:
-        if focus is not None:
-            wanted = frozenset(focus)  # first, so that a budget is not spent on others
-            importers.sort(key=lambda path: path not in wanted)
-        importers = _naming(project, texts, strict, importers)
+        wanted = frozenset(focus or ())  # first, so that a budget is not spent on others
+        others = [path for path in texts if path not in strict]
+        importers = _naming(project, texts, strict, sorted(others, key=lambda p: p not in wanted))
     chosen = {*strict, *importers}
-    units = [unit for path in texts if path in chosen and (unit := project.unit(path)) is not None]
+    units = [unit for path in texts if path in chosen and (unit := project.sketch(path))]
     heat(project, units)
+    for path in strict:
+        project.unit(path)
     return units
 
 
-Graph = dict[Path, list[Path]]
-
-
-def _imports(project: Project, texts: dict[Path, str]) -> Graph:
-    """The files that each file imports."""
-    graph: Graph = {}
-    for path, text in texts.items():
-        modules = dict.fromkeys(imported_modules(text))
-        found = [project.find(module, level, path.parent) for module, level in modules]
-        graph[path] = [target for target in found if target is not None]
-    return graph
-
-
-def _reversed(graph: Graph) -> Graph:
-    users: Graph = defaultdict(list)
+def _programs(project: Project, texts: Texts, focus: Collection[Path]) -> Texts:
+    """The files of the programs that those in ``focus`` are a part of."""
+    graph = {path: _imported(project, path) for path in texts}
+    users: dict[Path, list[Path]] = defaultdict(list)
     for path, targets in graph.items():
         for target in targets:
             users[target].append(path)
-    return users
+    program = _reach(_reach(focus, users), graph)
+    return {path: text for path, text in texts.items() if path in program}
 
 
-def _reach(start: Iterable[Path], graph: Graph) -> list[Path]:
-    """``start`` and all that can be reached from it, nearest first."""
+def _imported(project: Project, path: Path) -> list[Path]:
+    modules = project.imports(path).modules
+    found = (project.find(module, level, path.parent) for module, level in modules)
+    return [target for target in found if target is not None]
+
+
+def _reach(start: Iterable[Path], graph: Graph) -> set[Path]:
+    """``start`` and all that can be reached from it."""
     queue = list(start)
     seen = set(queue)
     for current in queue:
-        fresh = [path for path in dict.fromkeys(graph.get(current, ())) if path not in seen]
-        seen.update(fresh)
+        fresh = set(graph.get(current, ())) - seen
+        seen |= fresh
         queue.extend(fresh)
-    return queue
+    return seen
 
 
-def _naming(
-    project: Project, texts: dict[Path, str], strict: list[Path], importers: list[Path]
-) -> list[Path]:
-    """Those importers that name a function or class which can reach a sharding call."""
-    units = [unit for path in strict if (unit := project.sketch(path)) is not None]
-    chosen: list[Path] = []
-    for _ in range(6):
+def _importers(project: Project, texts: Texts, strict: Collection[Path]) -> list[Path]:
+    """Up to one more than can be taken of the files that import ``strict``, through others too."""
+    found: dict[Path, None] = {}
+    fresh = list(strict)
+    while fresh and len(found) <= _MAX_IMPORTERS:
+        targets, words = frozenset(fresh), _words(fresh)
+        fresh = []
+        for path, text in texts.items():
+            if path in found or path in strict or not any(word in text for word in words):
+                continue
+            if not targets.isdisjoint(_imported(project, path)):
+                found[path] = None
+                fresh.append(path)
+    return list(found)
+
+
+def _words(paths: Iterable[Path]) -> frozenset[str]:
+    """What an import of one of the files has in its text."""
+    return frozenset(word for path in paths for word in _ways(path))
+
+
+def _ways(path: Path) -> tuple[str, ...]:
+    # Files of a package also mean it by dots alone.
+    return (path.parent.name, "from .") if path.stem == "__init__" else (path.stem,)
+
+
+def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Path]) -> list[Path]:
+    """Those of ``others`` that import a function or class which can reach a sharding call."""
+    units = [unit for path in strict if (unit := project.sketch(path))]
+    chosen: dict[Path, None] = {}
+    while True:
         heat(project, units)
-        carriers = _carriers(units)
+        carried = _carried(project, units)
         every = [
-            path for path in importers if path not in chosen and _names_one(texts[path], carriers)
+            path
+            for path in others
+            if path not in chosen and _names_one(project, path, texts[path], carried)
         ]
         fresh = every[: _MAX_NAMING - len(chosen)]
         for path in every[len(fresh) :]:
             place = (str(path), "<module>")
             project.exhausted[place] = f"more than {_MAX_NAMING} files use code that shards"
             project.overlong.add(place)
-        added = [unit for path in fresh if (unit := project.sketch(path)) is not None]
+        added = [unit for path in fresh if (unit := project.sketch(path))]
         if not added:
-            break
-        chosen.extend(fresh)
+            return list(chosen)
+        chosen.update(dict.fromkeys(fresh))
         units.extend(added)
-    return chosen
 
 
-def _names_one(text: str, carriers: dict[str, set[str]]) -> bool:
-    return any(
-        stem in text and any(name in text for name in names) for stem, names in carriers.items()
-    )
+Carried = Mapping[Path, frozenset[str]]
 
 
-def _carriers(units: Iterable[Unit]) -> dict[str, set[str]]:
-    """Names of hot definitions, by the module name that they can be imported from."""
-    found: dict[str, set[str]] = defaultdict(set)
+def _carried(project: Project, units: Iterable[Unit]) -> Carried:
+    """The names by which hot definitions can be imported, by the file that has them."""
+    found: dict[Path, frozenset[str]] = {}
     for unit in units:
-        path = Path(unit.path)
-        stem = path.parent.name if path.stem == "__init__" else path.stem
-        found[stem].update(
-            definition.name
-            for definition in unit.definitions.values()
-            if definition.hot and definition.name not in ("main", "train")
-        )
-    return found
+        own = {definition.name for definition in unit.definitions.values() if definition.hot}
+        passed_on = {
+            name
+            for name in unit.bindings
+            if (target := project.loaded_definition(unit, name)) is not None and target.hot
+        }
+        found[Path(unit.path)] = frozenset(own | passed_on)
+    return {path: names for path, names in found.items() if names}
 
 
-def heat(project: Project, units: list[Unit]) -> None:
-    """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
-    every = list(_every_definition(units))
-    users = _users(project, every)
-    shards = [definition for definition in every if _shards(project, definition)]
-    surely = _spread(shards, users)
-    for user, targets in _loose_references(every):
-        for target in targets:
-            users[target].append(user)
-    maybe = _spread(shards, users)
-    for definition in every:
-        definition.hot, definition.entry = definition in maybe, definition in surely
-        if definition.hot and _is_registered(project, definition):
-            definition.unit.registers = True
-
-
-def _spread(start: list[Definition], users: dict[Definition, list[Definition]]) -> set[Definition]:
-    """``start`` and all that refer to it, through any number of others."""
-    queue, found = list(start), set(start)
-    while queue:
-        fresh = set(users.get(queue.pop(), ())) - found
-        found |= fresh
-        queue.extend(fresh)
-    return found
-
-
-def _is_registered(project: Project, definition: Definition) -> bool:
-    """Whether a function of the project decorates it, so that importing the file has effects."""
-    unit = definition.unit
-    for name in definition.decorators:
-        module, level, _ = unit.bindings.get(name, ("", 0, None))
-        imported = name in unit.bindings and project.find(module, level, unit) is not None
-        if imported or name in unit.definitions:
+def _names_one(project: Project, path: Path, text: str, carried: Carried) -> bool:
+    """Whether a file imports one of the names, or their file and has them in its text."""
+    near = {file: names for file, names in carried.items() if any(w in text for w in _ways(file))}
+    near = {file: names for file, names in near.items() if any(name in text for name in names)}
+    if not near:
+        return False
+    for module, level, member in project.bindings(path).values():
+        file = project.find(module, level, path.parent)
+        if file in near and member in near[file]:
             return True
-    return False
+    return not near.keys().isdisjoint(_modules_taken(project, path))
 
 
-def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
-    for unit in units:
-        for top in unit.definitions.values():
-            yield top
-            yield from top.methods.values()
-
-
-def _users(project: Project, every: list[Definition]) -> dict[Definition, list[Definition]]:
-    """Who refers to a definition: by a name that means it, or as a method of the same class."""
-    users: dict[Definition, list[Definition]] = defaultdict(list)
-    for definition in every:
-        owner = definition.owner
-        if owner is not None:
-            users[definition].append(owner)
-            for attribute in definition.attributes & owner.methods.keys():
-                users[owner.methods[attribute]].append(definition)
-        for name in definition.names:
-            target = project.loaded_definition(definition.unit, name)
-            if target is not None:
-                users[target].append(definition)
-    return users
-
-
-def _loose_references(every: list[Definition]) -> Iterator[tuple[Definition, list[Definition]]]:
-    """What attributes may mean: those of the same file, or any where few have the name."""
-    named: dict[str, list[Definition]] = defaultdict(list)
-    for definition in every:
-        named[definition.name].append(definition)
-    for user in every:
-        for attribute in user.attributes:
-            namesakes = named.get(attribute, [])
-            few = len(namesakes) <= _MAX_NAMESAKES
-            yield user, [each for each in namesakes if few or each.unit is user.unit]
-
-
-def _shards(project: Project, definition: Definition) -> bool:
-    if not definition.attributes.isdisjoint(SHARDING_NAMES):
-        return True
-    path = Path(definition.unit.path)
-    return any(project.refers_to_sharding(path, name) for name in definition.names)
+def _modules_taken(project: Project, path: Path) -> set[Path | None]:
+    """The files that a file imports as modules, or all names of."""
+    imports = project.imports(path)
+    taken = [
+        (f"{module}.{member}".lstrip(".") if member else module, level)
+        for module, level, member in imports.bindings.values()
+    ]
+    plain = [(module, level) for module, level in imports.modules if not level and "." in module]
+    every = [*taken, *plain, *imports.stars]
+    return {project.find(module, level, path.parent) for module, level in every}

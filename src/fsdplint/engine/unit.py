@@ -39,7 +39,7 @@ class Definition:
     what a module does when it runs.
 
     Attributes:
-        names: the names that it refers to.
+        names: the names that it refers to, its decorators apart.
         attributes: the attributes.
         decorators: the names in its decorators.
         hot: running or calling it may reach a sharding call.
@@ -85,7 +85,7 @@ class Unit:
     path: str
     directory: Path
     text: str
-    bindings: dict[str, Binding]
+    bindings: Mapping[str, Binding]
     definitions: dict[str, Definition] = field(default_factory=dict)
     calls_forward: bool = False
     registers: bool = False
@@ -142,11 +142,10 @@ class _Sketch:
 
     def define(self, block: Block, owner: Definition | None) -> Definition:
         inner = self.inside.get(block, []) if block.kind == "class" else []
-        pieces = list(_between(self.code, block.start, block.end, inner))
-        names, attributes = words(pieces)
-        header, _ = words([self.code[block.start : block.header]])
+        names, attributes = words(_between(self.code, block.header, block.end, inner))
+        decorators, _ = words([self.code[block.start : block.header]])
         kind: Kind = "class" if block.kind == "class" else "def"
-        made = Definition(self.unit, kind, block.name, owner, names, attributes, header)
+        made = Definition(self.unit, kind, block.name, owner, names, attributes, decorators)
         for each in inner:
             method = made.methods[each.name] = self.define(each, made)
             made.names |= method.names

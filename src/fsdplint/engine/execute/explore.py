@@ -133,9 +133,9 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     # A program before its tests, should the budget not do for both.
     units.sort(key=lambda unit: project.is_test(unit.path))
     for unit in units:
-        if _starts(unit):
+        if unit.top.entry and project.unit(Path(unit.path)):
             explorer.follow(Entry(unit))
-    for entry in _entries(units, explorer.reached):
+    for entry in _entries(project, units, explorer.reached):
         explorer.follow(entry)
     return explorer.traces
 
@@ -152,22 +152,14 @@ def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _starts(unit: Unit) -> bool:
-    """Whether a file's top level does more than define and import."""
-    body = [node for node in unit.module.body if not isinstance(node, _DEFINING)]
-    return any(isinstance(inner, ir.Call) for node in body for inner in ir.walk(node))
-
-
-_DEFINING = (ir.FunctionDef, ir.ClassDef, ir.Import, ir.ImportFrom)
-
-
-def _entries(units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
+def _entries(project: Project, units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
     """Hot functions and methods that no entry before has reached, callers before callees."""
     counts = _mention_counts(units)
     for unit in units:
-        for definition in sorted(unit.definitions.values(), key=lambda d: counts[d.name]):
-            if not definition.entry:
-                continue
+        entries = [each for each in unit.definitions.values() if each.entry]
+        if not entries or project.unit(Path(unit.path)) is None:
+            continue
+        for definition in sorted(entries, key=lambda d: counts[d.name]):
             if _is_fresh(definition, reached):
                 yield Entry(unit, definition)
             for method in definition.methods.values():

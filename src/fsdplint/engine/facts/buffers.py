@@ -142,8 +142,7 @@ def _is_set(program: Program, made: list[ClassValue], cls: ClassValue, name: str
         if isinstance(init := each.attrs.get("__init__"), FunctionValue)
     }
     own = cls.attrs.get("__init__")
-    for unit in program.units:
-        tree = program.tree(unit.path)
+    for tree in program.trees_with(name, "__init__"):
         for node in tree.walk(name, "__init__"):
             if not _sets(node, name):
                 continue
@@ -177,8 +176,7 @@ def _is_mentioned(program: Program, name: str, constructors: set[ir.Function]) -
     """Whether a function may be called other than by the constructors, which ran on meta."""
     if name == "forward" or name.startswith("__"):
         return True
-    for unit in program.units:
-        tree = program.tree(unit.path)
+    for tree in program.trees_with(name):
         for node in tree.walk(name):
             named = node.id if isinstance(node, ir.Name) else _attribute(node)
             if named == name or (isinstance(node, ir.Constant) and node.value == name):

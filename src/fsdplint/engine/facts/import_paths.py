@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.caught import handles
@@ -44,7 +45,8 @@ Importing = ir.Import | ir.ImportFrom
 def failing_imports(program: Program) -> Iterator[FailingImport]:
     """One for each statement, the first of its names."""
     for unit in program.units:
-        if any(map(_is_known, _bound(unit))):
+        known = any(map(_is_known, _bound(unit)))
+        if known and program.project.unit(Path(unit.path)) is not None:
             tree = program.tree(unit.path)
             for statement in tree.imports:
                 found = next(_failing(program, unit, statement), None)

@@ -159,8 +159,8 @@ def _uses_gloo(program: Program) -> bool:
 
 def _nodes(program: Program, *words: str) -> Iterator[ir.Node]:
     """The nodes of all files where one of ``words`` may be."""
-    for unit in program.units:
-        yield from program.tree(unit.path).walk(*words)
+    for tree in program.trees_with(*words):
+        yield from tree.walk(*words)
 
 
 def _named(node: ir.Node) -> str:
