@@ -25,7 +25,40 @@ CHAINS = {
     "strings": ("x = (", "'a'\n", ")"),
     "comprehension": ("x = [a ", "for a in b ", "]"),
     "format string": ("x = f'{", "a + ", "a}'"),
+    "format string of words": ("x = f'{", "a and ", "a}'"),
+    "format string with braces": ("x = f'{ ", "{0: 1} or ", "a}'"),
+    "equality": ("x = ", "a == ", "a"),
+    "inequality": ("x = ", "a!=", "a"),
+    "ternaries of calls": ("x = ", "f(a) if b else ", "a"),
+    "lambdas with parameters": ("x = ", "lambda a, b=(1, 2), *c: ", "a"),
 }
+
+
+def test_a_format_string_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(TooDemanding, match="has a format string that is nested too deeply"):
+        parse("x = f'" + "{a:" * 20_000 + "}" * 20_000 + "'\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = f'" + "{{ a. }}" * 2_000 + "'\n",
+        "x = f'" + "{{" * 2_000 + "a" + "}}" * 2_000 + "'\n",
+        "x = f'" + "{a}. " * 2_000 + "'\n",
+        "f(" + "a=lambda x, y: 0, " * 900 + ")\n",
+        "f(" + "a == b, " * 2_000 + ")\n",
+    ],
+)
+def test_what_is_long_but_no_chain_is_parsed(text: str) -> None:
+    assert parse(text).exact
+
+
+@pytest.mark.parametrize(
+    "text", ["x = " * 200_000 + "1\n", "x = f'" + "{a.b.c(d) + 1}" * 20_000 + "'\n"]
+)
+def test_what_costs_too_much_in_all_is_refused(text: str) -> None:
+    with pytest.raises(TooDemanding, match="is too large to be parsed"):
+        parse(text)
 
 
 NESTED = "has a pattern that is nested too deeply"

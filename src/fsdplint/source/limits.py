@@ -10,6 +10,7 @@ that the same file always comes to the same end.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.source.lexing import TOKEN
@@ -21,24 +22,25 @@ _MAX_CHAIN = 1_000
 _MAX_ELIFS = 1_000
 _MAX_DOUBLINGS = 14
 
-_OPEN, _END, _LINK, _PART = 2, 4, 2, 10
+_OPEN, _END, _LINK, _EQUAL, _PART, _SYMBOL_IN_PART = 2, 4, 2, 2, 10, 4
 _LINKS_SQUARED = 20  # links of a chain, squared, that are a unit
 
-_WORDS = "and|or|not|in|is|if|lambda|yield|for"
+_WORDS = "and|or|not|in|is|if|else|yield|for"
 # Names and blanks are passed over with the token behind them, there being so many.
 _TOKEN = re.compile(
-    rf"""(?: (?!(?:{_WORDS}|elif)\b)\w+ | [ \t:=]+ )* (?:
+    rf"""(?: (?!(?=[aefilnoy])(?:{_WORDS}|elif|lambda)\b)\w+ | [ \t:]+ | =(?!=) )* (?:
     {TOKEN.pattern}
     | (?P<end>[,;])
-    | (?P<link>[-+*/%@&|^~<>] | \.(?=\s*[^\W\d]) | (?:{_WORDS})\b)
+    | (?P<link>[-+*/%@&|^~<>] | [=!]= | \.(?=\s*[^\W\d]) | (?:{_WORDS})\b)
+    | (?P<lambda>lambda\b)
     | (?P<elif>elif\b)
     | . | \Z)
     """,
     TOKEN.flags,
 )
 _PATTERN = re.compile(r"^[ \t\f]*case\b(?=[^\r\n]*[(\[{])", re.MULTILINE)
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_SYMBOL = re.compile(r"[-+*/%@&|^~<>.([]")
+_BRACES = re.compile(r"\{+|\}+")
+_SYMBOL = re.compile(rf"[-+*/%@&|^~<>.(\[{{]|[=!]=|\b(?:{_WORDS}|lambda)\b")
 
 
 def expect_parsable(text: str) -> None:
@@ -50,7 +52,7 @@ def expect_parsable(text: str) -> None:
     """
     if len(text) > _MAX_CHARACTERS:
         raise TooDemanding("is too large to be parsed")
-    effort = elifs = 0
+    effort, elifs, lambdas = _EQUAL * text.count("="), 0, 0
     chains = [0]  # how many links the chain has that is open in each bracket
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
@@ -64,6 +66,8 @@ def expect_parsable(text: str) -> None:
         elif kind == "end" or (kind == "newline" and len(chains) == 1):
             effort += _END + _ended(chains[-1])
             chains[-1] = 0
+            if kind == "newline":  # one may hold the next though a comma is between them
+                effort, lambdas = effort + _ended(lambdas), 0
         elif kind == "link":
             effort += _LINK
             chains[-1] += 1
@@ -72,9 +76,12 @@ def expect_parsable(text: str) -> None:
             chains[-1] += 1
             if text[max(token.start("string") - 2, 0) : token.start("string")].lower().count("f"):
                 effort += _formatted(token["string"])
+        elif kind == "lambda":
+            effort += _LINK
+            lambdas += 1
         elif kind == "elif":
             elifs += 1
-    effort += sum(map(_ended, chains))
+    effort += sum(map(_ended, [*chains, lambdas]))
     doublings = (_doublings(text, case.end()) for case in _PATTERN.finditer(text))
     if max(doublings, default=0) > _MAX_DOUBLINGS:
         raise TooDemanding("has a pattern that is nested too deeply")
@@ -99,8 +106,26 @@ def _ended(links: int) -> int:
 
 def _formatted(string: str) -> int:
     """The effort for the parts in braces of an f-string."""
-    parts = _BRACES.findall(string)
-    return sum(_PART + _ended(len(_SYMBOL.findall(part))) for part in parts)
+    counts = [len(_SYMBOL.findall(part)) for part in _parts(string)]
+    return sum(_PART + _SYMBOL_IN_PART * links + _ended(links) for links in counts)
+
+
+def _parts(string: str) -> Iterator[str]:
+    """What stands in braces, and in no others."""
+    depth = start = 0
+    for braces in _BRACES.finditer(string):
+        count = len(braces[0])
+        if braces[0][0] == "}":
+            if 0 < depth <= count:
+                yield string[start : braces.start()]
+            depth = max(depth - count, 0)
+        elif depth or count % 2:  # two are one that is text
+            start = start if depth else braces.end()
+            depth += count if depth else 1
+        if depth > _MAX_DEPTH:
+            raise TooDemanding("has a format string that is nested too deeply")
+    if depth:
+        yield string[start:]
 
 
 def _doublings(text: str, start: int) -> int:
