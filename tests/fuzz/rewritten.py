@@ -20,7 +20,6 @@ Found = frozenset[Finding]
 MAY_BE_SILENT = {
     "extract": (
         "fresh-optimizer-in-dcp-load",
-        "fsdp1-api-on-fsdp2-model",
         "inplace-on-sharded-output",
         "materialized-without-init",
         "policy-missing-on-root",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace, Unwrap
@@ -133,8 +134,11 @@ def _skips_for_good(program: Program, site: Site) -> bool:
         return False
     if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
         return False
-    calls = (n for each in taken for n in ir.walk(each) if isinstance(n, ir.Call))
-    return any(getattr(c.func, "attr", getattr(c.func, "id", "")) in _NEEDED for c in calls)
+    calls = [n.func for each in taken for n in ir.walk(each) if isinstance(n, ir.Call)]
+    names = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
+    unit = program.project.unit(Path(site.path))
+    helpers = [] if unit is None else [d for n, d in unit.definitions.items() if n in names]
+    return not _NEEDED.isdisjoint(names.union(*(d.attributes | d.names for d in helpers)))
 
 
 def _wraps_by_fsdp1(program: Program) -> bool:
