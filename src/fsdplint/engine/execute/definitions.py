@@ -154,13 +154,14 @@ class Definitions(Calls):
         if unit is not None and unit not in self.scopes and self.registers(unit):
             self.imported_scope(unit)
 
-    def registers(self, unit: Unit, depth: int = 0) -> bool:
+    def registers(self, unit: Unit) -> bool:
         """Whether importing a file registers functions, of its own or of a file it imports."""
-        if unit.registers or depth > 2:
-            return unit.registers
+        if unit.registers:
+            return True
         found = {self.project.find(m, level, unit) for m, level, _ in unit.bindings.values()}
-        inner = [self.project.units.get(each.as_posix()) for each in found if each is not None]
-        return any(each is not None and self.registers(each, depth + 1) for each in inner)
+        units = self.project.units
+        inner = [units.get(each.as_posix()) for each in found if each is not None]
+        return any(each is not None and each.registers for each in inner)
 
     def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
         found = self.project.find(node.module, node.level, frame.unit)
