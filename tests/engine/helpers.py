@@ -5,14 +5,19 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Event, Trace
+from fsdplint.engine.execute.state import State
 from fsdplint.engine.link import Project
 from fsdplint.engine.lower import lower
 from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.site import Guard
 from fsdplint.engine.unit import Unit
+from fsdplint.engine.values import Object
 
 # Most programs need these; a test's line 1 is the line after them.
 HEADER = """\
@@ -107,3 +112,16 @@ def guards(program: Program, these: Iterable[Guard]) -> list[tuple[str, bool, st
         )
         for guard in these
     ]
+
+
+def objects_made(patch: pytest.MonkeyPatch) -> list[Object]:
+    """A list that every object is put into which a path makes from now on."""
+    made: list[Object] = []
+    new = State.new
+
+    def noted(self: State, *args: Any, **options: Any) -> Object:
+        made.append(new(self, *args, **options))
+        return made[-1]
+
+    patch.setattr(State, "new", noted)
+    return made

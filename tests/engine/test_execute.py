@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import HEADER, event, events, every_path, guards, path_of, program, script
+from helpers import (
+    HEADER,
+    event,
+    events,
+    every_path,
+    guards,
+    objects_made,
+    path_of,
+    program,
+    script,
+)
 
 from fsdplint.engine.events import BuildOptimizer, DirectForward, Shard, Trace
 from fsdplint.engine.execute import calls, state
@@ -973,7 +983,10 @@ def test_a_function_of_another_file_by_every_way_of_importing(tmp_path: Path) ->
     assert entered == calls
 
 
-def test_unknown_code_may_change_what_it_is_given(tmp_path: Path) -> None:
+def test_unknown_code_may_change_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = objects_made(monkeypatch)
     text = """\
         import mystery
         class A(nn.Module): pass
@@ -994,7 +1007,7 @@ def test_unknown_code_may_change_what_it_is_given(tmp_path: Path) -> None:
         for each in trace.escapes
     ]
     assert escapes == [("mystery.call(a)", ["A"]), ('mystery.call([{"k": c}])', ["C"])]
-    assert [_class(made) for made in trace.objects if made.escaped is not None] == ["A", "C"]
+    assert [_class(made) for made in every if made.escaped is not None] == ["A", "C"]
 
 
 def _class(made: Object) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers import path_of, script
+import pytest
+from helpers import objects_made, path_of, script
 
 from fsdplint.engine.facts.feeding import same_orders, shared_data
 from fsdplint.engine.facts.ranks_weights import different_seeds, loaded_alone
 from fsdplint.engine.facts.weights import undefined_weights
-from fsdplint.engine.values import Object
 
 FEED = """
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -40,8 +40,11 @@ def test_uses_of_a_module_are_noted_once_its_weights_are_undefined(tmp_path: Pat
     assert [use.name for use in trace.uses] == ["eval", "parameters", "normal_", "?"]
 
 
-def test_modules_know_the_device_they_are_built_on(tmp_path: Path) -> None:
-    trace = path_of(
+def test_modules_know_the_device_they_are_built_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = objects_made(monkeypatch)
+    path_of(
         script(
             tmp_path,
             """
@@ -54,9 +57,9 @@ def test_modules_know_the_device_they_are_built_on(tmp_path: Path) -> None:
         )
     )
     built = {}
-    for each in trace.objects:
+    for each in made:
         name = getattr(each.cls, "name", "")
-        if isinstance(each, Object) and name.startswith("torch.nn."):
+        if name.startswith("torch.nn."):
             built[name] = each.on_meta
     assert built == {
         "torch.nn.Linear": True,

@@ -269,7 +269,6 @@ class Trace:
     path: str
     events: list[Event] = field(default_factory=list)
     decisions: list[tuple[object, bool]] = field(default_factory=list)
-    objects: list[Object] = field(default_factory=list)
     complete: bool = True
     escapes: list[Escape] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)

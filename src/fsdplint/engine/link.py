@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from fsdplint.engine import ir
@@ -55,6 +56,7 @@ class Project:
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, Imports] = {}
         self.keys: dict[object, int] = {}
+        self.numbers = count()
         self.top_levels: dict[Unit, TopLevel] = {}
         self.exhausted: dict[tuple[str, str], str] = {}
         self.unread: dict[str, str] = {}

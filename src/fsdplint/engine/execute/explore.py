@@ -216,6 +216,7 @@ def _paths(
     found: list[Trace] = []
     steps = 0
     cut = f"it has more than {MAX_PATHS} paths"
+    project.keys.clear()  # they hold the objects of the paths they are from, and no others ask
     for index in range(MAX_PATHS):
         prefix = frontier.next(sharding_seen=bool(found))
         if index >= MAX_BLIND and not found and prefix is not None:

@@ -163,8 +163,6 @@ class State:
         serial = -self.serial if self.importing else self.serial
         created = Object(serial, origin, cls, site, key=self.interned(key), taint=taint)
         created.born, created.on_meta = self.clock, self.on_meta
-        if not self.importing:
-            self.trace.objects.append(created)
         return created
 
     def unknown(self, taint: Taint = Taint.NONE, key: object = None) -> Object:
@@ -186,11 +184,9 @@ class State:
 
     def interned(self, key: object) -> object:
         """A short stand-in for a key: keys made of keys would grow with every call."""
-        return (
-            None
-            if key is None
-            else ("key", self.project.keys.setdefault(key, len(self.project.keys)))
-        )
+        if key is None:
+            return None
+        return ("key", self.project.keys.setdefault(key, next(self.project.numbers)))
 
     def escape(self, node: ir.Node, frame: Frame, *values: Value) -> None:
         """Unknown code gets hold of these and of all that is reachable from them."""
