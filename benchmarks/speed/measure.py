@@ -49,11 +49,12 @@ def cost_of(
     folder: Path,
     variables: Mapping[str, str] | None = None,
     limit: float = 3600,
+    codes: Sequence[int] = (0, 1),
 ) -> Cost:
     """Runs ``command`` in ``folder`` and ends it after ``limit`` seconds.
 
     Raises:
-        RuntimeError: it ended with something else than 0, 1 (it found something) or the limit.
+        RuntimeError: it ended by itself with none of ``codes``; 1 is that it found something.
     """
     started = time.perf_counter()
     sink = subprocess.DEVNULL
@@ -72,7 +73,7 @@ def cost_of(
     watch.done.set()
     watch.join()
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1) and not watch.late:
+    if process.returncode not in codes and not watch.late:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
     memory = max(watch.peak, usage.ru_maxrss * 1024)
     return Cost(wall, usage.ru_utime + usage.ru_stime, memory, ended=not watch.late)
