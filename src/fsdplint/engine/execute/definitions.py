@@ -150,8 +150,11 @@ class Definitions(Calls):
     def run_registrations(self, node: ir.ImportFrom, frame: Frame) -> None:
         """Names are resolved when they are read, but a file that registers functions runs now."""
         found = self.project.find(node.module, node.level, frame.unit)
-        unit = None if found is None else self.project.units.get(found.as_posix())
-        if unit is not None and unit not in self.scopes and self.registers(unit):
+        sketch = None if found is None else self.project.units.get(found.as_posix())
+        if found is None or sketch is None or sketch in self.scopes or not self.registers(sketch):
+            return
+        unit = self.project.unit(found)
+        if unit is not None:
             self.imported_scope(unit)
 
     def registers(self, unit: Unit) -> bool:
