@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.detection.module import Module, modules, name_of
+from benchmarks.detection.mutators.starts import drawn, with_beside
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "file-init-reused"
@@ -110,20 +109,7 @@ LEGAL = {
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
-    for module in modules(program):
-        for call in module.calls():
-            if name_of(call) == "init_process_group":
-                for kind in random.sample(sorted(WRONG), 5):
-                    yield _mutant(program, module, call, RULE, kind, WRONG[kind])
-                for kind in random.sample(sorted(LEGAL), 2):
-                    yield _mutant(program, module, call, "", kind, LEGAL[kind])
-
-
-def _mutant(
-    program: Program, module: Module, init: ast.Call, rule: str, kind: str, shape: Shape
-) -> Mutant:
-    text = module.edited([(*module.span(init), shape.call)], "import torch", shape.helper)
-    texts = {**program.files, module.path: text}
-    if shape.beside:
-        texts["my_settings.py"] = shape.beside
-    return mutant(program, rule, f"met by {kind}", texts)
+    for module, call, wrong, kind, shape in drawn(program, random, WRONG, LEGAL):
+        text = module.edited([(*module.span(call), shape.call)], "import torch", shape.helper)
+        texts = with_beside(program, module, text, "my_settings.py", shape.beside)
+        yield mutant(program, RULE if wrong else "", f"met by {kind}", texts)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.detection.module import Module, indented, modules, name_of
+from benchmarks.detection.mutators.starts import behind, drawn, with_beside
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "cpu-offload-without-cpu-backend"
@@ -121,24 +120,8 @@ LEGAL = {
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
-    for module in modules(program):
-        for call in module.calls():
-            if name_of(call) == "init_process_group":
-                for kind in random.sample(sorted(WRONG), 5):
-                    yield _mutant(program, module, call, RULE, kind, WRONG[kind])
-                for kind in random.sample(sorted(LEGAL), 2):
-                    yield _mutant(program, module, call, "", kind, LEGAL[kind])
-
-
-def _mutant(
-    program: Program, module: Module, init: ast.Call, rule: str, kind: str, shape: Shape
-) -> Mutant:
-    statement = module.statement(init)
-    end = module.rows(statement)[1]
-    lines = indented(shape.lines, module.indent(statement))
-    edits = [(*module.span(init), shape.call), (end, end, lines)]
-    text = module.edited(edits, "import os, torch, torch.distributed.fsdp", shape.helper)
-    texts = {**program.files, module.path: text}
-    if shape.beside:
-        texts["my_parallel.py"] = shape.beside
-    return mutant(program, rule, f"offloaded by {kind}", texts)
+    for module, call, wrong, kind, shape in drawn(program, random, WRONG, LEGAL):
+        edits = [(*module.span(call), shape.call), behind(module, call, shape.lines)]
+        text = module.edited(edits, "import os, torch, torch.distributed.fsdp", shape.helper)
+        texts = with_beside(program, module, text, "my_parallel.py", shape.beside)
+        yield mutant(program, RULE if wrong else "", f"offloaded by {kind}", texts)

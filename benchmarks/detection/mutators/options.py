@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.detection.module import Module, indented, modules, name_of
+from benchmarks.detection.module import indented
+from benchmarks.detection.mutators.starts import behind, drawn, with_beside
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "local-rank-argument"
@@ -141,26 +141,10 @@ LEGAL = {
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
-    for module in modules(program):
-        for call in module.calls():
-            if name_of(call) == "init_process_group":
-                for kind in random.sample(sorted(WRONG), 5):
-                    yield _mutant(program, module, call, RULE, kind, WRONG[kind])
-                kind = random.choice(sorted(LEGAL))
-                yield _mutant(program, module, call, "", kind, LEGAL[kind])
-
-
-def _mutant(
-    program: Program, module: Module, init: ast.Call, rule: str, kind: str, shape: Shape
-) -> Mutant:
-    statement = module.statement(init)
-    end = module.rows(statement)[1]
-    lines = indented(shape.lines, module.indent(statement))
-    imports = "import argparse, os, torch"
-    text = module.edited([(end, end, lines)], imports, shape.helper)
-    texts = {**program.files, module.path: text}
-    if shape.beside:
-        texts["my_options.py"] = shape.beside
-    if rule:  # nothing else tells the local rank
-        texts = {path: each.replace("LOCAL_RANK", "MINE") for path, each in texts.items()}
-    return mutant(program, rule, f"option by {kind}", texts)
+    for module, call, wrong, kind, shape in drawn(program, random, WRONG, LEGAL, legal_drawn=1):
+        edits = [behind(module, call, shape.lines)]
+        text = module.edited(edits, "import argparse, os, torch", shape.helper)
+        texts = with_beside(program, module, text, "my_options.py", shape.beside)
+        if wrong:  # nothing else tells the local rank
+            texts = {path: each.replace("LOCAL_RANK", "MINE") for path, each in texts.items()}
+        yield mutant(program, RULE if wrong else "", f"option by {kind}", texts)
