@@ -152,6 +152,18 @@ def test_files_that_were_not_asked_for_are_seen(
     assert runs.made(folder) == runs.uncached(folder)
 
 
+@pytest.mark.usefixtures("times")
+def test_where_a_link_leads_is_seen(project: Path, runs: Runs) -> None:
+    write(project, {"one/train.py": SCRIPT, "two/train.py": SCRIPT})
+    (project / "link").symlink_to("one")
+    made = runs.made("one", "link")
+    assert runs.known("one", "link") == made
+    (project / "link").unlink()
+    (project / "link").symlink_to("two")  # whose content is the same, but not seen by now
+    assert runs.known("one", "link") == UNKNOWN
+    assert runs.made("one", "link").out.count("FSD302") == made.out.count("FSD302") + 1
+
+
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "__version__", "99.0")
 
