@@ -131,6 +131,19 @@ def test_a_fix_that_adds_a_finding_without_a_cure_is_taken_back() -> None:
     assert rules(fixed)[2] == [("bad", "`worse` is still reported")]
 
 
+def test_a_fix_that_brings_a_finding_in_the_place_of_another_is_taken_back() -> None:
+    def lint(texts: Mapping[str, str]) -> list[Finding]:
+        text = texts[PATH]
+        if "bad" not in text:  # on `b`, which had none; `a` has none now
+            return [replace(finding(PATH, 7, 8, "", Safety.SAFE, "x"), fix=None)]
+        other = replace(finding(PATH, 4, 5, "", Safety.SAFE, "x"), fix=None)
+        return [finding(PATH, 0, 3, "good", Safety.SAFE, "x"), other]
+
+    fixed = fix_files({PATH: "bad\na\nb\n"}, lint)
+    reason = f"`x` is then reported elsewhere in {PATH}"
+    assert (fixed.texts, rules(fixed)[2]) == ({}, [("x", reason)])
+
+
 def test_a_fix_of_another_file_is_taken_back() -> None:
     def lint(_: Mapping[str, str]) -> list[Finding]:
         return [finding("/other.py", 0, 1, "x", Safety.SAFE, "bad")]

@@ -20,6 +20,8 @@ PASSES = 10
 _FOLLOWED = 3
 
 _Identity = tuple[str, str, str]
+# Texts by path, and the findings in them.
+_Judged = tuple[Mapping[str, str], Sequence[Finding]]
 
 
 class RefusedError(Exception):
@@ -59,9 +61,9 @@ def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> 
     """Fixes findings until none is left that has a fix, in ten passes at most.
 
     Each pass applies fixes that do not touch each other and keeps them only if every file still
-    parses, code that no edit touches is what it was, each of their findings is gone and no file has
-    a finding more. Of a pass that fails
-    the first half is tried in its place, until a single fix is known to be at fault.
+    parses, code that no edit touches is what it was, each of their findings is gone, no file has a
+    finding more, and no line that was there another one. Of a pass that fails the first half is
+    tried in its place, until a single fix is known to be at fault.
 
     Args:
         texts: decoded text by absolute posix path, as in ``Finding.span``, of each file that may
@@ -134,6 +136,7 @@ class _Run:
             except RefusedError as error:
                 return str(error)
             fault, fixing = _fault(self.findings, fixed, findings), []
+            fault = fault or _exchanged((self.texts, self.findings), fixed, (texts, findings))
             if fault is None:
                 self.texts, self.findings = texts, findings
                 self.applied += fixed
@@ -195,6 +198,28 @@ def _fault(
         own = any(_place(each) == (rule, path) for each in fixed)
         return f"`{rule}` is " + ("still reported" if own else f"then reported in {path}")
     return None
+
+
+def _exchanged(before: _Judged, fixed: Sequence[Finding], after: _Judged) -> str | None:
+    """What is found, after fixes, on a line that was there before and had no such finding.
+
+    Another finding of the same rule that is gone would hide it where they are only counted.
+    """
+    texts, findings = before
+    known = Counter(_on_line(each, texts) for each in findings if each not in fixed)
+    lines = {path: set(map(str.strip, NEWLINE.split(text))) for path, text in texts.items()}
+    for finding in after[1]:
+        identity = rule, path, line = _on_line(finding, after[0])
+        known[identity] -= 1
+        if known[identity] < 0 and line in lines.get(path, ()):
+            return f"`{rule}` is then reported elsewhere in {path}"
+    return None
+
+
+def _on_line(finding: Finding, texts: Mapping[str, str]) -> _Identity:
+    """The identity of a finding that a fix may indent."""
+    rule, path, line = _identity(finding, texts)
+    return rule, path, line.strip()
 
 
 def _surplus(
