@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import objects_made, path_of, script
+from helpers import HEADER, objects_made, path_of, script
 
+from fsdplint.check import check_text
 from fsdplint.engine.facts.feeding import same_orders, shared_data
 from fsdplint.engine.facts.ranks_weights import different_seeds, loaded_alone
 from fsdplint.engine.facts.weights import undefined_weights
@@ -127,3 +128,26 @@ def test_epochs_are_the_loop_that_the_sampler_outlives(tmp_path: Path) -> None:
     assert fact.epochs is fact.training.epochs
     assert not list(same_orders(script(tmp_path, FEED + epochs + indented(made + train))))
     assert not list(same_orders(script(tmp_path, FEED + made + train)))
+
+
+def test_words_of_a_dataset_are_read_where_lines_end_in_a_carriage_return() -> None:
+    rows = """
+class Rows(Dataset):
+    def __init__(self, path):  # of one process
+        self.rows = torch.load (path) [dist.get_rank()::2]
+
+    def __getitem__(self, index):  # ranks and shards
+        return self.rows[index]
+
+
+dist.init_process_group("nccl")
+model = fully_shard(nn.Linear(8, 8))
+for batch in DataLoader(Rows("rows.pt")):
+    model(batch).mean().backward()
+"""
+    imports = HEADER + "from torch.utils.data import DataLoader, Dataset\n"
+    same = rows.replace("dist.get_rank()", "0")
+    for newline in ("\n", "\r"):
+        for text, found in ((rows, 0), (same, 1)):
+            told = check_text((imports + text).replace("\n", newline))
+            assert [f.rule for f in told].count("same-data-on-every-rank") == found

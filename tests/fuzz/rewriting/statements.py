@@ -89,6 +89,8 @@ def _first_evaluated(statement: ast.stmt) -> list[tuple[ast.expr, str]]:
     current: ast.expr = statement.value
     while isinstance(current, ast.Call):
         if isinstance(current.func, ast.Attribute) and isinstance(current.func.value, ast.Call):
+            if ast.unparse(current.func.value.func) == "super":
+                break  # nobody gives it a name
             found.append((current.func, "value"))
             current = current.func.value
             continue

@@ -261,7 +261,7 @@ def _surroundings(program: Program, site: Site) -> str:
 
 def _words(program: Program, path: str, node: ir.Node) -> str:
     """The text of a node without comments, and without the blanks that layout may put in."""
-    code = re.sub(r"#[^\n]*", "", program.tree(path).slice(node))
+    code = re.sub(r"#[^\r\n]*", "", program.tree(path).slice(node))
     return re.sub(r"\s*([.(\[])\s*", r"\1", code)
 
 
