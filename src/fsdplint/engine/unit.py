@@ -23,8 +23,8 @@ from fsdplint.source.blocks import Block, blocks, code_only
 _KEYWORDS = frozenset(kwlist)
 # A keyword argument, what is assigned to and what is defined are no references.
 _NAME = re.compile(r"(?<![\w.])(?<!def )(?<!class )([^\W\d]\w*)(?![\w\"'])(?![ \t]*=(?!=))")
-_ATTRIBUTE = re.compile(r"\.([^\W\d]\w*)")
-_COUNTER = re.compile(r"\.([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
+_ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
+_COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
 _STATEMENT = re.compile(r"^[^\s)\]}#]", re.MULTILINE)
