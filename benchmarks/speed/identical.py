@@ -21,11 +21,11 @@ from pathlib import Path
 _CHECK = "from fsdplint.cli import main; main()"
 # In the place of the scan: every file is a unit.
 _EVERY = """
-from fsdplint.engine import program, relevance
+from fsdplint.engine import heat, program
 
 def every(project, files, focus=None):
     units = [unit for path in files if (unit := project.unit(path)) is not None]
-    relevance.heat(project, units)
+    heat.heat(project, units)
     return units
 
 program.related_units = every

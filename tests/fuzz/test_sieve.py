@@ -13,8 +13,8 @@ from random import Random
 import pytest
 
 from fsdplint.engine import program
+from fsdplint.engine.heat import heat
 from fsdplint.engine.link import Project, Unit
-from fsdplint.engine.relevance import heat
 from fsdplint.finding import Finding
 from tests.fuzz.programs import Program, seeds
 from tests.fuzz.properties import checked, written
