@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,10 @@ from fsdplint.finding import Finding, Fix
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report, Rule, plainest
 from fsdplint.source import SourceError
+
+# Each fix of a finding looks through its file: so many characters for a rule's in one file.
+MAX_MENDED = 1_000_000
+_TOO_MANY = Declined("fixes of the other findings come first, of which this file has very many")
 
 
 @dataclass(slots=True)
@@ -31,8 +36,12 @@ def judge(rule: Rule, program: Program) -> Judgement:
     except Exception as error:  # whatever it is, the other rules go on
         reason = internal(rule.name, error)
         judgement.faults.extend(SourceError(path, reason) for path in _culprits(rule, program))
+    mended: Counter[str] = Counter()
     for report in plainest(reports):
-        judgement.findings.append(rule.finding(report, _fix(rule, report, judgement)))
+        path = report.span.path
+        mended[path] += len(program.tree(path).text)
+        made = _fix(rule, report, judgement) if mended[path] <= MAX_MENDED else _TOO_MANY
+        judgement.findings.append(rule.finding(report, made))
     return judgement
 
 

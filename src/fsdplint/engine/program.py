@@ -21,7 +21,6 @@ from fsdplint.engine.tree import Tree
 from fsdplint.engine.unit import Unit
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
-from fsdplint.source.lexing import NEWLINE
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 
@@ -67,8 +66,7 @@ class Program:
         return Evidence(self.span(site), note)
 
     def line(self, site: Site) -> int:
-        text = self.tree(site.path).text
-        return len(NEWLINE.findall(text, 0, site.node.start)) + 1
+        return self.tree(site.path).line_number(site.node.start)
 
     def where(self, site: Site, seen_from: Site) -> str:
         """ "on line 47", or with the file where that is another one."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
 from fsdplint.engine import ir
+from fsdplint.source.lexing import NEWLINE
 
 STATEMENTS: tuple[type[ir.Node], ...] = get_args(ir.Stmt)
 COMPOUND = (ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match)
@@ -87,6 +89,14 @@ class Tree:
 
     def _has(self, suite: ir.Suite, words: Sequence[str]) -> bool:
         return any(self.text.find(word, suite.start, suite.end) >= 0 for word in words)
+
+    def line_number(self, offset: int) -> int:
+        return bisect_right(self._lines, offset)
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """Where each line starts."""
+        return [0, *(newline.end() for newline in NEWLINE.finditer(self.text))]
 
     @cached_property
     def functions(self) -> tuple[ir.Function, ...]:

@@ -7,11 +7,11 @@ on it is executed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsdplint.engine import ir
 from fsdplint.engine.site import Guard, Site
@@ -43,6 +43,10 @@ class Taint(int):
     def without(self, other: Taint) -> Taint:
         return _TAINTS[int(self) & ~int(other)]
 
+
+# Of more values than these it is not known what becomes of them.
+MAX_CONTAINED = 1_000
+MAX_REACHABLE = 400
 
 _TAINTS = tuple(map(Taint, range(8)))
 Taint.NONE, Taint.RANK, Taint.ELEMENT, _, Taint.LOCAL = _TAINTS[:5]
@@ -273,12 +277,18 @@ class Condition:
     """A truth value that is not known: ``op`` applied to ``operands``.
 
     ``op`` is "not", "and", "or", or a test such as "==" or "isinstance" whose ``key`` says on what.
+
+    Attributes:
+        size: of how many tests it is made.
+        truths: its outcome by rank, as far as it was asked for (see `execute.ranks`).
     """
 
     op: str
     operands: tuple[Value, ...]
     key: object
     taint: Taint = Taint.NONE
+    size: int = 1
+    truths: dict[int, bool | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -444,12 +454,12 @@ def resolved(value: Value) -> Value:
 
 def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
     """One of ``options``; equal ones are merged."""
-    flat: list[Value] = []
+    flat: dict[object, Value] = {}
     for option in options:
         for inner in option.options if isinstance(option, Choice) else (option,):
-            if not any(same(inner, known) for known in flat):
-                flat.append(inner)
-    return flat[0] if len(flat) == 1 else Choice(tuple(flat), taint)
+            flat.setdefault(_sameness(inner), inner)
+    values = tuple(flat.values())
+    return values[0] if len(values) == 1 else Choice(values, taint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -482,11 +492,12 @@ def key_of(value: Value) -> object:
 
 
 def same(a: Value, b: Value) -> bool:
-    if isinstance(a, Const) and isinstance(b, Const):
-        return type(a.value) is type(b.value) and a.value == b.value
-    if isinstance(a, Symbol) and isinstance(b, Symbol):
-        return a.name == b.name
-    return a is b
+    return a is b or _sameness(a) == _sameness(b)
+
+
+def _sameness(value: Value) -> object:
+    """A key that two values share if they are one, or constants or symbols that are equal."""
+    return key_of(value) if isinstance(value, (Const, Symbol)) else Identity(value)
 
 
 def taint_of(*values: Value | None) -> Taint:
@@ -497,40 +508,48 @@ def taint_of(*values: Value | None) -> Taint:
     return taint
 
 
-def contained(value: Value, depth: int = 0) -> Iterator[Value]:
-    """``value`` and the values held by it as a container, an argument list or a bound method."""
-    yield value
-    if depth > 6:
-        return
-    inner: list[Value] = []
-    if isinstance(value, Sequence):
-        inner = [*value.items, *value.rest]
-    elif isinstance(value, Mapping):
-        inner = [*value.items.values(), *value.rest]
-    elif isinstance(value, Choice):
-        inner = list(value.options)
-    elif isinstance(value, Method):
-        inner = [value.receiver]
-    elif isinstance(value, Partial):
-        inner = [value.function, *value.args, *value.keywords.values()]
-    elif isinstance(value, Context):
-        inner = list(value.args)
-    for item in inner:
-        yield from contained(item, depth + 1)
+def contained(value: Value) -> Iterator[Value]:
+    """``value`` and the values held by it as a container, an argument list or a bound method.
+
+    Each comes once; of very many not all do.
+    """
+    seen: set[int] = set()
+    stack = [value]
+    while stack and len(seen) < MAX_CONTAINED:
+        current = stack.pop()
+        if id(current) not in seen:
+            seen.add(id(current))
+            yield current
+            inner = _INNER.get(type(current))
+            if inner is not None:
+                stack.extend(reversed(inner(current)))
+
+
+_INNER: dict[type, Callable[[Any], list[Value]]] = {
+    Sequence: lambda value: [*value.items, *value.rest],
+    Mapping: lambda value: [*value.items.values(), *value.rest],
+    Choice: lambda value: list(value.options),
+    Method: lambda value: [value.receiver],
+    Partial: lambda value: [value.function, *value.args, *value.keywords.values()],
+    Context: lambda value: list(value.args),
+}
 
 
 def reachable(value: Value) -> Iterator[Object]:
     """Objects that code given ``value`` can get hold of: contained ones and their attributes."""
     seen: set[int] = set()
     stack = [item for item in contained(value) if isinstance(item, Object)]
-    while stack and len(seen) < 400:
+    while stack and len(seen) < MAX_REACHABLE:
         current = stack.pop()
         if id(current) in seen:
             continue
         seen.add(id(current))
         yield current
         for held in (*current.attrs.values(), *current.elements.values(), *current.args):
-            stack.extend(item for item in contained(held) if isinstance(item, Object))
+            if isinstance(held, Object):
+                stack.append(held)
+            elif type(held) in _INNER:
+                stack.extend(item for item in contained(held) if isinstance(item, Object))
 
 
 def read_from(value: Value) -> Object | None:

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from fsdplint.engine import ir
 from fsdplint.engine.tree import COMPOUND, Tree, blocks
@@ -23,6 +23,7 @@ class Code(Tree):
     """A file's tree with what edits need to know of its text."""
 
     @classmethod
+    @lru_cache(maxsize=16)  # a rule's fixes are in few files at a time
     def of(cls, tree: Tree) -> Code:
         return cls(tree.path, tree.text, tree.module)
 
@@ -52,10 +53,6 @@ class Code(Tree):
         return "    "
 
     @cached_property
-    def _starts(self) -> list[int]:
-        return [0, *(newline.end() for newline in NEWLINE.finditer(self.text))]
-
-    @cached_property
     def _comments_and_strings(self) -> list[tuple[str, int, int]]:
         tokens = TOKEN.finditer(self.text)
         kinds = ("comment", "string")
@@ -76,12 +73,12 @@ class Code(Tree):
         return NEWLINE.search(self.text, start, end) is not None
 
     def line_start(self, offset: int) -> int:
-        return self._starts[bisect_right(self._starts, offset) - 1]
+        return self._lines[bisect_right(self._lines, offset) - 1]
 
     def line_end(self, offset: int) -> int:
         """The offset after the line end of the line ``offset`` is on."""
-        following = bisect_right(self._starts, offset)
-        return self._starts[following] if following < len(self._starts) else len(self.text)
+        following = bisect_right(self._lines, offset)
+        return self._lines[following] if following < len(self._lines) else len(self.text)
 
     def line(self, offset: int) -> str:
         """The line ``offset`` is on, without its line end."""

@@ -12,7 +12,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import NoFixError
 from fsdplint.fixes.edits import apply, overlap
-from fsdplint.fixes.names import bound_by
+from fsdplint.fixes.names import binders
 from fsdplint.source.lexing import NEWLINE
 
 # Black's line length: an import that would grow longer gets a line of its own.
@@ -231,8 +231,8 @@ def _meanings(code: Code, use: ir.Node, name: str) -> set[str]:
         if variable == name:
             imported[binding.statement] = meaning
     scopes = [a for a in code.ancestors(use) if isinstance(a, (ir.Module, ir.Function))]
-    nodes = (node for scope in scopes for node in code.nodes_of(scope))
-    return {imported.get(node, "?") for node in nodes if name in bound_by(node)}
+    nodes = (node for scope in scopes for node in binders(code, scope).get(name, ()))
+    return {imported.get(node, "?") for node in nodes}
 
 
 def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
@@ -191,10 +192,7 @@ def loop_variables(node: ir.Node) -> set[str]:
 def fresh(code: Code, use: ir.Node, name: str, besides: Iterable[str] = ()) -> str:
     """``name`` with underscores until it is new to the function or module of ``use``."""
     scope = code.function(use) or code.module
-    found = {path for statement in scope.body for path in names_in(statement).all}
-    if isinstance(scope, ir.Function):
-        found.update(parameter.name for parameter in scope.parameters)
-    taken = {path.split(".")[0] for path in (*found, *besides)}
+    taken = {*_variables(scope), *(path.split(".")[0] for path in besides)}
     while name in taken:
         name += "_"
     return name
@@ -320,3 +318,22 @@ def _super_receiver(code: Code, func: ir.Attribute) -> Iterator[str]:
     inner = func.value.func if isinstance(func.value, ir.Call) else None
     if isinstance(inner, ir.Name) and inner.id == "super" and method is not None:
         yield _self(method) or "self"
+
+
+@lru_cache(maxsize=64)  # fixes of one file ask again and again
+def _variables(scope: ir.Function | ir.Module) -> frozenset[str]:
+    """The first parts of all paths that the code of a scope reads or writes, and its parameters."""
+    found = {path.split(".")[0] for statement in scope.body for path in names_in(statement).all}
+    if isinstance(scope, ir.Function):
+        found.update(parameter.name for parameter in scope.parameters)
+    return frozenset(found)
+
+
+@lru_cache(maxsize=64)  # fixes of one file ask again and again
+def binders(code: Code, scope: ir.Function | ir.Module) -> dict[str, list[ir.Node]]:
+    """The nodes of a scope that bind a variable, by its name."""
+    found: dict[str, list[ir.Node]] = {}
+    for node in code.nodes_of(scope):
+        for name in bound_by(node):
+            found.setdefault(name, []).append(node)
+    return found

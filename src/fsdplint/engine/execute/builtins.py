@@ -19,6 +19,7 @@ from fsdplint.engine.execute.elements import (
     merge,
     store_key,
 )
+from fsdplint.engine.execute.expressions import MAX_TEXT
 from fsdplint.engine.execute.state import Frame, State
 from fsdplint.engine.execute.statements import EXIT, Statements
 from fsdplint.engine.execute.tensors import tensor_of
@@ -155,10 +156,16 @@ class Builtins(Statements):
             return None
         if name == "format" and _FORMATS.search(text):
             return None
+        if (
+            name == "replace"
+            and len(text) * max(len(str(each)) for each in (*given, "")) > MAX_TEXT
+        ):
+            return None
         try:
-            return Const(getattr(text, name)(*given))
+            made = getattr(text, name)(*given)
         except (TypeError, IndexError, KeyError, ValueError):
             return None
+        return Const(made) if len(str(made)) <= MAX_TEXT else None
 
     # Builtins
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
@@ -315,17 +316,17 @@ class Calls(Expressions):
     def bind_parameters(
         self, function: FunctionValue, args: list[Value], keywords: dict[str, Value], inner: Frame
     ) -> None:
-        names, left, extra = inner.scope.names, list(args), dict(keywords)
+        names, left, extra = inner.scope.names, deque(args), dict(keywords)
         for parameter in function.function.parameters:
             name = parameter.name
             if parameter.kind == "*":
-                names[name] = Sequence(left, kind="tuple")
-                left = []
+                names[name] = Sequence(list(left), kind="tuple")
+                left.clear()
             elif parameter.kind == "**":
                 names[name] = keyword_mapping(extra)
                 extra = {}
             elif parameter.kind == "positional" and left:
-                names[name] = left.pop(0)
+                names[name] = left.popleft()
                 extra.pop(name, None)
             elif name in extra:
                 names[name] = extra.pop(name)

@@ -8,7 +8,14 @@ from itertools import zip_longest
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.attributes import Attributes
-from fsdplint.engine.execute.elements import element_of, merge, store_key, unpacked, unrolled
+from fsdplint.engine.execute.elements import (
+    element_of,
+    extend,
+    merge,
+    store_key,
+    unpacked,
+    unrolled,
+)
 from fsdplint.engine.execute.state import Frame
 from fsdplint.engine.site import Guard
 from fsdplint.engine.values import (
@@ -25,17 +32,17 @@ from fsdplint.engine.values import (
 
 class Displays(Attributes):
     def collection(self, node: ir.Collection, frame: Frame) -> Value:
-        items: list[Value] = []
-        rest: list[Value] = []
+        made = Sequence([], kind=node.kind)
         for element in node.elements:
             if isinstance(element, ir.Starred):
                 inner = resolved(self.evaluate(element.value, frame))
-                known = inner.items if isinstance(inner, Sequence) and not inner.rest else None
-                items.extend(known or [])
-                rest.extend([] if known is not None else [element_of(self, inner)])
+                if not isinstance(inner, Sequence) or inner.rest:
+                    inner = Sequence([], [element_of(self, inner)])
+                extend(self, made, inner)
             else:
-                items.append(self.evaluate(element, frame))
-        return Sequence(items, rest, node.kind, taint_of(*items, *rest), repeated=bool(rest))
+                made.items.append(self.evaluate(element, frame))
+        made.taint, made.repeated = taint_of(*made.items, *made.rest), bool(made.rest)
+        return made
 
     def dict_display(self, node: ir.DictDisplay, frame: Frame) -> Value:
         made = Mapping({})

@@ -28,6 +28,7 @@ from fsdplint.engine.values import (
 from fsdplint.knowledge.data import DATA_LOADERS
 
 _MAX_UNROLLED = 8
+MAX_ELEMENTS = 2_000
 _MAX_SUBMODULES = 40
 
 # The element that stands for all elements of an object.
@@ -195,6 +196,8 @@ def materialized(state: State, value: Value, depth: int = 0) -> Value:
     value = resolved(value)
     if isinstance(value, Parameters) and value.lazy:
         return replace(value, time=state.tick(), lazy=False)
+    if isinstance(value, Sequence) and not _holds_lazy(value):
+        return Sequence(list(value.items), list(value.rest), "list", value.taint, value.repeated)
     if isinstance(value, Sequence) and depth < 4:  # a list may hold itself
         items = [materialized(state, item, depth + 1) for item in value.items]
         rest = [materialized(state, item, depth + 1) for item in value.rest]
@@ -202,11 +205,32 @@ def materialized(state: State, value: Value, depth: int = 0) -> Value:
     return value
 
 
+def _holds_lazy(value: Value) -> bool:
+    return any(isinstance(item, Parameters) and item.lazy for item in contained(value))
+
+
+def chained(state: State, left: Sequence, right: Sequence) -> Sequence:
+    """``left + right``."""
+    made = Sequence(list(left.items), list(left.rest), left.kind)
+    extend(state, made, right)
+    return made
+
+
+def extend(state: State, target: Sequence, more: Sequence, *, in_loop: bool = False) -> None:
+    """``target += more``; of very many elements it is not known which ones they are."""
+    known, rest = (target.items, target.rest) if not in_loop else (target.rest, target.rest)
+    if len(target.items) + len(target.rest) + len(more.items) + len(more.rest) > MAX_ELEMENTS:
+        target.rest[:] = [state.unknown(Taint.ELEMENT)]
+        return
+    known.extend([*more.items])
+    rest.extend([*more.rest])
+
+
 def merge(target: Mapping, value: Value) -> None:
     """``target.update(value)``."""
     if isinstance(value, Mapping):
         target.items.update(value.items)
-        target.rest.extend(value.rest)
+        target.rest.extend(value.rest[: MAX_ELEMENTS - len(target.rest)])
     else:
         target.rest.append(value)
 

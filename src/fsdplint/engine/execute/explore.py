@@ -17,7 +17,7 @@ from fsdplint.engine.accelerators import prepares_sharded
 from fsdplint.engine.events import Call, Event, Shard, Trace
 from fsdplint.engine.execute.decisions import Decision, Decisions
 from fsdplint.engine.execute.effects import Effects
-from fsdplint.engine.execute.state import Frame, Interest, OutOfBudget
+from fsdplint.engine.execute.state import SHARDS, Frame, Interest, OutOfBudget
 from fsdplint.engine.link import Project
 from fsdplint.engine.unit import Definition, Unit
 from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, Scope
@@ -26,7 +26,10 @@ MAX_PATHS = 20
 MAX_BLIND = 3  # paths none of which shards: in public code the later ones never do either
 MAX_REPEATS = 6  # paths on which every single outcome was followed before
 MAX_ENTRY_STEPS = 150_000
+MAX_ENTRY_COST = 20_000  # five times a path's
+MAX_BLIND_STEPS = 200_000  # in entries of one file, none of which shards
 MAX_PROGRAM_STEPS = 3_000_000  # about a minute
+MAX_PROGRAM_PAIRS = 1_000_000  # of sharding calls of one path, over all paths
 
 # Names whose code can cause an event: such branches are worth following apart.
 _SHARDING_NAMES = frozenset({"fully_shard", "FullyShardedDataParallel"})
@@ -192,11 +195,14 @@ class _Explorer:
         self.traces: list[Trace] = []
         self.reached: set[ir.Node] = set()
         self.steps = 0
+        self.pairs = 0
+        self.blind: Counter[Unit] = Counter()  # steps in entries that do not shard
 
     def follow(self, entry: Entry) -> None:
-        if self.steps > MAX_PROGRAM_STEPS:
+        limit = self._limit_reached(entry.unit)
+        if limit:
             place = (entry.unit.path, entry.name)
-            self.project.exhausted[place] = "the project has more code that shards than is followed"
+            self.project.exhausted[place] = limit
             self.project.overlong.add(place)
             return
         try:
@@ -206,6 +212,17 @@ class _Explorer:
             return
         self.traces.extend(found)
         self.steps += steps
+        self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in found)
+        if not found:
+            self.blind[entry.unit] += steps
+
+    def _limit_reached(self, unit: Unit) -> str:
+        """Why no further entry of ``unit`` is followed, "" if one may be."""
+        if self.steps > MAX_PROGRAM_STEPS or self.pairs > MAX_PROGRAM_PAIRS:
+            return "the project has more code that shards than is followed"
+        if self.blind[unit] > MAX_BLIND_STEPS:
+            return "none of the code before it in its file was seen to shard"
+        return ""
 
 
 def _paths(
@@ -214,35 +231,47 @@ def _paths(
     """The paths of an entry that shard, as preferred and then flipped, and the steps it took."""
     frontier = _Frontier()
     found: list[Trace] = []
-    steps = 0
-    cut = f"it has more than {MAX_PATHS} paths"
+    count = steps = 0
+    cost = 0.0
+    cut = ""
+    prefix: tuple[bool, ...] | None = ()
     project.keys.clear()  # they hold the objects of the paths they are from, and no others ask
-    for index in range(MAX_PATHS):
-        prefix = frontier.next(sharding_seen=bool(found))
-        if index >= MAX_BLIND and not found and prefix is not None:
-            cut = f"none of its first {MAX_BLIND} paths shards"
-            break
-        if prefix is None or steps > MAX_ENTRY_STEPS:
-            cut = "its paths are too long to follow them all" if prefix is not None else ""
-            break
-        trace = Trace(entry.name, entry.unit.path)
-        machine = Machine(project, trace, Decisions(prefix), interest)
-        try:
-            machine.start(entry)
-        except (OutOfBudget, RecursionError):
-            trace.complete = False
-            project.overlong.add((entry.unit.path, entry.name))
-            project.exhausted[entry.unit.path, entry.name] = "a path is too long to be followed"
-        steps += machine.steps
+    while prefix is not None and not cut:
+        machine = _path(project, entry, prefix, interest)
+        count, steps, cost = count + 1, steps + machine.steps, cost + machine.cost
         reached |= machine.reached
-        made = machine.decisions.made
-        trace.decisions = [(decision.key, decision.outcome) for decision in made]
-        if any(map(_may_shard, trace.events)):
-            found.append(trace)
-        frontier.add(made, len(prefix))
-    if cut:
+        if any(map(_may_shard, machine.trace.events)):
+            found.append(machine.trace)
+        frontier.add(machine.decisions.made, len(prefix))
+        prefix = frontier.next(sharding_seen=bool(found))
+        cut = _limit_reached(bool(found), count, steps, cost)
+    if prefix is not None:
         project.exhausted.setdefault((entry.unit.path, entry.name), cut)
     return found, steps
+
+
+def _path(project: Project, entry: Entry, prefix: tuple[bool, ...], interest: Interest) -> Machine:
+    """Follows one path; the machine it was followed by holds its trace."""
+    trace = Trace(entry.name, entry.unit.path)
+    machine = Machine(project, trace, Decisions(prefix), interest)
+    try:
+        machine.start(entry)
+    except (OutOfBudget, RecursionError):
+        trace.complete = False
+        project.overlong.add((entry.unit.path, entry.name))
+        project.exhausted[entry.unit.path, entry.name] = "a path is too long to be followed"
+    made = machine.decisions.made
+    trace.decisions = [(decision.key, decision.outcome) for decision in made]
+    return machine
+
+
+def _limit_reached(sharding_seen: bool, paths: int, steps: int, cost: float) -> str:
+    """Why no further path of an entry is followed, "" if one may be."""
+    if paths >= MAX_BLIND and not sharding_seen:
+        return f"none of its first {MAX_BLIND} paths shards"
+    if steps > MAX_ENTRY_STEPS or cost > MAX_ENTRY_COST:
+        return "its paths are too long to follow them all"
+    return f"it has more than {MAX_PATHS} paths" if paths >= MAX_PATHS else ""
 
 
 def _may_shard(event: Event) -> bool:
@@ -253,7 +282,8 @@ class _Frontier:
     """Paths not yet followed: new outcomes first, and of those the ones that promise most."""
 
     def __init__(self) -> None:
-        self.queue: list[tuple[bool, int, int, tuple[bool, ...]]] = [(False, -3, 0, ())]
+        # Of a path's outcomes those up to an index are followed again, with the one there flipped.
+        self.queue: list[tuple[bool, int, int, tuple[bool, ...], int]] = []
         self.covered: set[tuple[object, bool]] = set()
         self.count = 0
         self.repeats = 0
@@ -261,13 +291,13 @@ class _Frontier:
     def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
         """The decisions to start the next path with; None when no path is worth its cost."""
         while self.queue:
-            repeat, worth, _, prefix = heapq.heappop(self.queue)
-            if not sharding_seen and worth != -3:
+            repeat, worth, _, outcomes, index = heapq.heappop(self.queue)
+            if not sharding_seen and worth != -SHARDS:
                 continue  # only a path that may shard can hold a finding
             self.repeats += repeat
             if self.repeats > MAX_REPEATS:
                 return None
-            return prefix
+            return (*outcomes[:index], not outcomes[index])
         return None
 
     def add(self, made: list[Decision], start: int) -> None:
@@ -277,6 +307,5 @@ class _Frontier:
         for index, decision in enumerate(made[start:], start):
             if decision.worth:
                 repeat = (decision.place, not decision.outcome) in self.covered
-                flipped = (*outcomes[:index], not decision.outcome)
                 self.count += 1
-                heapq.heappush(self.queue, (repeat, -decision.worth, self.count, flipped))
+                heapq.heappush(self.queue, (repeat, -decision.worth, self.count, outcomes, index))

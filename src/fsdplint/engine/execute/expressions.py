@@ -10,7 +10,7 @@ from fsdplint.engine.events import Call
 from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.comparison import compare
 from fsdplint.engine.execute.displays import Displays
-from fsdplint.engine.execute.elements import element_of
+from fsdplint.engine.execute.elements import chained, element_of
 from fsdplint.engine.execute.state import Frame
 from fsdplint.engine.values import (
     NONE,
@@ -21,12 +21,17 @@ from fsdplint.engine.values import (
     Object,
     Origin,
     Sequence,
+    Taint,
     Value,
     choice,
     key_of,
     resolved,
     taint_of,
 )
+
+# Longer texts, and conditions of more operands, are not known.
+MAX_TEXT = 10_000
+MAX_OPERANDS = 32
 
 
 class Expressions(Displays):
@@ -80,15 +85,23 @@ class Expressions(Displays):
     def bool_op(self, node: ir.BoolOp, frame: Frame, *, tested: bool = False) -> Value:
         evaluate = self.truth if tested else self.evaluate
         left = self.truth(node.left, frame)
-        outcome = self.decisions.known(left)
-        if outcome is not None and isinstance(left, Const):
-            return left if outcome == (node.op == "or") else evaluate(node.right, frame)
+        if isinstance(left, Const):
+            absorbs = bool(left.value) == (node.op == "or")
+            return left if absorbs else evaluate(node.right, frame)
         up = self.group_up
         with self.under([self.guard(left, node.left, node.op == "and", frame)]):
             right = evaluate(node.right, frame)
         self.group_up = up if up is self.group_up else None
-        key = (node.op, key_of(left), key_of(right))
-        return Condition(node.op, (left, right), key, taint_of(left, right))
+        key = self.interned((node.op, key_of(left), key_of(right)))
+        return self.joined(node.op, left, right, key)
+
+    def joined(self, op: str, left: Value, right: Value, key: object) -> Value:
+        """``left op right``; of a test with very many operands it is not known what it is of."""
+        taint = taint_of(left, right)
+        operands = sum(each.size if isinstance(each, Condition) else 1 for each in (left, right))
+        if operands > MAX_OPERANDS:
+            return self.unknown(taint, key=key)
+        return Condition(op, (left, right), key, taint, operands)
 
     def not_(self, node: ir.Not, frame: Frame) -> Value:
         value = self.truth(node.operand, frame)
@@ -104,10 +117,10 @@ class Expressions(Displays):
     def bin_op(self, node: ir.BinOp, frame: Frame) -> Value:
         left, right = self.evaluate(node.left, frame), self.evaluate(node.right, frame)
         if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
-            return Sequence([*left.items, *right.items], [*left.rest, *right.rest], left.kind)
+            return chained(self, left, right)
         if node.op == "Add" and is_text(left) and is_text(right):
             assert isinstance(left, Const) and isinstance(right, Const)
-            return Const(f"{left.value}{right.value}", taint_of(left, right))
+            return self.text(f"{left.value}{right.value}", taint_of(left, right))
         if node.op == "Modulo" and isinstance(node.left, (ir.Constant, ir.FormattedString)):
             self.look_formatted(right, node.right, frame)
         else:
@@ -125,6 +138,9 @@ class Expressions(Displays):
             site = self.site(node, frame)
             self.emit(Call(self.tick(), site, "torch.matmul", None, given, result))
         return result
+
+    def text(self, text: str, taint: Taint) -> Value:
+        return Const(text, taint) if len(text) <= MAX_TEXT else self.unknown(taint)
 
     def look_formatted(self, value: Value, node: ir.Expr, frame: Frame) -> None:
         """``"%.2f" % value`` asks each tensor for its number."""
@@ -148,7 +164,7 @@ class Expressions(Displays):
         known = [value.value for value in values if isinstance(value, Const)]
         if len(known) == len(values) and len(node.literals) == len(values) + 1:
             pieces = [text + str(value) for text, value in zip(node.literals, known, strict=False)]
-            return Const("".join(pieces) + node.literals[-1], taint_of(*values))
+            return self.text("".join(pieces) + node.literals[-1], taint_of(*values))
         made = self.unknown(taint_of(*values), key=("text", *map(key_of, values)))
         made.site = self.site(node, frame)
         made.args = tuple(v for v in values if isinstance(v, Object) and _is_plain(v))

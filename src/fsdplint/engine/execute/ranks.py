@@ -57,6 +57,12 @@ def _truth(value: Value, rank: int) -> bool | None:
 
 
 def _condition(value: Condition, rank: int) -> bool | None:
+    if rank not in value.truths:
+        value.truths[rank] = _operation(value, rank)
+    return value.truths[rank]
+
+
+def _operation(value: Condition, rank: int) -> bool | None:
     if value.op in ("and", "or"):
         absorbing = value.op == "or"
         truths = [_truth(operand, rank) for operand in value.operands]

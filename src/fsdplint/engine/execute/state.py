@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeVar
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Divided, Escape, Event, Repoint, Trace, Use
+from fsdplint.engine.events import Divided, Escape, Event, Repoint, Shard, Trace, Use
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.link import Project, identifiers
 from fsdplint.engine.site import Guard, Site
@@ -37,6 +37,11 @@ MAX_DEPTH = 14
 # What following code promises that may shard.
 SHARDS = 3
 MAX_STEPS = 25_000
+# What a path may leave for facts to look at: events, each sharding call as several since facts
+# compare them with each other; and objects that it hands to unknown code, many as one.
+SHARD_COST = 32
+OBJECTS_AT_COST = 64
+MAX_COST = 4_000
 
 E = TypeVar("E", bound=Event)
 
@@ -104,6 +109,7 @@ class State:
         self.sums: dict[ir.Expr, Value] = {}
         self.clock = 0
         self.steps = 0
+        self.cost = 0.0  # see MAX_COST
         self.serial = 0
         self.importing = 0
         self.undecided = 0
@@ -133,6 +139,12 @@ class State:
     def emit(self, event: Event) -> None:
         if not self.importing:
             self.trace.events.append(event)
+            self.charge(SHARD_COST if isinstance(event, Shard) else 1)
+
+    def charge(self, cost: float) -> None:
+        self.cost += cost
+        if self.cost > MAX_COST:
+            raise OutOfBudget
 
     def divided(self, value: Value, by: Value, result: Value, node: ir.Node, frame: Frame) -> None:
         value = resolved(value)
@@ -197,6 +209,7 @@ class State:
                 if isinstance(item, StateDict):
                     item.escaped = True
             had.update(reachable(value))
+        self.charge(len(had) / OBJECTS_AT_COST)
         if had and not self.importing:
             self.trace.escapes.append(Escape(now, self.site(node, frame), frozenset(had)))
         for item in had:
@@ -234,7 +247,9 @@ class State:
         if not self.importing:
             self.trace.called.append((time, name))
         if self.tracked:
-            self.changed(time, name, {item for v in values for item in _held(v)}, node, frame)
+            got = {item for value in values for item in _held(value)}
+            self.charge(len(got) / OBJECTS_AT_COST)
+            self.changed(time, name, got, node, frame)
 
     def changed(self, time: int, name: str, got: set[Object], node: ir.Node, frame: Frame) -> None:
         """``name`` does something to these objects, or to what they are parts of."""

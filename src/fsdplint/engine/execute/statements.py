@@ -8,6 +8,7 @@ from collections.abc import Sequence as Items
 from fsdplint.engine import ir
 from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.attributes import decorators
+from fsdplint.engine.execute.elements import extend
 from fsdplint.engine.execute.loops import Loops
 from fsdplint.engine.execute.shape import adds_to_itself, only_imports
 from fsdplint.engine.execute.state import Flow, Frame
@@ -61,8 +62,7 @@ class Statements(Loops):
         value = self.evaluate(node.value, frame)
         extra = resolved(value)
         if isinstance(old, Sequence) and isinstance(extra, Sequence):
-            (old.rest if frame.loops else old.items).extend(extra.items)
-            old.rest.extend(extra.rest)
+            extend(self, old, extra, in_loop=frame.loops > 0)
             return Flow.NEXT
         if isinstance(node.target, ir.Subscript):
             return Flow.NEXT  # `group["lr"] *= 0.1` replaces no parameter
