@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -58,6 +58,7 @@ class Project:
         self.keys: dict[object, int] = {}
         self.numbers = count()
         self.top_levels: dict[Unit, TopLevel] = {}
+        self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
         self.exhausted: dict[tuple[str, str], str] = {}
         self.unread: dict[str, str] = {}
         self.crashes: dict[str, Exception] = {}
@@ -164,6 +165,15 @@ class Project:
         if path not in self.imported:
             self.imported[path] = imports(self.read(path) or "")
         return self.imported[path]
+
+    def defines_one(self, unit: Unit, names: Iterable[str]) -> bool:
+        """Whether one of these names in a file means code of the project."""
+        for name in names:
+            module, level, _ = unit.bindings.get(name, ("", 0, None))
+            imported = name in unit.bindings and self.find(module, level, unit) is not None
+            if imported or name in unit.definitions:
+                return True
+        return False
 
     def definition(self, unit: Unit, name: str) -> Definition | None:
         """The function or class a name means, in whatever file."""

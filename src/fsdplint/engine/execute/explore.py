@@ -24,6 +24,7 @@ from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, 
 
 MAX_PATHS = 20
 MAX_BLIND = 3  # paths none of which shards: in public code the later ones never do either
+MAX_BLIND_PATHS = 30_000  # steps of those; in public code the first sharding is within 25,000
 MAX_REPEATS = 6  # paths on which every single outcome was followed before
 MAX_ENTRY_STEPS = 150_000
 MAX_ENTRY_COST = 20_000  # five times a path's
@@ -267,8 +268,8 @@ def _path(project: Project, entry: Entry, prefix: tuple[bool, ...], interest: In
 
 def _limit_reached(sharding_seen: bool, paths: int, steps: int, cost: float) -> str:
     """Why no further path of an entry is followed, "" if one may be."""
-    if paths >= MAX_BLIND and not sharding_seen:
-        return f"none of its first {MAX_BLIND} paths shards"
+    if not sharding_seen and (paths >= MAX_BLIND or steps > MAX_BLIND_PATHS):
+        return f"none of its first {paths} paths shards"
     if steps > MAX_ENTRY_STEPS or cost > MAX_ENTRY_COST:
         return "its paths are too long to follow them all"
     return f"it has more than {MAX_PATHS} paths" if paths >= MAX_PATHS else ""

@@ -98,7 +98,9 @@ class Loops(Branches):
             frame.loops -= 1
 
     def forget_constants(self, node: ir.For | ir.While, frame: Frame) -> None:
-        for target in assigned(node):
+        if node not in self.project.assigned:
+            self.project.assigned[node] = list(assigned(node))
+        for target in self.project.assigned[node]:
             if isinstance(target, ir.Name):
                 old = frame.scope.names.get(target.id)
                 if isinstance(old, Const):

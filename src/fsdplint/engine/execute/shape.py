@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
@@ -54,20 +55,13 @@ def only_imports(body: Items[ir.Stmt]) -> bool:
     return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
 
 
-_assigned_cache: dict[ir.Node, list[ir.Expr]] = {}
-
-
-def assigned(loop: ir.For | ir.While) -> list[ir.Expr]:
+def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
     """Targets assigned anywhere in a loop's body."""
-    found = _assigned_cache.get(loop)
-    if found is None:
-        found = _assigned_cache[loop] = []
-        for node in ir.walk(loop):
-            if isinstance(node, ir.AugAssign):
-                found.append(node.target)
-            elif isinstance(node, ir.Assign):
-                found.extend(node.targets)
-    return found
+    for node in ir.walk(loop):
+        if isinstance(node, ir.AugAssign):
+            yield node.target
+        elif isinstance(node, ir.Assign):
+            yield from node.targets
 
 
 def main_guard(module: ir.Module) -> ir.If | None:

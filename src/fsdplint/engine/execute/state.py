@@ -56,12 +56,29 @@ class Flow(Enum):
     RAISE = "raise"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Interest:
     """Names by which code refers to sharding, and to anything else that causes events."""
 
     sharding: frozenset[str]
     events: frozenset[str]
+    _worths: dict[ir.Node, int] = field(default_factory=dict)
+    _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
+
+    def mentioned(self, node: ir.Node) -> frozenset[str]:
+        """The names and attributes that occur in ``node``."""
+        if node not in self._mentioned:
+            names, attributes = identifiers(node)
+            self._mentioned[node] = names | attributes
+        return self._mentioned[node]
+
+    def worth(self, node: ir.Node) -> int:
+        """How much following ``node`` promises: 3 may shard, 2 may cause another event, 1 less."""
+        if node not in self._worths:
+            mentioned = self.mentioned(node)
+            other = 1 if mentioned.isdisjoint(self.events) else 2
+            self._worths[node] = other if mentioned.isdisjoint(self.sharding) else SHARDS
+        return self._worths[node]
 
 
 class OutOfBudget(Exception):
@@ -270,32 +287,14 @@ class State:
 
     def leads_to_events(self, nodes: Sequence[ir.Node], frame: Frame) -> bool:
         """Whether code, or a function of the file that it mentions, can reach an event."""
-        mentioned = {name for node in nodes for name in _mentions(node)}
+        mentioned = {name for node in nodes for name in self.interest.mentioned(node)}
         definitions = [d for name, d in frame.unit.definitions.items() if name in mentioned]
         events = self.interest.events
         return self.is_hot(nodes) or any((d.names | d.attributes) & events for d in definitions)
 
     def worth(self, nodes: Sequence[ir.Node]) -> int:
-        """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
-        found = 1
-        for node in nodes:
-            mentions = _mentions(node)
-            if mentions & self.interest.sharding:
-                return SHARDS
-            if mentions & self.interest.events:
-                found = 2
-        return found
-
-
-_mention_cache: dict[ir.Node, frozenset[str]] = {}
-
-
-def _mentions(node: ir.Node) -> frozenset[str]:
-    found = _mention_cache.get(node)
-    if found is None:
-        names, attributes = identifiers(node)
-        found = _mention_cache[node] = names | attributes
-    return found
+        """How much following ``nodes`` promises, see `Interest.worth`."""
+        return max(map(self.interest.worth, nodes), default=1)
 
 
 def _held(value: Value) -> Iterator[Object]:

@@ -76,12 +76,7 @@ def _can_wait(project: Project, unit: Unit, node: ir.Stmt) -> bool:
 def _may_register(project: Project, unit: Unit, node: ir.Expr) -> bool:
     """Whether code of the project runs, which may note what it is given."""
     names, _ = identifiers(node)
-    for name in names:
-        module, level, _ = unit.bindings.get(name, ("", 0, None))
-        imported = name in unit.bindings and project.find(module, level, unit) is not None
-        if imported or name in unit.definitions:
-            return True
-    return False
+    return project.defines_one(unit, names)
 
 
 def _hands_on(unit: Unit, call: ir.Call) -> bool:
