@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fsdplint.engine import ir
@@ -125,11 +126,18 @@ class FunctionValue:
 
 @dataclass(slots=True, eq=False)
 class ClassValue:
+    """A class of the project.
+
+    Attributes:
+        library: what `class_names` says of it, once it was asked for.
+    """
+
     node: ir.ClassDef
     scope: Scope
     bases: tuple[Value, ...]
     attrs: dict[str, Value]
     taint: Taint = Taint.NONE
+    library: frozenset[str] | None = None
 
     def lineage(self, depth: int = 0) -> Iterator[ClassValue | Symbol]:
         """The class and its bases, depth first, library classes as symbols."""
@@ -535,21 +543,21 @@ _INNER: dict[type, Callable[[Any], list[Value]]] = {
 }
 
 
-def reachable(value: Value) -> Iterator[Object]:
+def reachable(value: Value) -> list[Object]:
     """Objects that code given ``value`` can get hold of: contained ones and their attributes."""
-    seen: set[int] = set()
+    found: dict[Object, None] = {}
     stack = [item for item in contained(value) if isinstance(item, Object)]
-    while stack and len(seen) < MAX_REACHABLE:
+    while stack and len(found) < MAX_REACHABLE:
         current = stack.pop()
-        if id(current) in seen:
+        if current in found:
             continue
-        seen.add(id(current))
-        yield current
-        for held in (*current.attrs.values(), *current.elements.values(), *current.args):
-            if isinstance(held, Object):
+        found[current] = None
+        for held in chain(current.attrs.values(), current.elements.values(), current.args):
+            if type(held) is Object:
                 stack.append(held)
             elif type(held) in _INNER:
                 stack.extend(item for item in contained(held) if isinstance(item, Object))
+    return list(found)
 
 
 def read_from(value: Value) -> Object | None:
@@ -559,10 +567,13 @@ def read_from(value: Value) -> Object | None:
     return next((whole for whole in (value, *value.ancestors()) if whole.file is not None), None)
 
 
-def class_names(value: ClassValue | Symbol | None) -> set[str]:
+def class_names(value: ClassValue | Symbol | None) -> frozenset[str]:
     """Canonical names of the library classes among a class and its bases."""
     if isinstance(value, Symbol):
-        return {value.name}
+        return frozenset((value.name,))
     if isinstance(value, ClassValue):
-        return {cls.name for cls in value.lineage() if isinstance(cls, Symbol)}
-    return set()
+        if value.library is None:
+            symbols = (cls.name for cls in value.lineage() if isinstance(cls, Symbol))
+            value.library = frozenset(symbols)
+        return value.library
+    return frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -272,7 +272,7 @@ class State:
         """``name`` does something to these objects, or to what they are parts of."""
         if self.importing:
             return
-        whole = {above for item in got for above in item.ancestors()}
+        whole = _above(got)
         parts = {item for each in got for item in self.below.get(each, ())}
         concerned = frozenset(parts | (self.tracked & whole))
         if concerned:
@@ -297,14 +297,30 @@ class State:
         return max(map(self.interest.worth, nodes), default=1)
 
 
+def _above(items: Iterable[Object]) -> set[Object]:
+    """What the items are parts of."""
+    found: set[Object] = set()
+    for item in items:
+        above = item.parent
+        while above is not None and above not in found:
+            found.add(above)
+            above = above.parent
+    return found
+
+
 def _held(value: Value) -> Iterator[Object]:
     """The objects that code given ``value`` can change, tensors standing for their owners."""
+    if type(value) is not Object:
+        yield from _owners(value)
+    yield from reachable(value)
+
+
+def _owners(value: Value) -> Iterator[Object]:
     for item in contained(value):
         if isinstance(item, (Parameters, Tensor)):
             yield item.module
         elif isinstance(item, StateDict):
             yield item.owner
-    yield from reachable(value)
 
 
 def is_const(value: Value, constant: object) -> bool:

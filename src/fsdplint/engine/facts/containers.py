@@ -58,7 +58,7 @@ def container_class(module: Object) -> str:
         return ""
     known = class_names(module.cls) & WITHOUT_FORWARD
     if known:
-        return known.pop().rpartition(".")[2]
+        return min(known).rpartition(".")[2]
     *_, top = module, *module.ancestors()
     if module.cls is None and isinstance(top.cls, Symbol):
         blocks = hugging_face_blocks(top.cls.name)

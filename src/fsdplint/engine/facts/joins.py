@@ -147,7 +147,7 @@ def _is_hookless(trace: Trace, item: Object) -> bool:
             return False
         bases = class_names(item.cls)
     else:
-        bases = {item.cls.name}
+        bases = frozenset((item.cls.name,))
     known = all(f"{name}.".startswith(_HOOKLESS) for name in bases) and not bases & {*DDP}
     given = any(call.argument(0, "module") is item for call in trace.calls(*DDP))
     return known and not given and "join_hook" not in item.attrs
