@@ -283,6 +283,19 @@ def displays(n: int) -> str:
     return _script(("d0 = {'m': Model()}", *rows, f"use(d{n})", "fully_shard(d0['m'])"))
 
 
+def doubled_lists(n: int) -> str:
+    """A list that is added to itself again and again."""
+    rows = ("layers = layers + layers" if i % 2 else "layers += layers" for i in range(n))
+    return _script(("model = Model()", "layers = [model]", *rows, "fully_shard(model)"))
+
+
+def doubled_texts(n: int) -> str:
+    """A text that is added to itself again and again, by each of the ways that are followed."""
+    ways = ("name = name + name", 'name = f"{name}{name}"', 'name = name.replace("a", name)')
+    rows = (ways[i % 3] for i in range(n))
+    return _script(('name = "aa"', *rows, "fully_shard(Model())"))
+
+
 def nested_display(n: int) -> str:
     """One display that nests as deep as its size."""
     return _script((f"d = {'[' * n}Model(){']' * n}", "use(d)", "fully_shard(Model())"))
@@ -319,6 +332,8 @@ SHAPES: dict[str, Shape] = {
         Shape(comprehension_nest, 12),
         Shape(with_nest, 480),
         Shape(displays, 8_000),
+        Shape(doubled_lists, 8_000),
+        Shape(doubled_texts, 8_000),
         Shape(nested_display, 2_000),
     )
 }

@@ -1,0 +1,150 @@
+"""What is made to cost much is followed within the budgets, and it is told where they end it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import helpers
+import pytest
+from test_check import tree
+
+from benchmarks.adversaries import SHAPES
+from fsdplint import judging
+from fsdplint.check import check
+from fsdplint.config import Settings
+from fsdplint.engine.events import Shard
+from fsdplint.engine.execute import state
+from fsdplint.engine.execute.explore import MAX_ENTRY_COST, MAX_PATHS, Machine
+from fsdplint.engine.program import Program, analyze
+from fsdplint.engine.values import MAX_CONTAINED, Sequence, contained
+from fsdplint.judging import judge
+from fsdplint.rules import RULES
+
+PATH = Path("/project/train.py")
+
+
+def adversary(shape: str, size: int) -> Program:
+    text = SHAPES[shape].text(size)
+    return analyze(PATH.parent, [PATH], {PATH: text}.get)
+
+
+def about(shape: str, length: int) -> int:
+    """The size at which a shape's text is about so long."""
+    largest = SHAPES[shape].largest
+    return max(1, min(largest, largest * length // len(SHAPES[shape].text(largest))))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_path_costs_more_than_its_budget(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines: list[Machine] = []
+    start = Machine.start
+
+    def noted(machine: Machine, entry: object) -> None:
+        machines.append(machine)
+        start(machine, entry)  # type: ignore[arg-type]  # as it is given
+
+    monkeypatch.setattr(Machine, "start", noted)
+    program = adversary(shape, about(shape, 6_000))
+    assert not program.project.crashes
+    assert all(machine.steps <= state.MAX_STEPS + 1 for machine in machines)
+    assert all(machine.cost <= state.MAX_COST + state.SHARD_COST for machine in machines)
+    entries: dict[tuple[str, str], list[Machine]] = {}
+    for machine in machines:
+        entries.setdefault((machine.trace.path, machine.trace.entry), []).append(machine)
+    for paths in entries.values():
+        assert len(paths) <= MAX_PATHS
+        assert sum(path.cost for path in paths[:-1]) <= MAX_ENTRY_COST
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "reason"),
+    [
+        ("guarded_shards", 200, "a path is too long to be followed"),
+        ("shards_in_a_row", 200, "a path is too long to be followed"),
+        ("unrolled_loops", 4, "a path is too long to be followed"),
+        ("doubling_calls", 300, "none of the code before it in its file was seen to shard"),
+    ],
+)
+def test_what_is_not_followed_is_told(shape: str, size: int, reason: str) -> None:
+    project = adversary(shape, size).project
+    told = {project.exhausted[place] for place in project.overlong}
+    assert reason in told
+
+
+def test_what_is_within_the_budgets_is_followed_to_its_end() -> None:
+    program = adversary("shards_in_a_row", 100)
+    assert not program.project.exhausted
+    assert [len(trace.of(Shard)) for trace in program.traces] == [101]
+
+
+def calls_made(work: Callable[[], object]) -> int:
+    """How many functions ``work`` calls."""
+    made = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ("early_exits", 60),
+        ("tries", 150),
+        ("call_chain", 60),
+        ("helpers_many_callers", 40),
+        ("many_parameters", 60),
+        ("training_script", 8),
+        ("list_of_layers", 100),
+        ("unknown_calls", 40),
+        ("displays", 60),
+        ("doubled_lists", 30),
+        ("doubled_texts", 30),
+    ],
+)
+def test_twice_the_text_takes_about_twice_the_work(
+    shape: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "MAX_MENDED", 0)  # fixes look through the file
+
+    def work(n: int) -> None:
+        program = adversary(shape, n)
+        for rule in RULES:
+            judge(rule, program)
+
+    work(1)  # what is done once, such as imports
+    assert calls_made(lambda: work(2 * size)) <= 2.4 * calls_made(lambda: work(size))
+
+
+def test_a_list_added_to_itself_does_not_hide_what_it_holds() -> None:
+    program = adversary("doubled_lists", 60)
+    assert [event.module.path() for event in helpers.path_of(program).of(Shard)] == [""]
+
+
+def test_of_very_many_values_not_all_are_looked_at() -> None:
+    values = [Sequence([]) for _ in range(3 * MAX_CONTAINED)]
+    assert len(list(contained(Sequence([*values])))) == MAX_CONTAINED
+
+
+def test_a_file_of_very_many_findings_has_fixes_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = "model.forward(x)\n"
+    head = "from torch.distributed.fsdp import fully_shard\nmodel = Model()\nfully_shard(model)\n"
+    tree(tmp_path, **{"train.py": head + 5 * step})
+    monkeypatch.setattr(judging, "MAX_MENDED", 2 * len(head + 5 * step))
+    findings = check([str(tmp_path)], Settings()).findings
+    assert [finding.fix is not None for finding in findings] == [True, True, False, False, False]
+    assert {finding.fix_declined for finding in findings[2:]} == {
+        "fixes of the other findings come first, of which this file has very many"
+    }
