@@ -43,13 +43,7 @@ def heat(project: Project, units: list[Unit]) -> None:
 
 def is_registered(project: Project, definition: Definition) -> bool:
     """Whether a function of the project decorates it, so that importing the file has effects."""
-    unit = definition.unit
-    for name in definition.decorators:
-        module, level, _ = unit.bindings.get(name, ("", 0, None))
-        imported = name in unit.bindings and project.find(module, level, unit) is not None
-        if imported or name in unit.definitions:
-            return True
-    return False
+    return project.defines_one(definition.unit, definition.decorators)
 
 
 def _spread(start: Iterable[Definition], *users: Users) -> set[Definition]:
