@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 # For ruff an unused import, for fsdplint a comment that silences nothing.
@@ -132,6 +132,17 @@ CASES: Mapping[str, Case] = {
     "20,000-term sum": _skipped(b"x = " + b"a + " * 20_000 + b"a\n", _CHAIN),
     "20,000 attributes": _skipped(b"x = a" + b".b" * 20_000 + b"\n", _CHAIN),
     "20,000 calls in a chain": _skipped(b"x = a" + b"()" * 20_000 + b"\n", _CHAIN),
+    "20,000 equalities": _skipped(b"x = a" + b" == a" * 20_000 + b"\n", _CHAIN),
+    "20,000 lambdas": _skipped(b"x = " + b"lambda a, b=(1, 2), *c: " * 20_000 + b"a\n", _CHAIN),
+    "20,000 words in a format string": _skipped(b"x = f'{a" + b" and a" * 20_000 + b"}'\n", _CHAIN),
+    "nested format string": replace(
+        _skipped(
+            b"x = f'" + b"{a:" * 20_000 + b"}" * 20_000 + b"'\n",
+            "has a format string that is nested too deeply",
+        ),
+        found={"a.py": ("invalid-syntax",)},
+    ),
+    "200,000 assignments in one": _skipped(b"x = " * 200_000 + b"a\n", _LARGE),
     "3,000 elif": _skipped(
         b"if x:\n  y\n" + b"elif z:\n  y\n" * 3000, "has more than 1,000 elif branches"
     ),
