@@ -123,7 +123,7 @@ def _modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
         (name, f"{module}.{member}".lstrip(".") if member else module, level)
         for name, (module, level, member) in unit.bindings.items()
     ]
-    dotted = project.imports(Path(unit.path)).modules
+    dotted = unit.imports.modules
     meant += [(module.split(".")[0], module, 0) for module, level in dotted if not level]
     for name, module, level in meant:
         target = project.loaded_module(unit, module, level)
@@ -135,13 +135,15 @@ def _modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
 def _loose_references(every: list[Definition]) -> Iterator[tuple[Definition, list[Definition]]]:
     """What attributes may mean: those of the same file, or any where few have the name."""
     named: dict[str, list[Definition]] = defaultdict(list)
+    beside: dict[tuple[Unit, str], list[Definition]] = defaultdict(list)
     for definition in every:
         named[definition.name].append(definition)
+        beside[definition.unit, definition.name].append(definition)
     for user in every:
-        for attribute in user.attributes:
-            namesakes = named.get(attribute, [])
+        for attribute in user.attributes & named.keys():
+            namesakes = named[attribute]
             few = len(namesakes) <= _MAX_NAMESAKES
-            yield user, [each for each in namesakes if few or each.unit is user.unit]
+            yield user, namesakes if few else beside.get((user.unit, attribute), [])
 
 
 def _shards(project: Project, definition: Definition) -> bool:

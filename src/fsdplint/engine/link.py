@@ -82,7 +82,7 @@ class Project:
         key = path.as_posix()
         if key not in self.units:
             text = self.read(path)
-            made = Unit(key, path.parent, text, self.bindings(path)) if text is not None else None
+            made = Unit(key, path.parent, text, self.imports(path)) if text is not None else None
             self.units[key] = made
         return self.units[key]
 
@@ -206,7 +206,7 @@ class Project:
         return None if found is None else self._known(found)
 
     def _from_stars(self, unit: Unit, name: str, get: Getter) -> Definition | None:
-        for module, level in self.imports(Path(unit.path)).stars:
+        for module, level in unit.imports.stars:
             found = self.find(module, level, unit)
             target = None if found is None else get(found)
             if target is not None and target is not unit and name in target.definitions:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine.heat import heat
@@ -119,11 +120,8 @@ def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Pat
     while True:
         heat(project, units)
         carried = _carried(project, units)
-        every = [
-            path
-            for path in others
-            if path not in chosen and _names_one(project, path, texts[path], carried)
-        ]
+        left = (path for path in others if path not in chosen)
+        every = [path for path in left if _names_one(project, path, texts[path], carried)]
         fresh = every[: _MAX_NAMING - len(chosen)]
         for path in every[len(fresh) :]:
             place = (str(path), "<module>")
@@ -136,12 +134,27 @@ def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Pat
         units.extend(added)
 
 
-Carried = Mapping[Path, frozenset[str]]
+@dataclass(frozen=True, slots=True)
+class _Carrier:
+    """A file with definitions that can reach a sharding call.
+
+    Attributes:
+        words: of which an import of the file has one in its text.
+        names: by which the definitions can be imported.
+    """
+
+    words: tuple[str, ...]
+    names: frozenset[str]
+
+    def may_be_in(self, text: str) -> bool:
+        return any(word in text for word in self.words) and any(n in text for n in self.names)
+
+
+Carried = Mapping[Path, _Carrier]
 
 
 def _carried(project: Project, units: Iterable[Unit]) -> Carried:
-    """The names by which hot definitions can be imported, by the file that has them."""
-    found: dict[Path, frozenset[str]] = {}
+    found: dict[Path, _Carrier] = {}
     for unit in units:
         own = {definition.name for definition in unit.definitions.values() if definition.hot}
         passed_on = {
@@ -149,19 +162,20 @@ def _carried(project: Project, units: Iterable[Unit]) -> Carried:
             for name in unit.bindings
             if (target := project.loaded_definition(unit, name)) is not None and target.hot
         }
-        found[Path(unit.path)] = frozenset(own | passed_on)
-    return {path: names for path, names in found.items() if names}
+        if own or passed_on:
+            path = Path(unit.path)
+            found[path] = _Carrier(_ways(path), frozenset(own | passed_on))
+    return found
 
 
 def _names_one(project: Project, path: Path, text: str, carried: Carried) -> bool:
     """Whether a file imports one of the names, or their file and has them in its text."""
-    near = {file: names for file, names in carried.items() if any(w in text for w in _ways(file))}
-    near = {file: names for file, names in near.items() if any(name in text for name in names)}
+    near = {file: carrier for file, carrier in carried.items() if carrier.may_be_in(text)}
     if not near:
         return False
     for module, level, member in project.bindings(path).values():
         file = project.find(module, level, path.parent)
-        if file in near and member in near[file]:
+        if file in near and member in near[file].names:
             return True
     return not near.keys().isdisjoint(_modules_taken(project, path))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from fsdplint.engine import ir
-from fsdplint.engine.imports import Binding
+from fsdplint.engine.imports import Binding, Imports
 from fsdplint.source.blocks import Block, blocks, code_only
 
 _KEYWORDS = frozenset(kwlist)
@@ -27,6 +27,10 @@ _ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
 _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
+# What an object is asked for is not called: neither does anything with it nor leads to it.
+_TYPE_TEST = re.compile(
+    r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
+)
 _STATEMENT = re.compile(r"^[^\s)\]}#]", re.MULTILINE)
 _VARIABLE = re.compile(r"([^\W\d]\w*)[ \t]*(?::[^=\n]*)?=(?!=)")
 
@@ -72,7 +76,7 @@ class Unit:
     """One file of the program.
 
     Attributes:
-        bindings: names bound by imports anywhere in the file: (module, level, name or None).
+        imports: those anywhere in the file.
         definitions: functions and classes at the top level, nested in ``if`` and ``try`` too, and
             the variables beside them.
         top: what stands outside of functions and classes.
@@ -85,7 +89,7 @@ class Unit:
     path: str
     directory: Path
     text: str
-    bindings: Mapping[str, Binding]
+    imports: Imports
     definitions: dict[str, Definition] = field(default_factory=dict)
     calls_forward: bool = False
     registers: bool = False
@@ -98,6 +102,11 @@ class Unit:
         forwards = len(_FORWARD.findall(code))
         self.calls_forward = forwards > len(_SUPER_FORWARD.findall(code))
         self.top = _Sketch(self, code).take()
+
+    @property
+    def bindings(self) -> Mapping[str, Binding]:
+        """The names that imports bind."""
+        return self.imports.bindings
 
     @property
     def module(self) -> ir.Module:
@@ -174,6 +183,8 @@ def words(pieces: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
     names: set[str] = set()
     attributes: set[str] = set()
     for piece in pieces:
+        if "isinstance" in piece or "issubclass" in piece:
+            piece = _TYPE_TEST.sub(r"\1\2)", piece)
         names.update(_NAME.findall(piece))
         attributes.update(_ATTRIBUTE.findall(piece))
     return frozenset(names - _KEYWORDS), frozenset(attributes)
