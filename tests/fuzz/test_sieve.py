@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from fsdplint.engine import program
+from fsdplint.engine import program, relevance
 from fsdplint.engine.heat import heat
 from fsdplint.engine.link import Project, Unit
 from fsdplint.finding import Finding
@@ -49,6 +49,13 @@ def told(each: Program) -> list[str]:
         return [relative(finding, root) for finding in checked(root).findings]
 
 
+def places(each: Program) -> set[tuple[str, str, int]]:
+    with written(each.files) as root:
+        return {
+            (f.rule, f.span.path[len(str(root)) :], f.span.start) for f in checked(root).findings
+        }
+
+
 def relative(finding: Finding, root: Path) -> str:
     return repr(finding).replace(f"{root}/", "")
 
@@ -62,10 +69,20 @@ PROGRAMS = (
 
 def test_the_sieve_loses_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     with_sieve = [told(each) for each in PROGRAMS]
-    monkeypatch.setattr(program, "related_units", every_unit)
-    without = [told(each) for each in PROGRAMS]
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "related_units", every_unit)
+        without = [told(each) for each in PROGRAMS]
     for each, ours, theirs in zip(PROGRAMS, with_sieve, without, strict=True):
         assert ours == theirs, each.files
+
+
+def test_importers_that_are_told_by_names_lose_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But those of what a file registers when it is imported, which no name leads to."""
+    named = [each for each in PROGRAMS if "regist" not in each.name]
+    every = [places(each) for each in named]
+    monkeypatch.setattr(relevance, "_MAX_IMPORTERS", 0)
+    for each, theirs in zip(named, every, strict=True):
+        assert places(each) == theirs, each.files
 
 
 def test_the_programs_have_what_could_be_lost() -> None:

@@ -160,7 +160,8 @@ def _carried(project: Project, units: Iterable[Unit]) -> Carried:
         passed_on = {
             name
             for name in unit.bindings
-            if (target := project.loaded_definition(unit, name)) is not None and target.hot
+            if ((target := project.loaded_definition(unit, name)) is not None and target.hot)
+            or project.refers_to_sharding(Path(unit.path), name)
         }
         if own or passed_on:
             path = Path(unit.path)
