@@ -26,6 +26,7 @@ UNUSED = "unused-suppression"
 NEVER_SUPPRESSED = frozenset({"invalid-syntax"})
 
 _MENTION = re.compile(r"fsdplint:|noqa", re.IGNORECASE)
+_OURS = "fsdplint:"
 _OWN = re.compile(
     r"""\#[ \t]*fsdplint:[ \t]*(?P<verb>[\w-]*)[ \t]*
         (?:\[(?P<rules>[^\]#]*)\])?
@@ -91,6 +92,9 @@ def suppress(
         torch: the releases of PyTorch that the file is meant for; a comment that was until one
             that all of these have reached silences nothing.
     """
+    findings = list(findings)
+    if not findings and _OURS not in source.text:
+        return []  # most files; a `noqa` without a finding is no concern of ours
     every = list(_suppressions(source.text, rules))
     expired = [s for s in every if s.until is not None and torch.is_from(s.until)]
     comments = _Comments(s for s in every if s not in expired)
