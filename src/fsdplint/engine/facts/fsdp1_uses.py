@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
+from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import ClassValue, Object, Value, resolved
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Generation
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
@@ -137,8 +138,16 @@ def _skips_for_good(program: Program, site: Site) -> bool:
     calls = [n.func for each in taken for n in ir.walk(each) if isinstance(n, ir.Call)]
     names = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
     unit = program.project.unit(Path(site.path))
-    helpers = [] if unit is None else [d for n, d in unit.definitions.items() if n in names]
-    return not _NEEDED.isdisjoint(names.union(*(d.attributes | d.names for d in helpers)))
+    return unit is not None and _needs(program, unit, names)
+
+
+def _needs(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> bool:
+    """Whether code that refers to ``names``, or a function among them, does what FSDP2 needs."""
+    if not _NEEDED.isdisjoint(names):
+        return True
+    found = (program.project.loaded_definition(unit, name) for name in names if depth < 3)
+    functions = (d for d in found if d is not None and d.kind == "def")
+    return any(_needs(program, d.unit, d.names | d.attributes, depth + 1) for d in functions)
 
 
 def _wraps_by_fsdp1(program: Program) -> bool:
