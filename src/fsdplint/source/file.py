@@ -173,4 +173,4 @@ def _read(path: Path) -> bytes:
 
 def absolute(path: str | Path) -> str:
     """The absolute path with forward slashes, ``..`` folded and symbolic links kept."""
-    return Path(os.path.abspath(path)).as_posix()  # noqa: PTH100 - resolve() follows links
+    return os.path.abspath(path).replace(os.sep, "/")  # noqa: PTH100 - resolve() follows links
