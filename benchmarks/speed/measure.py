@@ -76,7 +76,8 @@ def cost_of(
     if process.returncode not in codes and not watch.late:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
     memory = max(watch.peak, usage.ru_maxrss * 1024)
-    return Cost(wall, usage.ru_utime + usage.ru_stime, memory, ended=not watch.late)
+    cpu = max(watch.spent, usage.ru_utime + usage.ru_stime)
+    return Cost(wall, cpu, memory, ended=not watch.late)
 
 
 class _Watch(threading.Thread):
@@ -89,12 +90,14 @@ class _Watch(threading.Thread):
         self.done = threading.Event()
         self.peak = 0
         self.late = False
+        self.spent = 0.0  # CPU seconds until it is ended for being late
 
     def run(self) -> None:
         while not self.done.wait(_INTERVAL):
             self.peak = max(self.peak, sum(map(_resident, _tree(self.pid))))
             if time.perf_counter() > self.deadline and not self.late:
                 self.late = True
+                self.spent = sum(map(_seconds, _tree(self.pid)))
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
 
@@ -115,3 +118,12 @@ def _resident(pid: int) -> int:
     except (OSError, IndexError):  # it has ended, or there is no /proc
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _seconds(pid: int) -> float:
+    """What a process that runs, and those it waited for, have taken so far."""
+    try:
+        numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # as above
+        return 0.0
+    return sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
