@@ -25,6 +25,8 @@ CHAINS = {
     "strings": ("x = (", "'a'\n", ")"),
     "comprehension": ("x = [a ", "for a in b ", "]"),
     "format string": ("x = f'{", "a + ", "a}'"),
+    "raw format string": ("x = fr'{", "a + ", "a}'"),
+    "format string that is raw": ("x = rF'{", "a + ", "a}'"),
     "format string of words": ("x = f'{", "a and ", "a}'"),
     "format string with braces": ("x = f'{ ", "{0: 1} or ", "a}'"),
     "equality": ("x = ", "a == ", "a"),

@@ -39,6 +39,7 @@ _TOKEN = re.compile(
     TOKEN.flags,
 )
 _PATTERN = re.compile(r"^[ \t\f]*case\b(?=[^\r\n]*[(\[{])", re.MULTILINE)
+_FORMATTED = re.compile(r".?[ft]r?[\"']", re.IGNORECASE | re.DOTALL)
 _BRACES = re.compile(r"\{+|\}+")
 _SYMBOL = re.compile(rf"[-+*/%@&|^~<>.(\[{{]|[=!]=|\b(?:{_WORDS}|lambda)\b")
 
@@ -74,7 +75,7 @@ def expect_parsable(text: str) -> None:
         elif kind == "string":
             effort += _LINK
             chains[-1] += 1
-            if text[max(token.start("string") - 2, 0) : token.start("string")].lower().count("f"):
+            if _FORMATTED.match(text, max(token.start("string") - 2, 0)):
                 effort += _formatted(token["string"])
         elif kind == "lambda":
             effort += _LINK
