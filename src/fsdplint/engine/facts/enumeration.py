@@ -75,7 +75,8 @@ def iterated(tree: Tree, iterable: ir.Expr) -> ir.Expr:
 def _meant(tree: Tree, iterable: ir.Expr) -> ir.Expr:
     """What a variable holds; a list that it was given first may have got more since."""
     meaning = tree.meaning(iterable)
-    return meaning if isinstance(meaning, (ir.Attribute, ir.Call)) else iterable
+    fixed = isinstance(meaning, ir.Collection) and meaning.kind == "tuple"
+    return meaning if fixed or isinstance(meaning, (ir.Attribute, ir.Call)) else iterable
 
 
 def _called(call: ir.Call) -> str:
