@@ -26,7 +26,7 @@ def heat(project: Project, units: list[Unit]) -> None:
     every = list(_every_definition(units))
     decorated = _decorated(project, every)  # first, since registries come to be known by it
     users = _users(project, units)
-    shards = [definition for definition in every if _shards(project, definition)]
+    shards = [each for unit in units for each in _sharding(project, unit)]
     surely = _spread(shards, users, decorated)
     # Not the other way round: what a registry hands out is nothing to what else it decorates.
     _hand_out(project, surely, users)
@@ -146,8 +146,10 @@ def _loose_references(every: list[Definition]) -> Iterator[tuple[Definition, lis
             yield user, namesakes if few else beside.get((user.unit, attribute), [])
 
 
-def _shards(project: Project, definition: Definition) -> bool:
-    if not definition.attributes.isdisjoint(SHARDING_NAMES):
-        return True
-    path = Path(definition.unit.path)
-    return any(project.refers_to_sharding(path, name) for name in definition.names)
+def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
+    """The definitions that name a sharding call."""
+    path = Path(unit.path)
+    names = {name for name in unit.bindings if project.refers_to_sharding(path, name)}
+    for definition in _every_definition([unit]):
+        if definition.names & names or definition.attributes & SHARDING_NAMES:
+            yield definition

@@ -21,6 +21,7 @@ from fsdplint.engine.heat import heat
 from fsdplint.engine.link import Project
 from fsdplint.engine.sieve import mentions_sharding
 from fsdplint.engine.unit import Unit
+from fsdplint.source.problem import is_python
 
 # Up to so many importers every one is taken; of more, those that name what they import.
 _MAX_IMPORTERS = 60
@@ -55,7 +56,8 @@ def related_units(
     units = [unit for path in texts if path in chosen and (unit := project.sketch(path))]
     heat(project, units)
     for path in strict:
-        project.unit(path)
+        if not is_python(texts[path]):
+            project.unit(path)  # which tells why
     return units
 
 
@@ -100,6 +102,8 @@ def _importers(project: Project, texts: Texts, strict: Collection[Path]) -> list
             if not targets.isdisjoint(_imported(project, path)):
                 found[path] = None
                 fresh.append(path)
+            if len(found) > _MAX_IMPORTERS:
+                break
     return list(found)
 
 
