@@ -78,6 +78,7 @@ def test_importers_are_found_through_any_number_of_files(tmp_path: Path) -> None
         "try:\n    import wrap\nexcept ImportError:\n    wrap = None\n",
         "from wrap import *\n",
         "from . import wrap\n",
+        "from  .  import wrap\n",
         "from .wrap import shard\n",
     ],
 )

@@ -35,7 +35,8 @@ def heat(project: Project, units: list[Unit]) -> None:
         for target in targets:
             users[target].append(user)
     maybe = _spread(shards, users)
-    for definition in every:
+    # Those of registries are in none of the units.
+    for definition in {*every, *maybe, *surely}:
         definition.hot, definition.entry = definition in maybe, definition in surely
         if definition.hot and is_registered(project, definition):
             definition.unit.registers = True

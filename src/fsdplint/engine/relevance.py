@@ -27,6 +27,8 @@ from fsdplint.source.problem import is_python
 _MAX_IMPORTERS = 60
 _MAX_NAMING = 200
 
+_RELATIVE = ("from .", "from  ", "from\t")
+
 Texts = Mapping[Path, str]
 Graph = Mapping[Path, list[Path]]
 
@@ -113,8 +115,9 @@ def _words(paths: Iterable[Path]) -> frozenset[str]:
 
 
 def _ways(path: Path) -> tuple[str, ...]:
-    # Files of a package also mean it by dots alone.
-    return (path.parent.name, "from .") if path.stem == "__init__" else (path.stem,)
+    if path.stem != "__init__":
+        return (path.stem,)
+    return (path.parent.name, *_RELATIVE)  # the files of a package also mean it by dots alone
 
 
 def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Path]) -> list[Path]:
@@ -123,7 +126,7 @@ def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Pat
     chosen: dict[Path, None] = {}
     while True:
         heat(project, units)
-        carried = _carried(project, units)
+        carried = _carried(project)
         left = (path for path in others if path not in chosen)
         every = [path for path in left if _names_one(project, path, texts[path], carried)]
         fresh = every[: _MAX_NAMING - len(chosen)]
@@ -157,9 +160,10 @@ class _Carrier:
 Carried = Mapping[Path, _Carrier]
 
 
-def _carried(project: Project, units: Iterable[Unit]) -> Carried:
+def _carried(project: Project) -> Carried:
+    """The files known so far that pass something hot on, registries among them."""
     found: dict[Path, _Carrier] = {}
-    for unit in units:
+    for unit in filter(None, project.units.values()):
         own = {definition.name for definition in unit.definitions.values() if definition.hot}
         passed_on = {
             name
