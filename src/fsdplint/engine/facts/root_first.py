@@ -135,14 +135,37 @@ def _loop_of_all(program: Program, shard: Shard) -> Loop | None:
     view = shard.module.parent
     if shard.module.step != "[]" or view is None or view.step not in WHOLE_VIEWS:
         return None
-    for path, node in reversed(shard.site.frames()):
-        tree = program.tree(path)
-        loop = next(loops(tree, node), None)
-        if loop is not None:
-            break
-    if loop is None or not is_whole_view(tree, loop.iterable):
+    found = _innermost_loop(program, shard)
+    if found is None:
         return None
+    outer, loop = found
+    tree = program.tree(outer[-1][0])
+    if not is_whole_view(tree, loop.iterable) or _is_chosen(program, shard, outer, loop):
+        return None
+    return loop
+
+
+Frames = tuple[tuple[str, ir.Node], ...]
+
+
+def _innermost_loop(program: Program, shard: Shard) -> tuple[Frames, Loop] | None:
+    """The innermost loop around a call, be it in a caller, and the frames that lead to it."""
+    frames = shard.site.frames()
+    for depth in range(len(frames), 0, -1):
+        path, node = frames[depth - 1]
+        loop = next(loops(program.tree(path), node), None)
+        if loop is not None:
+            return frames[:depth], loop
+    return None
+
+
+def _is_chosen(program: Program, shard: Shard, outer: Frames, loop: Loop) -> bool:
+    """Whether a test in the loop, or in what it calls, may leave a module out."""
+    path, node = outer[-1]
     end = loop.end if isinstance(loop, ir.For) else node.end
-    inside = [g for g in shard.site.guards if g.path == path and loop.start <= g.test.start <= end]
-    chosen = isinstance(loop, ir.Clause) and bool(loop.conditions)
-    return None if inside or chosen else loop
+    around = {program.tree(file).function(each) for file, each in outer}
+    for guard in shard.site.guards:
+        inside = guard.path == path and loop.start <= guard.test.start <= end
+        if inside or program.tree(guard.path).function(guard.test) not in around:
+            return True
+    return isinstance(loop, ir.Clause) and bool(loop.conditions)
