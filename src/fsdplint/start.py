@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from fsdplint.cache.replay import replay
+from fsdplint.streams import tolerate_any_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,10 +26,3 @@ def main() -> NoReturn:
 
         run()
     sys.exit(code)
-
-
-def tolerate_any_text() -> None:
-    """Let the standard streams print what their encodings lack."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")

@@ -23,6 +23,7 @@ LIGHT = {
     "fsdplint.cache.replay",
     "fsdplint.disk",
     "fsdplint.start",
+    "fsdplint.streams",
     "zlib",
 }
 HEAVY = (

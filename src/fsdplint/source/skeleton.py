@@ -23,8 +23,7 @@ def without_suites(text: str) -> tuple[str, dict[int, Span]]:
         suite = block.suite
         if block.kind != "def" or suite is None or suite < at or block.end - suite < _MIN_SUITE:
             continue
-        indent = len(text[suite : block.end]) - len(text[suite : block.end].lstrip(" \t\f"))
-        start = suite + indent
+        start = block.end - len(text[suite : block.end].lstrip(" \t\f"))
         parts += [text[at:start], "_" * (block.end - start)]
         suites[start] = suite, block.end
         at = block.end
