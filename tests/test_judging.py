@@ -11,7 +11,7 @@ from fsdplint import rules
 from fsdplint.account import State
 from fsdplint.check import check
 from fsdplint.config import Settings
-from fsdplint.engine.execute.explore import Machine
+from fsdplint.engine.execute.machine import Machine
 from fsdplint.engine.program import Program
 from fsdplint.outcome import Outcome
 from fsdplint.rule import Report

@@ -17,7 +17,8 @@ from fsdplint.check import check
 from fsdplint.config import Settings
 from fsdplint.engine.events import Shard
 from fsdplint.engine.execute import state
-from fsdplint.engine.execute.explore import MAX_ENTRY_COST, MAX_PATHS, Machine
+from fsdplint.engine.execute.machine import Machine
+from fsdplint.engine.execute.paths import MAX_COST, MAX_PATHS
 from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.values import MAX_CONTAINED, Sequence, contained
 from fsdplint.judging import judge
@@ -56,7 +57,7 @@ def test_no_path_costs_more_than_its_budget(shape: str, monkeypatch: pytest.Monk
         entries.setdefault((machine.trace.path, machine.trace.entry), []).append(machine)
     for paths in entries.values():
         assert len(paths) <= MAX_PATHS
-        assert sum(path.cost for path in paths[:-1]) <= MAX_ENTRY_COST
+        assert sum(path.cost for path in paths[:-1]) <= MAX_COST
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from helpers import (
 
 from fsdplint.engine.events import BuildOptimizer, DirectForward, Shard, Trace
 from fsdplint.engine.execute import calls, state
-from fsdplint.engine.execute.explore import MAX_PATHS
+from fsdplint.engine.execute.paths import MAX_PATHS
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import ClassValue, Object
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 from fsdplint.engine import ir
 from fsdplint.engine.imports import Binding, Imports
+from fsdplint.knowledge.calls import SHARDING_NAMES
 from fsdplint.source.blocks import Block, blocks, code_only
 
 _KEYWORDS = frozenset(kwlist)
@@ -30,6 +31,10 @@ _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
 # What an object is asked for is not called: neither does anything with it nor leads to it.
 _TYPE_TEST = re.compile(
     r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
+)
+# `patch("package.module.fully_shard")`, `patch.object(module, "fully_shard")` and the like.
+_MOCKED = re.compile(
+    rf"\b(?:patch|setattr|object)\s*\([^()\"']*[\"'](?:[\w.]+\.)?(?:{'|'.join(SHARDING_NAMES)})[\"']"
 )
 _STATEMENT = re.compile(r"^[^\s)\]}#]", re.MULTILINE)
 _VARIABLE = re.compile(r"([^\W\d]\w*)[ \t]*(?::[^=\n]*)?=(?!=)")
@@ -112,6 +117,11 @@ class Unit:
     def module(self) -> ir.Module:
         assert self.lowered is not None, self.path
         return self.lowered
+
+    @cached_property
+    def mocks_sharding(self) -> bool:
+        """Whether something is put in the place of a sharding function, as tests do."""
+        return _MOCKED.search(self.text) is not None
 
     @cached_property
     def _nodes(self) -> dict[tuple[str, ...], ir.FunctionDef | ir.ClassDef]:

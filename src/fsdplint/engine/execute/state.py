@@ -118,6 +118,7 @@ class State:
         self.decisions = decisions
         self.interest = interest
         self.reached: set[ir.Node] = set()
+        self.eventful: set[ir.Node] = set()  # functions that are not over when an event happens
         self.guards: list[Guard] = []
         self.calls: list[tuple[str, ir.Node]] = []
         self.active: list[ir.Function] = []
@@ -126,6 +127,7 @@ class State:
         self.sums: dict[ir.Expr, Value] = {}
         self.clock = 0
         self.steps = 0
+        self.allowed = MAX_STEPS
         self.cost = 0.0  # see MAX_COST
         self.serial = 0
         self.importing = 0
@@ -147,8 +149,13 @@ class State:
 
     def spend(self) -> None:
         self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise OutOfBudget
+        if self.steps > self.allowed:
+            self.run_out()
+
+    def run_out(self) -> None:
+        """Ends the path."""
+        self.eventful.update(self.active)
+        raise OutOfBudget
 
     def site(self, node: ir.Node, frame: Frame) -> Site:
         return Site(frame.unit.path, node, tuple(self.calls), tuple(self.guards))
@@ -156,6 +163,8 @@ class State:
     def emit(self, event: Event) -> None:
         if not self.importing:
             self.trace.events.append(event)
+            if not isinstance(event, Divided):  # which says nothing but of a loss
+                self.eventful.update(self.active)
             self.charge(SHARD_COST if isinstance(event, Shard) else 1)
 
     def charge(self, cost: float) -> None:

@@ -1,0 +1,100 @@
+"""Where a program can start, and the machine that follows one path from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.accelerators import prepares_sharded
+from fsdplint.engine.events import Call, Event, Shard
+from fsdplint.engine.execute import state
+from fsdplint.engine.execute.effects import Effects
+from fsdplint.engine.execute.state import Frame
+from fsdplint.engine.unit import Definition, Unit
+from fsdplint.engine.values import Arguments, ClassValue, Const, FunctionValue, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a program can start: a file's top level, a function, or a method of a new object."""
+
+    unit: Unit
+    definition: Definition | None = None
+    method: Definition | None = None
+
+    @property
+    def name(self) -> str:
+        parts = [part.name for part in (self.definition, self.method) if part is not None]
+        return ".".join(parts) or "<module>"
+
+
+class Machine(Effects):
+    """One path through one entry."""
+
+    def run_out(self) -> None:
+        if self.allowed < state.MAX_STEPS and self.may_have_sharded():
+            self.allowed = state.MAX_STEPS
+        else:
+            super().run_out()
+
+    def may_have_sharded(self) -> bool:
+        return any(map(_may_shard, self.trace.events))
+
+    def start(self, entry: Entry) -> None:
+        if entry.definition is None:
+            scope = Scope({"__name__": Const("__main__")}, None, entry.unit)
+            self.group_up = False
+            self.run(entry.unit.module.body, Frame(scope, entry.unit))
+        else:
+            self.start_definition(entry, entry.definition)
+
+    def start_definition(self, entry: Entry, definition: Definition) -> None:
+        frame = Frame(self.imported_scope(entry.unit), entry.unit)
+        value = self.lookup(definition.name, frame.scope)
+        node = definition.unit.node(definition)
+        if isinstance(value, FunctionValue) and node is not None:
+            self.invoke(value, self.open_parameters(value, None), {}, frame, node)
+        elif isinstance(value, ClassValue):
+            self.start_method(entry, value, frame)
+
+    def start_method(self, entry: Entry, cls: ClassValue, frame: Frame) -> None:
+        init = cls.lookup("__init__")
+        given = (
+            self.open_parameters(init, self.unknown())[1:]
+            if isinstance(init, FunctionValue)
+            else []
+        )
+        made = self.instantiate(cls, Arguments(given, {}), cls.node, frame)
+        if entry.method is None or entry.method.name in run_by_construction(cls):
+            return
+        method, node = cls.lookup(entry.method.name), entry.unit.node(entry.method)
+        if isinstance(method, FunctionValue) and node is not None:
+            self.invoke(method, self.open_parameters(method, made), {}, frame, node)
+
+
+def run_by_construction(cls: ClassValue) -> set[str]:
+    """The constructor and the methods it calls on ``self``, which nobody calls once more."""
+    found = {"__init__"}
+    names = ["__init__"]
+    while names:
+        method = cls.lookup(names.pop())
+        if isinstance(method, FunctionValue):
+            called = set(_called_on_receiver(method.function)) - found
+            found |= called
+            names += called
+    return found
+
+
+def _called_on_receiver(function: ir.Function) -> Iterator[str]:
+    receiver = function.parameters[0].name if function.parameters else ""
+    for node in ir.walk(function):
+        called = node.func if isinstance(node, ir.Call) else None
+        owner = called.value if isinstance(called, ir.Attribute) else None
+        if isinstance(owner, ir.Name) and owner.id == receiver:
+            assert isinstance(called, ir.Attribute)
+            yield called.attr
+
+
+def _may_shard(event: Event) -> bool:
+    return isinstance(event, Shard) or (isinstance(event, Call) and prepares_sharded(event))
