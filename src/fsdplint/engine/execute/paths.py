@@ -20,7 +20,10 @@ from fsdplint.engine.link import Project
 
 MAX_PATHS = 20
 MAX_REPEATS = 6  # paths on which every single outcome was followed before
-MAX_DRY = 15_000  # steps of paths in a row with no event at a place that had none before
+# Steps of paths in a row with no event at a place that had none before: that many if the next path
+# follows for the first time what may cause an event, else fewer.
+MAX_DRY = 60_000
+MAX_DRY_REST = 15_000
 MAX_STEPS = 150_000
 MAX_COST = 20_000  # five times a path's
 # Of paths none of which shards: in public code the later ones never do either.
@@ -86,7 +89,7 @@ def paths(
         effort.add(machine, shards, fresh=known.add(machine, shards))
         frontier.add(machine.decisions.made, len(prefix))
         prefix = frontier.next(sharding_seen=bool(found))
-        cut = effort.limit_reached(bool(found))
+        cut = effort.limit_reached(bool(found), frontier.promising)
     if prefix is not None:
         project.exhausted.setdefault((entry.unit.path, entry.name), cut)
     return found, effort.steps
@@ -132,13 +135,13 @@ class Effort:
         self.dry = 0 if fresh else self.dry + machine.steps
         self.barren += not shards and not machine.trace.complete
 
-    def limit_reached(self, sharding_seen: bool) -> str:
+    def limit_reached(self, sharding_seen: bool, promising: bool) -> str:
         """Why no further path is followed, "" if one may be."""
         if not sharding_seen and self._is_blind():
             return f"none of its first {self.paths} paths shards"
         if self.steps > MAX_STEPS or self.cost > MAX_COST or self.barren > MAX_BARREN:
             return "its paths are too long to follow them all"
-        if self.dry > MAX_DRY:
+        if self.dry > (MAX_DRY if promising else MAX_DRY_REST):
             return "its last paths had nothing new"
         return f"it has more than {MAX_PATHS} paths" if self.paths >= MAX_PATHS else ""
 
@@ -156,6 +159,7 @@ class Frontier:
         self.covered = covered
         self.count = 0
         self.repeats = 0
+        self.promising = True  # the last one taken: a new outcome that may cause an event
 
     def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
         """The decisions to start the next path with; None when no path is worth its cost."""
@@ -164,6 +168,7 @@ class Frontier:
             if not sharding_seen and (repeat or worth != -SHARDS):
                 continue  # only a path that may shard can hold a finding
             self.repeats += repeat
+            self.promising = worth < -1 and not repeat
             if self.repeats > MAX_REPEATS:
                 return None
             return (*outcomes[:index], not outcomes[index])
