@@ -111,10 +111,16 @@ class Project:
 
     def find(self, module: str, level: int, importer: Unit | Path) -> Path | None:
         """The file a module name means in ``importer`` (or its directory), None for a library."""
+        if isinstance(importer, Path):
+            return self._find(module, level, importer)
+        if (module, level) not in importer.found:
+            importer.found[module, level] = self._find(module, level, importer.directory)
+        return importer.found[module, level]
+
+    def _find(self, module: str, level: int, directory: Path) -> Path | None:
         top = module.split(".")[0]
         if not level and (top == "torch" or top in sys.stdlib_module_names):
             return None
-        directory = importer if isinstance(importer, Path) else importer.directory
         key = (module, level, directory)
         if key not in self.found:
             self.found[key] = self._search(module, level, directory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fsdplint.engine import ir
 
@@ -11,9 +11,8 @@ RANKS = 8
 EVERY_RANK = frozenset(range(RANKS))
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A branch that had to be taken.
+class Guard(NamedTuple):
+    """A branch that had to be taken; a tuple, since very many are made.
 
     Attributes:
         key: what the condition is remembered by; equal keys decide alike on one path.
@@ -38,8 +37,7 @@ class Guard:
     told_by: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """A node as it is reached: through which calls, under which branches.
 
     Attributes:

@@ -89,6 +89,7 @@ class Unit:
         counters: attributes that some statement of the file counts up or down.
         registers: a decorated function shards, so that importing the file may register it.
         lowered: the IR, once it is needed.
+        found: the files that the modules it imports mean, by name and level, None for libraries.
     """
 
     path: str
@@ -100,6 +101,7 @@ class Unit:
     registers: bool = False
     counters: frozenset[str] = frozenset()
     lowered: ir.Module | None = None
+    found: dict[tuple[str, int], Path | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         code = code_only(self.text)
@@ -117,6 +119,16 @@ class Unit:
     def module(self) -> ir.Module:
         assert self.lowered is not None, self.path
         return self.lowered
+
+    def reads_from(self, name: str) -> bool:
+        """Whether an attribute of ``name`` may be read in the file."""
+        if name not in self._read:
+            self._read[name] = f"{name}." in self.text
+        return self._read[name]
+
+    @cached_property
+    def _read(self) -> dict[str, bool]:
+        return {}
 
     @cached_property
     def mocks_sharding(self) -> bool:

@@ -9,7 +9,6 @@ for all ranks and all iterations, and the guards of an event tell which of them 
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
-from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.comparison import compare
@@ -72,7 +71,7 @@ class Branches(Stores):
             left = [each for each in self.guards[mark:] if each.ranks != EVERY_RANK]
         self.guards.extend(left)  # ranks that are gone stay so
         if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
-            self.guards.append(replace(guard, early=True))  # only this gets past the branch
+            self.guards.append(guard._replace(early=True))  # only this gets past the branch
         return flow
 
     def decide_branch(
@@ -136,7 +135,7 @@ class Branches(Stores):
             aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
             # A rank that fails takes the others with it: none is left waiting.
             ranks = EVERY_RANK if aborted else passed.ranks
-            self.guards.append(replace(passed, early=True, ranks=ranks))
+            self.guards.append(passed._replace(early=True, ranks=ranks))
             return Flow.NEXT
         return flows[0] if flows[0] is flows[1] else Flow.NEXT
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
-from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.calls import Calls
@@ -95,10 +94,8 @@ class Definitions(Calls):
                 if isinstance(result, FunctionValue) and result is not made:
                     wrapper = result
             elif isinstance(made, FunctionValue) and _is_for_first(value):
-                made.only = replace(
-                    self.guard(Const(True, Taint.RANK), decorator, True, frame),
-                    ranks=frozenset({0}),
-                )
+                first = self.guard(Const(True, Taint.RANK), decorator, True, frame)
+                made.only = first._replace(ranks=frozenset({0}))
         return wrapper
 
     def class_def(self, node: ir.ClassDef, frame: Frame) -> Flow:
@@ -122,7 +119,7 @@ class Definitions(Calls):
         for name, alias in node.names:
             bound = name if alias else name.split(".")[0]
             frame.scope.names[alias or bound] = Imported(frame.unit, bound, 0, None)
-            if frame.scope.parent is None and f"{alias or bound}." not in frame.unit.text:
+            if frame.scope.parent is None and not frame.unit.reads_from(alias or bound):
                 self.run_for_effect(name, frame)
         return Flow.NEXT
 

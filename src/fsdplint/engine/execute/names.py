@@ -20,6 +20,8 @@ from fsdplint.engine.values import (
 )
 from fsdplint.knowledge.names import canonical
 
+_UNREAD = frozenset({Imported, Choice})
+
 
 class Names(State):
     @abstractmethod
@@ -35,6 +37,8 @@ class Names(State):
         current: Scope | None = scope
         while current is not None:
             value = current.names.get(name)
+            if value is not None and type(value) not in _UNREAD:
+                return value
             if isinstance(value, (Imported, Choice)):
                 value = current.names[name] = self.read_first(value)
             elif value is None and isinstance(current, ModuleScope) and name in current.waiting:

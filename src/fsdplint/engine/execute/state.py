@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
@@ -107,6 +106,23 @@ class Frame:
     on_yield: Callable[[Value], None] | None = None
 
 
+class Under:
+    """A context in which more branches were taken; a class, since generators are slow to enter."""
+
+    __slots__ = ("guards", "mark", "taken")
+
+    def __init__(self, guards: list[Guard], taken: Sequence[Guard]) -> None:
+        self.guards = guards
+        self.taken = taken
+
+    def __enter__(self) -> None:
+        self.mark = len(self.guards)
+        self.guards.extend(self.taken)
+
+    def __exit__(self, *error: object) -> None:
+        del self.guards[self.mark :]
+
+
 class State:
     """What every part of the machine shares."""
 
@@ -177,15 +193,9 @@ class State:
         if isinstance(value, Object):
             self.emit(Divided(self.tick(), self.site(node, frame), value, by, result))
 
-    @contextmanager
-    def under(self, guards: Sequence[Guard]) -> Iterator[None]:
+    def under(self, guards: Sequence[Guard]) -> Under:
         """Everything inside happens only if these branches were taken."""
-        mark = len(self.guards)
-        self.guards.extend(guards)
-        try:
-            yield
-        finally:
-            del self.guards[mark:]
+        return Under(self.guards, guards)
 
     # Objects
 

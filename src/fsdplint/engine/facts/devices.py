@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
@@ -129,11 +129,11 @@ def _of_argument(
     text = value.site if isinstance(value, Object) else None
     rank = None if text is None else _numbered(text.node)
     if text is not None and rank is not None and isinstance(value, Object):
-        yield from ((replace(text, node=rank), inner, site) for inner in value.args)
+        yield from ((text._replace(node=rank), inner, site) for inner in value.args)
         return
     written = argument(site.node, position, keyword)
     if written is not None:
-        yield replace(site, node=written.value), value, site
+        yield site._replace(node=written.value), value, site
 
 
 def _numbered(node: ir.Node) -> ir.Node | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Trace
@@ -190,7 +190,7 @@ def _parameters(trace: Trace) -> Iterator[Option]:
         for parameter in function.parameters if function else ():
             default = _constant(parameter.default)
             if parameter.name == _NAME and default is not None and isinstance(run, FunctionValue):
-                site = replace(call.site, path=run.scope.unit.path, node=parameter)
+                site = call.site._replace(path=run.scope.unit.path, node=parameter)
                 yield Option(site, default, function=function)
 
 
