@@ -33,6 +33,7 @@ def judge(rule: Rule, program: Program) -> Judgement:
     try:
         for report in _reports(rule, program):
             reports.append(report)
+        reports = _shown_by_programs(rule, program, reports)
     except Exception as error:  # whatever it is, the other rules go on
         reason = internal(rule.name, error)
         judgement.faults.extend(SourceError(path, reason) for path in _culprits(rule, program))
@@ -47,6 +48,19 @@ def judge(rule: Rule, program: Program) -> Judgement:
 
 def _reports(rule: Rule, program: Program) -> Iterator[Report]:
     return rule.reports(program) if rule.reports else iter(())
+
+
+def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> list[Report]:
+    """The reports without those that a test shows of code that is no test.
+
+    What a test hands over, such as a mock or None, is not what a program does.
+    """
+    is_test = program.project.is_test
+    own = tuple(trace for trace in program.traces if not is_test(trace.path))
+    if len(own) == len(program.traces) or all(is_test(report.span.path) for report in reports):
+        return reports
+    shown = {report.span for report in _reports(rule, replace(program, traces=own))}
+    return [report for report in reports if report.span in shown or is_test(report.span.path)]
 
 
 def _fix(rule: Rule, report: Report, judgement: Judgement) -> Fix | Declined:

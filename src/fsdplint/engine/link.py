@@ -58,6 +58,8 @@ class Project:
         self.keys: dict[object, int] = {}
         self.numbers = count()
         self.top_levels: dict[Unit, TopLevel] = {}
+        self.registering: dict[Unit, bool] = {}
+        self.keeps_nothing: dict[Definition, bool] = {}
         self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
         self.exhausted: dict[tuple[str, str], str] = {}
         self.unread: dict[str, str] = {}

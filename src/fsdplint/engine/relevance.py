@@ -123,12 +123,13 @@ def _ways(path: Path) -> tuple[str, ...]:
 def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Path]) -> list[Path]:
     """Those of ``others`` that import a function or class which can reach a sharding call."""
     units = [unit for path in strict if (unit := project.sketch(path))]
+    taken = {path: _taken(project, path) for path in others}
     chosen: dict[Path, None] = {}
     while True:
         heat(project, units)
         carried = _carried(project)
         left = (path for path in others if path not in chosen)
-        every = [path for path in left if _names_one(project, path, texts[path], carried)]
+        every = [path for path in left if taken[path].is_one_of(carried, texts[path])]
         fresh = every[: _MAX_NAMING - len(chosen)]
         for path in every[len(fresh) :]:
             place = (str(path), "<module>")
@@ -141,28 +142,32 @@ def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Pat
         units.extend(added)
 
 
+# The names by which the definitions of a file that can reach a sharding call can be imported.
+Carried = Mapping[Path, frozenset[str]]
+
+
 @dataclass(frozen=True, slots=True)
-class _Carrier:
-    """A file with definitions that can reach a sharding call.
+class _Taken:
+    """What of the project a file imports.
 
     Attributes:
-        words: of which an import of the file has one in its text.
-        names: by which the definitions can be imported.
+        members: names, each with the file that it is from.
+        files: those that are imported as modules, or with all of their names.
     """
 
-    words: tuple[str, ...]
-    names: frozenset[str]
+    members: frozenset[tuple[Path, str]]
+    files: frozenset[Path]
 
-    def may_be_in(self, text: str) -> bool:
-        return any(word in text for word in self.words) and any(n in text for n in self.names)
-
-
-Carried = Mapping[Path, _Carrier]
+    def is_one_of(self, carried: Carried, text: str) -> bool:
+        """Whether a carried name is among it, or ``text`` has one of a file's that is."""
+        if any(name in carried.get(file, ()) for file, name in self.members):
+            return True
+        return any(name in text for file in self.files for name in carried.get(file, ()))
 
 
 def _carried(project: Project) -> Carried:
     """The files known so far that pass something hot on, registries among them."""
-    found: dict[Path, _Carrier] = {}
+    found: dict[Path, frozenset[str]] = {}
     for unit in filter(None, project.units.values()):
         own = {definition.name for definition in unit.definitions.values() if definition.hot}
         passed_on = {
@@ -172,30 +177,22 @@ def _carried(project: Project) -> Carried:
             or project.refers_to_sharding(Path(unit.path), name)
         }
         if own or passed_on:
-            path = Path(unit.path)
-            found[path] = _Carrier(_ways(path), frozenset(own | passed_on))
+            found[Path(unit.path)] = frozenset(own | passed_on)
     return found
 
 
-def _names_one(project: Project, path: Path, text: str, carried: Carried) -> bool:
-    """Whether a file imports one of the names, or their file and has them in its text."""
-    near = {file: carrier for file, carrier in carried.items() if carrier.may_be_in(text)}
-    if not near:
-        return False
-    for module, level, member in project.bindings(path).values():
-        file = project.find(module, level, path.parent)
-        if file in near and member in near[file].names:
-            return True
-    return not near.keys().isdisjoint(_modules_taken(project, path))
-
-
-def _modules_taken(project: Project, path: Path) -> set[Path | None]:
-    """The files that a file imports as modules, or all names of."""
-    imports = project.imports(path)
-    taken = [
+def _taken(project: Project, path: Path) -> _Taken:
+    imports, folder = project.imports(path), path.parent
+    members = {
+        (file, member)
+        for module, level, member in imports.bindings.values()
+        if member is not None and (file := project.find(module, level, folder)) is not None
+    }
+    named = [
         (f"{module}.{member}".lstrip(".") if member else module, level)
         for module, level, member in imports.bindings.values()
     ]
     plain = [(module, level) for module, level in imports.modules if not level and "." in module]
-    every = [*taken, *plain, *imports.stars]
-    return {project.find(module, level, path.parent) for module, level in every}
+    every = dict.fromkeys([*named, *plain, *imports.stars])
+    files = {project.find(module, level, folder) for module, level in every}
+    return _Taken(frozenset(members), frozenset(file for file in files if file is not None))

@@ -68,12 +68,20 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A statement of a module that runs when one of the names that it binds is first read."""
+
+    statement: ir.Stmt
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TopLevel:
     """The statements of a module that is imported: those that run at once, in order, and those that
-    wait until the name that they bind is read."""
+    wait, by the names that they bind."""
 
     at_once: tuple[ir.Stmt, ...]
-    waiting: Mapping[str, ir.Stmt]
+    waiting: Mapping[str, Waiting]
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from fsdplint.knowledge.calls import Generation, is_harmless
 from fsdplint.knowledge.ranks import Role
 
 if TYPE_CHECKING:
-    from fsdplint.engine.unit import Unit
+    from fsdplint.engine.unit import Unit, Waiting
 
 
 class Taint(int):
@@ -94,7 +94,7 @@ class ModuleScope(Scope):
         late: the variables that those made.
     """
 
-    waiting: MappingType[str, ir.Stmt]
+    waiting: MappingType[str, Waiting]
     late: dict[str, Value] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from fsdplint.engine import ir
 from fsdplint.engine.execute.calls import Calls
 from fsdplint.engine.execute.state import Flow, Frame
-from fsdplint.engine.execute.waiting import top_level
+from fsdplint.engine.execute.waiting import registers, top_level
 from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
     ClassValue,
@@ -42,11 +42,13 @@ class Definitions(Calls):
 
     def waited_for(self, name: str, scope: ModuleScope) -> Value:
         """A variable of an imported module that is read for the first time."""
-        scope.late[name] = self.unknown()  # while it is being made
+        waiting = scope.waiting[name]
+        scope.late.update({each: self.unknown() for each in waiting.names})  # while they are made
         with self.import_time():
-            self.run([scope.waiting[name]], Frame(scope, scope.unit))
-        made = scope.late[name] = scope.names.pop(name)
-        return made
+            self.run([waiting.statement], Frame(scope, scope.unit))
+        made = {each: scope.names.pop(each) for each in waiting.names if each in scope.names}
+        scope.late.update(made)
+        return scope.late[name]
 
     @contextmanager
     def import_time(self) -> Iterator[None]:
@@ -148,20 +150,13 @@ class Definitions(Calls):
         """Names are resolved when they are read, but a file that registers functions runs now."""
         found = self.project.find(node.module, node.level, frame.unit)
         sketch = None if found is None else self.project.units.get(found.as_posix())
-        if found is None or sketch is None or sketch in self.scopes or not self.registers(sketch):
+        if found is None or sketch is None or sketch in self.scopes:
+            return
+        if not registers(self.project, sketch):
             return
         unit = self.project.unit(found)
         if unit is not None:
             self.imported_scope(unit)
-
-    def registers(self, unit: Unit) -> bool:
-        """Whether importing a file registers functions, of its own or of a file it imports."""
-        if unit.registers:
-            return True
-        found = {self.project.find(m, level, unit) for m, level, _ in unit.bindings.values()}
-        units = self.project.units
-        inner = [units.get(each.as_posix()) for each in found if each is not None]
-        return any(each is not None and each.registers for each in inner)
 
     def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
         found = self.project.find(node.module, node.level, frame.unit)

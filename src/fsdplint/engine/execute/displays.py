@@ -19,6 +19,7 @@ from fsdplint.engine.execute.elements import (
 from fsdplint.engine.execute.state import Frame
 from fsdplint.engine.site import Guard
 from fsdplint.engine.values import (
+    Const,
     Mapping,
     Parameters,
     Scope,
@@ -28,6 +29,8 @@ from fsdplint.engine.values import (
     resolved,
     taint_of,
 )
+
+CONSTANTS_AT_STEP = 16
 
 
 class Displays(Attributes):
@@ -40,21 +43,29 @@ class Displays(Attributes):
                     inner = Sequence([], [element_of(self, inner)])
                 extend(self, made, inner)
             else:
-                made.items.append(self.evaluate(element, frame))
+                made.items.append(self.plain(element) or self.evaluate(element, frame))
         made.taint, made.repeated = taint_of(*made.items, *made.rest), bool(made.rest)
         return made
 
     def dict_display(self, node: ir.DictDisplay, frame: Frame) -> Value:
         made = Mapping({})
         for key_node, value_node in node.items:
-            value = self.evaluate(value_node, frame)
+            value = self.plain(value_node) or self.evaluate(value_node, frame)
             if key_node is None:
                 merge(made, resolved(value))
                 continue
-            key = self.evaluate(key_node, frame)
-            store_key(made, key, value)
+            store_key(made, self.plain(key_node) or self.evaluate(key_node, frame), value)
         made.taint = taint_of(*made.items.values(), *made.rest)
         return made
+
+    def plain(self, node: ir.Expr) -> Const | None:
+        """A constant of a display, which counts for less than a step: tables have thousands."""
+        if type(node) is not ir.Constant:
+            return None
+        self.constants += 1
+        if not self.constants % CONSTANTS_AT_STEP:
+            self.spend()
+        return Const(node.value)
 
     def comprehension(self, node: ir.Comprehension, frame: Frame) -> Value:
         inner = Frame(

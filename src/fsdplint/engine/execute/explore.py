@@ -12,9 +12,11 @@ from fsdplint.engine.execute.machine import Entry
 from fsdplint.engine.execute.paths import Known, paths
 from fsdplint.engine.execute.state import Interest
 from fsdplint.engine.link import Project
+from fsdplint.engine.sieve import mentions_sharding
 from fsdplint.engine.unit import Definition, Unit
 
 MAX_BLIND_STEPS = 60_000  # in entries of one file, none of which shards
+MAX_FRUITLESS_STEPS = 400_000  # in entries one after the other, none of which shards
 MAX_STEPS = 3_000_000  # about a minute
 MAX_PAIRS = 1_000_000  # of sharding calls of one path, over all paths
 
@@ -50,9 +52,10 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     explorer = _Explorer(project, interest)
     # A program before its tests, should the budget not do for both.
     units.sort(key=lambda unit: project.is_test(unit.path))
-    for unit in units:
+    for unit in sorted(units, key=lambda unit: not mentions_sharding(unit.text)):
         if unit.top.entry and project.unit(Path(unit.path)):
             explorer.follow(Entry(unit))
+    explorer.fruitless = 0
     for entry in _entries(project, units, explorer.known.reached):
         explorer.follow(entry)
     return explorer.traces
@@ -111,6 +114,7 @@ class _Explorer:
         self.known = Known()
         self.steps = 0
         self.pairs = 0
+        self.fruitless = 0  # steps since the last entry that shards
         self.blind: Counter[Unit] = Counter()  # steps in entries that do not shard
 
     def follow(self, entry: Entry) -> None:
@@ -130,6 +134,7 @@ class _Explorer:
         self.traces.extend(found)
         self.steps += steps
         self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in found)
+        self.fruitless = 0 if found else self.fruitless + steps
         if not found:
             self.blind[entry.unit] += steps
 
@@ -139,6 +144,8 @@ class _Explorer:
             return "the project has more code that shards than is followed"
         if self.blind[unit] > MAX_BLIND_STEPS:
             return "none of the code before it in its file was seen to shard"
+        if self.fruitless > MAX_FRUITLESS_STEPS:
+            return "none of the many programs before it was seen to shard"
         return ""
 
     def _left_out(self, entry: Entry) -> str:

@@ -43,6 +43,8 @@ class Names(State):
                 value = current.names[name] = self.read_first(value)
             elif value is None and isinstance(current, ModuleScope) and name in current.waiting:
                 value = current.late.get(name) or self.waited_for(name, current)
+                if type(value) in _UNREAD:
+                    value = current.late[name] = self.read_first(value)
             if value is not None:
                 return value
             outermost, current = current, current.parent

@@ -144,6 +144,7 @@ class State:
         self.clock = 0
         self.steps = 0
         self.allowed = MAX_STEPS
+        self.constants = 0  # of displays
         self.cost = 0.0  # see MAX_COST
         self.serial = 0
         self.importing = 0
