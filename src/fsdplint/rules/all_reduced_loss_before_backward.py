@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.reduced_losses import ReducedLoss, reduced_losses
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.backward_first import backward_first
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -42,4 +41,6 @@ def _fix(program: Program, fact: ReducedLoss) -> Fix | Declined:
     if any((place.path, place.calls) != (site.path, site.calls) for place in places):
         return Declined("the loss is reduced in one function and its backward is in another")
     nodes = [place.node for place in places]
-    return backward_first(Code.of(program.tree(site.path)), site.node, nodes)
+    return fixes.backward_first.backward_first(
+        fixes.code.Code.of(program.tree(site.path)), site.node, nodes
+    )

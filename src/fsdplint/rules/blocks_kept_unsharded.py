@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.resharding import kept_blocks
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety
-from fsdplint.fixes.argument import drop_argument
-from fsdplint.fixes.code import Code
 from fsdplint.rule import Report
 
 
@@ -20,8 +19,8 @@ def blocks_kept_unsharded(program: Program) -> Iterator[Report]:
             "stays gathered",
             (program.evidence(root.site, "the model around the blocks"),),
             partial(
-                drop_argument,
-                Code.of(program.tree(shard.site.path)),
+                fixes.argument.drop_argument,
+                fixes.code.Code.of(program.tree(shard.site.path)),
                 shard.call,
                 "reshard_after_forward",
                 Safety.UNSAFE,

@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.casts import late_casts
 from fsdplint.engine.program import Program
-from fsdplint.fixes.add_before import before_sharding
 from fsdplint.rule import Report
 
 
@@ -25,5 +25,5 @@ def cast_after_sharding(program: Program) -> Iterator[Report]:
                 program.evidence(after, "raises an exception"),
                 *program.conditions(cast, fact.shard.site),
             ),
-            partial(before_sharding, program, cast, fact.first),
+            partial(fixes.add_before.before_sharding, program, cast, fact.first),
         )

@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.class_checks import class_checks
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.isinstance_check import ask_instance
 from fsdplint.rule import Report
 
 
@@ -26,8 +25,8 @@ def checkpointing_matches_nothing(program: Program) -> Iterator[Report]:
                 *program.conditions(fact.call.site, shard),
             ),
             partial(
-                ask_instance,
-                Code.of(program.tree(check.path)),
+                fixes.isinstance_check.ask_instance,
+                fixes.code.Code.of(program.tree(check.path)),
                 check.node,
                 fact.subject,
                 fact.classes,

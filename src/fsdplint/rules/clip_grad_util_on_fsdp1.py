@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import LocalNorm, local_norms
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.clip import clip_by_root
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -49,4 +48,4 @@ def _fix(program: Program, fact: LocalNorm) -> Fix | Declined:
     if any(program.is_rank_test(guard) for guard in site.guards):
         return Declined("only some ranks come here, and the root's method waits for all")
     wrapped = not program.sometimes_without(site, fact.shard.site)
-    return clip_by_root(Code.of(program.tree(site.path)), site.node, wrapped)
+    return fixes.clip.clip_by_root(fixes.code.Code.of(program.tree(site.path)), site.node, wrapped)

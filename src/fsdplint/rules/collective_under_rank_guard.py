@@ -3,14 +3,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.collectives import MissedCollective, missed_collectives
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import EVERY_RANK, Guard, Site
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.every_rank import Guarded, call_on_every_rank, is_given, result_name
 from fsdplint.rule import Report
 
 
@@ -74,19 +73,21 @@ def _fix(
     guard, (path, node) = fact.guards[0], fact.chain[0]
     if len(fact.guards) > 1:
         return Declined("several tests keep ranks away from it")
-    code = Code.of(program.tree(path))
+    code = fixes.code.Code.of(program.tree(path))
     if guard.path != path or code.function(guard.test) is not code.function(node):
         return Declined("the test and the call stand in functions that share no caller")
     if not isinstance(node, ir.Call):
         return Declined("the function is called by a library or a decorator")
     own = len(fact.chain) == 1
-    if not own and is_given(code, node):
+    if not own and fixes.every_rank.is_given(code, node):
         return Declined(f"`{code.short(guard.test)}` is asked for whatever function is given here")
     if fact.writes:
         return Declined(f"`{code.short(node.func)}` writes files too, which every rank would do")
     name = fact.collective.call.name
     barrier = name == "torch.distributed.barrier"
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
-    result = result_name(name) if own else "result"
-    guarded = Guarded(node, guard.test, guard.telling, tuple(others), guard.early, result, barrier)
-    return call_on_every_rank(code, guarded)
+    result = fixes.every_rank.result_name(name) if own else "result"
+    guarded = fixes.every_rank.Guarded(
+        node, guard.test, guard.telling, tuple(others), guard.early, result, barrier
+    )
+    return fixes.every_rank.call_on_every_rank(code, guarded)

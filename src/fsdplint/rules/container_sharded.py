@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.containers import sharded_containers
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.container_loop import container_loop
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -30,4 +29,6 @@ def container_sharded(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, shard: Shard, name: str) -> Fix | Declined:
-    return container_loop(Code.of(program.tree(shard.site.path)), shard.call, name == "ModuleDict")
+    return fixes.container_loop.container_loop(
+        fixes.code.Code.of(program.tree(shard.site.path)), shard.call, name == "ModuleDict"
+    )

@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.offload_backends import NoCpuBackend, offloads_without_backend
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Span
-from fsdplint.fixes import process_group
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -31,5 +30,5 @@ def cpu_offload_without_cpu_backend(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
-    code = Code.of(program.tree(fact.init.site.path))
-    return process_group.with_cpu(code, fact.backend)
+    code = fixes.code.Code.of(program.tree(fact.init.site.path))
+    return fixes.process_group.with_cpu(code, fact.backend)

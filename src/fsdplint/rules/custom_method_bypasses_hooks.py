@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.methods import BypassingMethod, bypassing_methods
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.register import register_method
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report
 
@@ -44,4 +43,6 @@ def _fix(program: Program, fact: BypassingMethod) -> Fix | Declined:
     if not fact.everywhere:
         call = program.text(shard.site.path, shard.call)
         return Declined(f"`{call}` also shards modules that have no `{name}`")
-    return register_method(Code.of(program.tree(shard.site.path)), shard.call, name)
+    return fixes.register.register_method(
+        fixes.code.Code.of(program.tree(shard.site.path)), shard.call, name
+    )

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.mixtures import Mixture, mixtures
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.unwrap import unwrap
 from fsdplint.rule import Report
 
 _NAMES = {
@@ -44,4 +43,4 @@ def _harm(fact: Mixture) -> str:
 def _fix(program: Program, fact: Mixture) -> Fix | Declined:
     if fact.outer != "DDP":
         return Declined("which of the two is meant is not known")
-    return unwrap(Code.of(program.tree(fact.site.path)), fact.site.node)
+    return fixes.unwrap.unwrap(fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node)

@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.copies import Copy, copies
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.copy_first import copy_first
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -36,5 +35,5 @@ def _fix(program: Program, fact: Copy) -> Fix | Declined:
         return Declined("the model is sharded in another function")
     if not fact.call.name.startswith("copy."):
         return Declined("the average is updated with shards, so it has to be sharded alike")
-    code = Code.of(program.tree(fact.call.site.path))
-    return copy_first(code, fact.call.site.node, theirs[apart][1])
+    code = fixes.code.Code.of(program.tree(fact.call.site.path))
+    return fixes.copy_first.copy_first(code, fact.call.site.node, theirs[apart][1])

@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.device_maps import spread_models
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.drop_argument import drop_argument
 from fsdplint.rule import Report
 
 
@@ -23,8 +22,8 @@ def device_map_auto(program: Program) -> Iterator[Report]:
             "on several GPUs",
             (program.evidence(shard, "sharded"), *program.conditions(site, shard)),
             partial(
-                drop_argument,
-                Code.of(program.tree(site.path)),
+                fixes.drop_argument.drop_argument,
+                fixes.code.Code.of(program.tree(site.path)),
                 site.node,
                 "device_map",
                 "load without a device map, as each rank's own copy",

@@ -3,15 +3,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call
 from fsdplint.engine.facts.devices import SharedDevice, shared_devices
 from fsdplint.engine.program import Program
 from fsdplint.engine.written import argument
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.local_rank import set_device
 from fsdplint.rule import Report
 
 
@@ -53,5 +52,5 @@ def _fix(program: Program, fact: SharedDevice) -> Fix | Declined:
     backend = argument(init.site.node, 0, "backend")
     told = backend is not None and isinstance(backend.value, ir.Constant)
     sure = told and not init.site.guards
-    code = Code.of(program.tree(init.site.path))
-    return set_device(code, init.site.node, perhaps=not sure)  # type: ignore[arg-type]  # a call
+    code = fixes.code.Code.of(program.tree(init.site.path))
+    return fixes.local_rank.set_device(code, init.site.node, perhaps=not sure)  # type: ignore[arg-type]  # a call

@@ -3,14 +3,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.hooks import SkippedHooks, skipped_hooks
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.forward import call_module
 from fsdplint.rule import Report
 
 
@@ -43,4 +42,4 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
 def _fix(program: Program, source: Site) -> Fix | Declined:
     if not isinstance(source.node, ir.Attribute):
         return Declined("`forward` is looked up by name")
-    return call_module(Code.of(program.tree(source.path)), source.node)
+    return fixes.forward.call_module(fixes.code.Code.of(program.tree(source.path)), source.node)

@@ -3,15 +3,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
 from fsdplint.engine.places import name_in
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.sampling import Epochs, epochs_of, set_epoch
 from fsdplint.rule import Report
 
 
@@ -47,7 +46,9 @@ def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
     path, loop = fact.epochs
     name = name_in(program, fact.sampler.site, path, loop)
     if name is not None and isinstance(loop, ir.For):
-        return set_epoch(Epochs(Code.of(program.tree(path)), loop, name))
-    code = Code.of(program.tree(path))
-    epochs = epochs_of(code, loop, loader_name(program, fact.training, fact.epochs))
-    return epochs if isinstance(epochs, Declined) else set_epoch(epochs)
+        return fixes.sampling.set_epoch(
+            fixes.sampling.Epochs(fixes.code.Code.of(program.tree(path)), loop, name)
+        )
+    code = fixes.code.Code.of(program.tree(path))
+    epochs = fixes.sampling.epochs_of(code, loop, loader_name(program, fact.training, fact.epochs))
+    return epochs if isinstance(epochs, Declined) else fixes.sampling.set_epoch(epochs)

@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.meeting_files import MeetingFile, meeting_files
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Span
-from fsdplint.fixes import process_group
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -28,4 +27,6 @@ def file_init_reused(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: MeetingFile) -> Fix | Declined:
     if fact.method is None:
         return Declined("the file is named elsewhere")
-    return process_group.by_environment(Code.of(program.tree(fact.init.site.path)), fact.method)
+    return fixes.process_group.by_environment(
+        fixes.code.Code.of(program.tree(fact.init.site.path)), fact.method
+    )

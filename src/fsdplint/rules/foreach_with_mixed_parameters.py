@@ -3,13 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.mixed_lists import MixedList, mixed_lists
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.clip_apart import clip_apart
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.one_by_one import one_by_one
 from fsdplint.rule import Report
 
 
@@ -33,5 +31,9 @@ def foreach_with_mixed_parameters(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: MixedList) -> Fix | Declined:
     if not fact.option:
-        return clip_apart(Code.of(program.tree(fact.site.path)), fact.site.node)
-    return one_by_one(Code.of(program.tree(fact.site.path)), fact.site.node, fact.option)
+        return fixes.clip_apart.clip_apart(
+            fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node
+        )
+    return fixes.one_by_one.one_by_one(
+        fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node, fact.option
+    )

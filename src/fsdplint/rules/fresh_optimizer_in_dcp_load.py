@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.dcp_loads import Entry, LostLoad, Why, lost_loads
 from fsdplint.engine.program import Program
-from fsdplint.fixes.dcp_load import give_back
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report
 
@@ -26,7 +26,7 @@ def fresh_optimizer_in_dcp_load(program: Program) -> Iterator[Report]:
                 ),
                 *program.conditions(site, fact.shard.site),
             ),
-            partial(give_back, program, fact),
+            partial(fixes.dcp_load.give_back, program, fact),
         )
 
 

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.fsdp1_uses import Fsdp1Use, fsdp1_uses
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.fsdp1_uses import clip_by_torch, drop_wrapper, gather_by_options
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS
 from fsdplint.rule import Report
@@ -64,14 +63,14 @@ def _effect(fact: Fsdp1Use) -> str:
 
 
 def _fix(program: Program, fact: Fsdp1Use) -> Fix | Declined:
-    code = Code.of(program.tree(fact.site.path))
+    code = fixes.code.Code.of(program.tree(fact.site.path))
     last = fact.name.rpartition(".")[2]
     if fact.name in WRAPPED:
-        return drop_wrapper(code, fact.node)
+        return fixes.fsdp1_uses.drop_wrapper(code, fact.node)
     if any(program.is_rank_test(guard) for guard in fact.site.guards):
         return Declined("only some ranks come here, and FSDP2's way waits for all")
     if fact.name == "clip_grad_norm_":
-        return clip_by_torch(code, fact.node, fact.used)
+        return fixes.fsdp1_uses.clip_by_torch(code, fact.node, fact.used)
     if last == "state_dict_type":
-        return gather_by_options(code, fact.node)
+        return fixes.fsdp1_uses.gather_by_options(code, fact.node)
     return Declined(_NO_FIX.get(last, "`torch.distributed.checkpoint.state_dict` has FSDP2's way"))

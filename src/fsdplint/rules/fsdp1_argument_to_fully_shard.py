@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.fully_shard_arguments import ForeignArguments, foreign_arguments
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.fully_shard_call import pass_own_arguments
 from fsdplint.knowledge.fully_shard import SINCE
 from fsdplint.rule import Report
 
@@ -49,5 +48,5 @@ def _places(fact: ForeignArguments) -> Iterator[Evidence]:
 def _fix(program: Program, fact: ForeignArguments) -> Fix | Declined:
     if fact.late:
         return Declined(f"there is nothing like `{fact.late[0]}` in the releases before")
-    code = Code.of(program.tree(fact.shard.site.path))
-    return pass_own_arguments(code, fact.shard.call, fact.blocks_sharded)
+    code = fixes.code.Code.of(program.tree(fact.shard.site.path))
+    return fixes.fully_shard_call.pass_own_arguments(code, fact.shard.call, fact.blocks_sharded)

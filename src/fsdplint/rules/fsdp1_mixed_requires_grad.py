@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.frozen import mixed_units
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.original_parameters import keep_original
 from fsdplint.rule import Report
 
 
@@ -24,5 +23,9 @@ def fsdp1_mixed_requires_grad(program: Program) -> Iterator[Report]:
                 program.evidence(frozen, "only a part of the unit is frozen"),
                 *program.conditions(frozen, shard.site),
             ),
-            partial(keep_original, Code.of(program.tree(shard.site.path)), shard.call),
+            partial(
+                fixes.original_parameters.keep_original,
+                fixes.code.Code.of(program.tree(shard.site.path)),
+                shard.call,
+            ),
         )

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.policies import Misfit, WrongPolicy, wrong_policies
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.policy_objects import call_class, dtypes, leave_out, own_policy
 from fsdplint.rule import Report
 
 
@@ -59,13 +58,13 @@ def _consequence(fact: WrongPolicy) -> str:
 
 
 def _fix(program: Program, fact: WrongPolicy) -> Fix | Declined:
-    code = Code.of(program.tree(fact.place.path))
+    code = fixes.code.Code.of(program.tree(fact.place.path))
     if fact.shared:
         return Declined("a model of the other FSDP takes the same object")
     if fact.misfit is Misfit.CLASS:
-        return call_class(code, fact.place.node)
+        return fixes.policy_objects.call_class(code, fact.place.node)
     if fact.misfit is Misfit.TEXT:
-        return dtypes(code, fact.place.node)
+        return fixes.policy_objects.dtypes(code, fact.place.node)
     if fact.misfit is Misfit.NONE:
-        return leave_out(code, fact.shard.call, fact.argument.keyword)
-    return own_policy(code, fact.place.node, fact.argument)
+        return fixes.policy_objects.leave_out(code, fact.shard.call, fact.argument.keyword)
+    return fixes.policy_objects.own_policy(code, fact.place.node, fact.argument)

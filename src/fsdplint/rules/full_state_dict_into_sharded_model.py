@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.loads import plain_loads
 from fsdplint.engine.program import Program
-from fsdplint.fixes.whole_load import whole_load
 from fsdplint.rule import Report
 
 
@@ -25,5 +25,5 @@ def full_state_dict_into_sharded_model(program: Program) -> Iterator[Report]:
                 program.evidence(read, "read as it is in the file"),
                 *program.conditions(site, fact.shard.site),
             ),
-            partial(whole_load, program, fact),
+            partial(fixes.whole_load.whole_load, program, fact),
         )

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.devices import GlobalDevice, global_devices
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.local_rank import use_local_rank
 from fsdplint.rule import Report
 
 
@@ -30,5 +29,5 @@ def global_rank_as_device(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: GlobalDevice) -> Fix | Declined:
-    code = Code.of(program.tree(fact.site.path))
-    return use_local_rank(code, fact.site.node, fact.local)  # type: ignore[arg-type]  # a device is an expression
+    code = fixes.code.Code.of(program.tree(fact.site.path))
+    return fixes.local_rank.use_local_rank(code, fact.site.node, fact.local)  # type: ignore[arg-type]  # a device is an expression

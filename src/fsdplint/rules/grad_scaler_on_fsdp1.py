@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.scalers import LocalScaler, local_scalers
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.scaler import shard_scaler
 from fsdplint.rule import Report
 
 
@@ -34,4 +33,6 @@ def grad_scaler_on_fsdp1(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: LocalScaler) -> Fix | Declined:
     if program.sometimes_without(fact.made, fact.shard.site):
         return Declined("the model is not always wrapped, and the sharded scaler waits for ranks")
-    return shard_scaler(Code.of(program.tree(fact.made.path)), fact.made.node, fact.name)
+    return fixes.scaler.shard_scaler(
+        fixes.code.Code.of(program.tree(fact.made.path)), fact.made.node, fact.name
+    )

@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import UnreducedStep, unreduced_steps
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.gradient_sync import reduce_last_micro_batch
 from fsdplint.rule import Report
 
 
@@ -31,8 +30,8 @@ def gradient_sync_left_off(program: Program) -> Iterator[Report]:
             "reduces no gradient from here on",
             (*evidence, *program.conditions(site)),
             partial(
-                reduce_last_micro_batch,
-                Code.of(program.tree(site.path)),
+                fixes.gradient_sync.reduce_last_micro_batch,
+                fixes.code.Code.of(program.tree(site.path)),
                 call,
                 step.node if step.path == site.path else None,
             ),

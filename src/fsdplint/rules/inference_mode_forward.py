@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.inference import inference_first
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.no_grad import to_no_grad
 from fsdplint.rule import Report
 
 
@@ -26,5 +25,7 @@ def inference_mode_forward(program: Program) -> Iterator[Report]:
                 program.evidence(later, "raises an exception"),
                 *program.conditions(first, fact.shard.site),
             ),
-            partial(to_no_grad, Code.of(program.tree(mode.path)), mode.node),
+            partial(
+                fixes.no_grad.to_no_grad, fixes.code.Code.of(program.tree(mode.path)), mode.node
+            ),
         )

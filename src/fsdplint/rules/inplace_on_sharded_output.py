@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.inplace import changed_views
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.out_of_place import out_of_place
 from fsdplint.rule import Report
 
 
@@ -30,5 +29,9 @@ def inplace_on_sharded_output(program: Program) -> Iterator[Report]:
                 program.evidence(fact.shard.site, "sharded here"),
                 *program.conditions(call, fact.shard.site),
             ),
-            partial(out_of_place, Code.of(program.tree(change.path)), change.node),
+            partial(
+                fixes.out_of_place.out_of_place,
+                fixes.code.Code.of(program.tree(change.path)),
+                change.node,
+            ),
         )

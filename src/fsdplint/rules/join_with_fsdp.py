@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.joins import Trouble, WrongJoin, wrong_joins
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.join import as_list, same_group, without_join
 from fsdplint.rule import Report
 
 
@@ -57,16 +56,18 @@ def _evidence(program: Program, fact: WrongJoin) -> Iterator[Evidence]:
 
 
 def _fix(program: Program, fact: WrongJoin) -> Fix | Declined:
-    code = Code.of(program.tree(fact.call.site.path))
+    code = fixes.code.Code.of(program.tree(fact.call.site.path))
     if fact.trouble is Trouble.LOOSE:
-        return as_list(code, fact.node)
+        return fixes.join.as_list(code, fact.node)
     if fact.trouble is not Trouble.GROUPS:
         alone = fact.trouble is Trouble.EMPTY
-        return without_join(code, fact.call.site.node, None if alone else fact.node)
+        return fixes.join.without_join(code, fact.call.site.node, None if alone else fact.node)
     models = [each for each in fact.made if each.replicas]
     others = [each for each in fact.made if not each.replicas]
     if len(models) != 1 or len(others) != 1:
         return Declined("which of the two process groups is meant is not known")
     if models[0].path != others[0].path:
         return Declined("the two are built in different files")
-    return same_group(Code.of(program.tree(models[0].path)), models[0].call, others[0].call)
+    return fixes.join.same_group(
+        fixes.code.Code.of(program.tree(models[0].path)), models[0].call, others[0].call
+    )

@@ -3,15 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.local_rank_options import OPTIONS, UnsetOption, unset_options
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.local_rank_option import (
-    default_from_environment,
-    own_default_from_environment,
-)
 from fsdplint.rule import Report
 
 
@@ -31,7 +27,9 @@ def local_rank_argument(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
     option = fact.option
-    code = Code.of(program.tree(option.site.path))
+    code = fixes.code.Code.of(program.tree(option.site.path))
     if option.is_added:
-        return default_from_environment(code, option.site.node, OPTIONS[0])
-    return own_default_from_environment(code, option.site.node, option.default)
+        return fixes.local_rank_option.default_from_environment(code, option.site.node, OPTIONS[0])
+    return fixes.local_rank_option.own_default_from_environment(
+        code, option.site.node, option.default
+    )

@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.reduction import low_reductions
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.reduce_dtype import reduce_in_full
 from fsdplint.rule import Report
 
 
@@ -20,5 +19,9 @@ def low_precision_reduce(program: Program) -> Iterator[Report]:
             f"{fact.dtype}, which rounds the sum",
             "rounds the gradients",
             (program.evidence(site, "given here"),),
-            partial(reduce_in_full, Code.of(program.tree(fact.place.path)), fact.place.node),
+            partial(
+                fixes.reduce_dtype.reduce_in_full,
+                fixes.code.Code.of(program.tree(fact.place.path)),
+                fact.place.node,
+            ),
         )

@@ -3,14 +3,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.buffers import undefined_buffers
 from fsdplint.engine.facts.weights import UndefinedWeights, undefined_weights
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.initialise import initialise
 from fsdplint.rule import Report
 
 
@@ -59,4 +58,6 @@ def _evidence(program: Program, fact: UndefinedWeights) -> tuple[Evidence, ...]:
 def _fix(program: Program, fact: UndefinedWeights) -> Fix | Declined:
     site = fact.emptied.site
     assert isinstance(site.node, ir.Call)
-    return initialise(Code.of(program.tree(site.path)), site.node, fact.whole)
+    return fixes.initialise.initialise(
+        fixes.code.Code.of(program.tree(site.path)), site.node, fact.whole
+    )

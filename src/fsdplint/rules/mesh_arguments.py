@@ -3,14 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import BadMesh, bad_meshes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.argument import argument_of, set_argument
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.mesh import name_by_keyword
 from fsdplint.rule import Report
 
 _MESSAGES = {
@@ -40,23 +38,27 @@ def mesh_arguments(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: BadMesh) -> Fix | Declined:
-    code, call = Code.of(program.tree(fact.site.path)), fact.site.node
+    code, call = fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node
     assert isinstance(call, ir.Call)
     if fact.kind == "index":
-        return set_argument(code, call, 0, "device_type", f'"{fact.given[0]}"', Safety.SAFE)
+        return fixes.argument.set_argument(
+            code, call, 0, "device_type", f'"{fact.given[0]}"', Safety.SAFE
+        )
     if fact.kind == "number":
-        shape = argument_of(call, 1, "mesh_shape")
+        shape = fixes.argument.argument_of(call, 1, "mesh_shape")
         text = "" if shape is None else code.slice(shape.value).strip("()")
-        return set_argument(code, call, 1, "mesh_shape", f"({text},)", Safety.SAFE)
+        return fixes.argument.set_argument(code, call, 1, "mesh_shape", f"({text},)", Safety.SAFE)
     if fact.kind == "position":
-        return name_by_keyword(code, call)
+        return fixes.mesh.name_by_keyword(code, call)
     if fact.kind == "text" and fact.given[1] == 1:
-        names = argument_of(call, 2, "mesh_dim_names")
+        names = fixes.argument.argument_of(call, 2, "mesh_dim_names")
         text = "" if names is None else code.slice(names.value).strip("()")
-        return set_argument(code, call, 2, "mesh_dim_names", f"({text},)", Safety.SAFE)
+        return fixes.argument.set_argument(
+            code, call, 2, "mesh_dim_names", f"({text},)", Safety.SAFE
+        )
     if fact.kind == "device":
-        given = argument_of(call, 0, "device_type")
+        given = fixes.argument.argument_of(call, 0, "device_type")
         if given is not None and isinstance(given.value, (ir.Name, ir.Attribute, ir.Call)):
             text = f"{code.slice(given.value)}.type"
-            return set_argument(code, call, 0, "device_type", text, Safety.SAFE)
+            return fixes.argument.set_argument(code, call, 0, "device_type", text, Safety.SAFE)
     return Declined("what is meant is not known")

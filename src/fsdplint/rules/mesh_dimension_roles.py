@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import Roles, mistaken_roles
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.mesh import slice_mesh, swap_dimensions
 from fsdplint.rule import Report
 
 
@@ -31,8 +30,8 @@ def mesh_dimension_roles(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: Roles) -> Fix | Declined:
     if fact.wanted:
-        code = Code.of(program.tree(fact.shard.site.path))
-        return slice_mesh(code, fact.shard.call, fact.wanted)
+        code = fixes.code.Code.of(program.tree(fact.shard.site.path))
+        return fixes.mesh.slice_mesh(code, fact.shard.call, fact.wanted)
     node = fact.made.site.node
     assert isinstance(node, ir.Call)
-    return swap_dimensions(Code.of(program.tree(fact.made.site.path)), node)
+    return fixes.mesh.swap_dimensions(fixes.code.Code.of(program.tree(fact.made.site.path)), node)

@@ -3,11 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.additions import Addition, additions
 from fsdplint.engine.facts.retied import retied
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence
-from fsdplint.fixes.add_before import before_sharding
 from fsdplint.rule import Report
 
 
@@ -28,7 +28,7 @@ def module_added_after_sharding(program: Program) -> Iterator[Report]:
             resizes if fact.training is None else adds,
             "the old ones are in parts" if fact.training is None else "is in no unit",
             _evidence(program, fact),
-            partial(before_sharding, program, fact.site, fact.first),
+            partial(fixes.add_before.before_sharding, program, fact.site, fact.first),
         )
     for tie in retied(program):
         yield Report(
@@ -41,7 +41,7 @@ def module_added_after_sharding(program: Program) -> Iterator[Report]:
                 program.evidence(tie.before.site, "from here on the unit knows its parameters"),
                 *program.conditions(tie.around.site, tie.site),
             ),
-            partial(before_sharding, program, tie.site, tie.first),
+            partial(fixes.add_before.before_sharding, program, tie.site, tie.first),
         )
 
 

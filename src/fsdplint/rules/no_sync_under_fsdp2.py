@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.no_sync import sync_last_micro_batch
 from fsdplint.rule import Report
 
 
@@ -25,5 +24,9 @@ def no_sync_under_fsdp2(program: Program) -> Iterator[Report]:
                 program.evidence(fact.shard.site, "an FSDP2 module from here on"),
                 *program.conditions(fact.shard.site),
             ),
-            partial(sync_last_micro_batch, Code.of(program.tree(site.path)), call),
+            partial(
+                fixes.no_sync.sync_last_micro_batch,
+                fixes.code.Code.of(program.tree(site.path)),
+                call,
+            ),
         )

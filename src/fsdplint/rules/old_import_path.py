@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.import_paths import FailingImport, failing_imports
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.import_path import import_from_new_path
 from fsdplint.rule import Report
 from fsdplint.torch_range import Release
 
@@ -42,5 +41,5 @@ def _fix(program: Program, fact: FailingImport) -> Fix | Declined:
     if fact.gone is None:
         there = f"`{fact.before}` has it from torch 2.4 on" if fact.before else "nothing has it"
         return Declined(f"in the releases before, {there}")
-    code = Code.of(program.tree(fact.site.path))
-    return import_from_new_path(code, fact.site.node, program.torch)
+    code = fixes.code.Code.of(program.tree(fact.site.path))
+    return fixes.import_path.import_from_new_path(code, fact.site.node, program.torch)

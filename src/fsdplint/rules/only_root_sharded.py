@@ -3,19 +3,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.roots import RootOnly, root_only_shards
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
 from fsdplint.rule import Report
 
 
 def only_root_sharded(program: Program) -> Iterator[Report]:
     for fact in root_only_shards(program):
         site, call = fact.shard.site, fact.shard.call
-        module = module_argument(call)
+        module = fixes.shard_blocks.module_argument(call)
         model = f"`{program.text(site.path, module.value)}`" if module else "a model"
         yield Report(
             program.span(site),
@@ -46,11 +45,13 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
-    code = Code.of(program.tree(fact.shard.site.path))
+    code = fixes.code.Code.of(program.tree(fact.shard.site.path))
     if fact.idle_policy is not None:
-        return use_policy(code, fact.shard.call, fact.idle_policy)
+        return fixes.shard_blocks.use_policy(code, fact.shard.call, fact.idle_policy)
     if not fact.containers:
         return Declined("where the blocks are depends on the checkpoint the model is made from")
     if fact.several:
         return Declined("the call shards several models, whose blocks stand in different places")
-    return shard_blocks(code, fact.shard.call, fact.containers, fact.shard.generation)
+    return fixes.shard_blocks.shard_blocks(
+        code, fact.shard.call, fact.containers, fact.shard.generation
+    )

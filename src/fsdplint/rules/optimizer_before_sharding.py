@@ -3,14 +3,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report
 
@@ -56,4 +55,6 @@ def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
     if not isinstance(moved, ir.Call):
         return Declined("the optimizer is built where its class is defined")
     captures = nodes_in_frame(fact.optimizer_captures, first, moved)
-    return build_after_sharding(Code.of(program.tree(path)), moved, captures, last)
+    return fixes.optimizer.build_after_sharding(
+        fixes.code.Code.of(program.tree(path)), moved, captures, last
+    )

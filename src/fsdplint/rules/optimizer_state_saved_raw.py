@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.loads import PlainLoad, plain_loads
 from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
-from fsdplint.fixes.gathered_write import gathered_write
-from fsdplint.fixes.whole_load import whole_load
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report
 
@@ -36,7 +35,7 @@ def _of_write(program: Program, fact: ShardedWrite) -> Report:
             *(program.evidence(state.source, "sharded state") for state in fact.states),
             *program.conditions(site, fact.shard.site),
         ),
-        partial(gathered_write, program, fact),
+        partial(fixes.gathered_write.gathered_write, program, fact),
     )
 
 
@@ -53,5 +52,5 @@ def _of_load(program: Program, fact: PlainLoad) -> Report:
             program.evidence(read, "every rank reads the same file"),
             *program.conditions(site, fact.shard.site),
         ),
-        partial(whole_load, program, fact),
+        partial(fixes.whole_load.whole_load, program, fact),
     )

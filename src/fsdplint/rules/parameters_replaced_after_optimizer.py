@@ -3,15 +3,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.replaced import ReplacedParameters, replaced_parameters
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Safety
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.move import move_below
 from fsdplint.rule import Report
 
 
@@ -47,7 +46,7 @@ def _fix(program: Program, fact: ReplacedParameters) -> Fix | Declined:
     if not isinstance(moved, ir.Call) or not isinstance(load, ir.Call):
         return Declined("the optimizer is built where its class is defined")
     captures = nodes_in_frame(fact.build.optimizer.captures, first, moved)
-    code = Code.of(program.tree(path))
+    code = fixes.code.Code.of(program.tree(path))
     above = [node for node in captures if node.start < load.start]
     title = f"build the optimizer after `{code.short(load.func)}`"
-    return move_below(code, moved, load, title, Safety.UNSAFE, above)
+    return fixes.move.move_below(code, moved, load, title, Safety.UNSAFE, above)

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.precision import PrecisionSplit, precision_splits
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.precision import same_policy
 from fsdplint.rule import Report
 
 
@@ -39,8 +38,8 @@ def _fix(program: Program, fact: PrecisionSplit) -> Fix | Declined:
     root, part = fact.root, fact.part
     if len({root.site.path, part.site.path, *(each.site.path for each in fact.others)}) > 1:
         return Declined("the calls stand in different files")
-    code = Code.of(program.tree(root.site.path))
+    code = fixes.code.Code.of(program.tree(root.site.path))
     if fact.part_dtype and not fact.root_dtype:
         others = [each.call for each in fact.others if each.call is not part.call]
-        return same_policy(code, part.call, [root.call, *others])
-    return same_policy(code, root.call, [part.call])
+        return fixes.precision.same_policy(code, part.call, [root.call, *others])
+    return fixes.precision.same_policy(code, root.call, [part.call])

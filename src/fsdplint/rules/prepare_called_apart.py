@@ -3,15 +3,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.preparation import PreparedApart, prepared_apart
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.optimizer import build_after_sharding
-from fsdplint.fixes.prepare import prepare_together
 from fsdplint.rule import Report
 
 
@@ -56,7 +54,7 @@ def _fix(program: Program, fact: PreparedApart) -> Fix | Declined:
         return Declined("the two calls are not made one after the other")
     if one is not fact.alone.site.node or two is not fact.other.site.node:
         return Declined("the two calls stand in two functions")
-    return prepare_together(Code.of(program.tree(path)), (one, two))
+    return fixes.prepare.prepare_together(fixes.code.Code.of(program.tree(path)), (one, two))
 
 
 def _built_later(program: Program, fact: PreparedApart) -> Fix | Declined:
@@ -68,4 +66,6 @@ def _built_later(program: Program, fact: PreparedApart) -> Fix | Declined:
     if not isinstance(built, ir.Call):
         return Declined("the optimizer is built where its class is defined")
     captures = nodes_in_frame(fact.build.optimizer.captures, fact.build.site, built)
-    return build_after_sharding(Code.of(program.tree(path)), built, captures, prepared)
+    return fixes.optimizer.build_after_sharding(
+        fixes.code.Code.of(program.tree(path)), built, captures, prepared
+    )

@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.process_groups import Wrong, WrongGroup, wrong_groups
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Span
-from fsdplint.fixes import process_group as fixes
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -45,15 +44,15 @@ def _words(program: Program, fact: WrongGroup) -> tuple[str, str]:
 
 
 def _fix(program: Program, fact: WrongGroup) -> Fix | Declined:
-    code, call = Code.of(program.tree(fact.call.site.path)), fact.call.site.node
+    code, call = fixes.code.Code.of(program.tree(fact.call.site.path)), fact.call.site.node
     if fact.wrong is Wrong.STORE_AND_METHOD:
-        return fixes.without_method(code, call, fact.node)
+        return fixes.process_group.without_method(code, call, fact.node)
     if fact.wrong is Wrong.UNNUMBERED:
-        return fixes.numbered(code, call, fact.meant)
+        return fixes.process_group.numbered(code, call, fact.meant)
     if fact.wrong is Wrong.TIMEOUT:
-        return fixes.as_timedelta(code, fact.node)
+        return fixes.process_group.as_timedelta(code, fact.node)
     if fact.wrong is Wrong.DEVICE:
-        return fixes.device(code, fact.node)
+        return fixes.process_group.device(code, fact.node)
     if fact.wrong is Wrong.BACKEND:
-        return fixes.backend(code, fact.node, fact.meant[0])
-    return fixes.only_once(code, call)
+        return fixes.process_group.backend(code, fact.node, fact.meant[0])
+    return fixes.process_group.only_once(code, call)

@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.teardown import LeftUp, left_up
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.teardown import destroy_at_end
 from fsdplint.rule import Report
 from fsdplint.source.lexing import NEWLINE
 
@@ -55,6 +54,6 @@ def _fix(program: Program, fact: LeftUp) -> Fix | Declined:
     same = fact.unused is not None and fact.unused.path == fact.end.path
     unused = fact.unused.node if same and fact.unused is not None else None
     assert unused is None or isinstance(unused, ir.FunctionDef)
-    code = Code.of(program.tree(fact.end.path))
+    code = fixes.code.Code.of(program.tree(fact.end.path))
     perhaps = any(not guard.early for guard in fact.start.site.guards)
-    return destroy_at_end(code, fact.end.node, unused, perhaps=perhaps)  # type: ignore[arg-type]  # a statement
+    return fixes.teardown.destroy_at_end(code, fact.end.node, unused, perhaps=perhaps)  # type: ignore[arg-type]  # a statement

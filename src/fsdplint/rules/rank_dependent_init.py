@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.ranks_weights import (
     DifferentSeeds,
@@ -13,9 +14,7 @@ from fsdplint.engine.facts.ranks_weights import (
 from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.equal_weights import load_everywhere, seed_after_sharding, sync_states
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report
 
@@ -50,7 +49,9 @@ def _reseed(program: Program, fact: DifferentSeeds) -> Fix | Declined:
         return Declined("the seed is set in one function and the model sharded in another")
     path, seed, last = frame
     assert isinstance(seed, ir.Call)
-    return seed_after_sharding(Code.of(program.tree(path)), seed, last)
+    return fixes.equal_weights.seed_after_sharding(
+        fixes.code.Code.of(program.tree(path)), seed, last
+    )
 
 
 def _load(program: Program, fact: LoadedAlone) -> Report:
@@ -73,7 +74,9 @@ def _load(program: Program, fact: LoadedAlone) -> Report:
 def _load_fix(program: Program, fact: LoadedAlone) -> Fix | Declined:
     shard = fact.shard
     if shard.generation is Generation.FSDP1:
-        return sync_states(Code.of(program.tree(shard.site.path)), shard.call)
-    return load_everywhere(
-        Code.of(program.tree(fact.source.path)), fact.source.node, fact.guard.test
+        return fixes.equal_weights.sync_states(
+            fixes.code.Code.of(program.tree(shard.site.path)), shard.call
+        )
+    return fixes.equal_weights.load_everywhere(
+        fixes.code.Code.of(program.tree(fact.source.path)), fact.source.node, fact.guard.test
     )

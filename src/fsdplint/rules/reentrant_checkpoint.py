@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.reentrant import reentrant_units
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.not_reentrant import not_reentrant
 from fsdplint.rule import Report
 
 
@@ -25,5 +24,9 @@ def reentrant_checkpoint(program: Program) -> Iterator[Report]:
                 program.evidence(shard, "the policy makes the checkpointed modules units"),
                 *program.conditions(shard),
             ),
-            partial(not_reentrant, Code.of(program.tree(call.path)), fact.argument),
+            partial(
+                fixes.not_reentrant.not_reentrant,
+                fixes.code.Code.of(program.tree(call.path)),
+                fact.argument,
+            ),
         )

@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.coverage import UnshardedRoot, unsharded_roots
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import ClassValue, Object, Symbol
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.shard_root import shard_root
 from fsdplint.rule import Report
 
 _SHOWN = 3
@@ -51,5 +50,5 @@ def _evidence(program: Program, fact: UnshardedRoot) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: UnshardedRoot) -> Fix | Declined:
-    code = Code.of(program.tree(fact.last.site.path))
-    return shard_root(code, fact.last.call, fact.last.module.path())
+    code = fixes.code.Code.of(program.tree(fact.last.site.path))
+    return fixes.shard_root.shard_root(code, fact.last.call, fact.last.module.path())

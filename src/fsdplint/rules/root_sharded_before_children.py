@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.root_first import RootFirst, roots_first
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.root_last import backwards, root_last
 from fsdplint.rule import Report
 
 
@@ -38,11 +37,11 @@ def _evidence(program: Program, fact: RootFirst) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: RootFirst) -> Fix | Declined:
-    code = Code.of(program.tree(fact.root.site.path))
+    code = fixes.code.Code.of(program.tree(fact.root.site.path))
     if fact.loop is not None:
-        return backwards(code, fact.root.call, fact.loop)
+        return fixes.root_last.backwards(code, fact.root.call, fact.loop)
     ours, theirs = fact.root.site.frames(), fact.last.site.frames()
     apart = len(ours) - 1
     if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
         return Declined("the parts are sharded in another function")
-    return root_last(code, fact.root.call, theirs[apart][1])
+    return fixes.root_last.root_last(code, fact.root.call, theirs[apart][1])

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.unsharded import unsharded_captures
 from fsdplint.engine.facts.unsharded_uses import Effect, unsharded_uses
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.reshard import reshard_before, reshard_before_use
 from fsdplint.rule import Report
 
 
@@ -36,8 +35,8 @@ def _captures(program: Program) -> Iterator[Report]:
                 *program.conditions(opened, site),
             ),
             partial(
-                reshard_before,
-                Code.of(program.tree(source.path)),
+                fixes.reshard.reshard_before,
+                fixes.code.Code.of(program.tree(source.path)),
                 source.node,
                 site.node if site.path == source.path else None,
             ),
@@ -67,5 +66,10 @@ def _uses(program: Program) -> Iterator[Report]:
                 program.evidence(opened, "leaves the root unsharded: no backward follows"),
                 *program.conditions(opened, site),
             ),
-            partial(reshard_before_use, Code.of(program.tree(site.path)), fact.model, site.node),
+            partial(
+                fixes.reshard.reshard_before_use,
+                fixes.code.Code.of(program.tree(site.path)),
+                fact.model,
+                site.node,
+            ),
         )

@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SharedData, loader_name, shared_data
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.sampling import Epochs, epochs_of, sample_by_rank
 from fsdplint.rule import Report
 
 
@@ -44,13 +43,13 @@ def _fix(program: Program, fact: SharedData) -> Fix | Declined:
     training = fact.training
     site = training.loader.site
     assert isinstance(site.node, ir.Call)
-    epochs: Epochs | Declined | None = None
+    epochs: fixes.sampling.Epochs | Declined | None = None
     if fact.seed is not None and training.epochs is not None:
         path, loop = training.epochs
         name = loader_name(program, training, training.epochs)
-        epochs = epochs_of(Code.of(program.tree(path)), loop, name)
+        epochs = fixes.sampling.epochs_of(fixes.code.Code.of(program.tree(path)), loop, name)
     if isinstance(epochs, Declined):
         return epochs
-    return sample_by_rank(
-        Code.of(program.tree(site.path)), site.node, fact.seed is not None, epochs
+    return fixes.sampling.sample_by_rank(
+        fixes.code.Code.of(program.tree(site.path)), site.node, fact.seed is not None, epochs
     )

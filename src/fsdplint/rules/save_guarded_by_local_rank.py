@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.local_writes import NodeWrite, node_writes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.local_rank import ask_global_rank
 from fsdplint.rule import Report
 
 
@@ -33,4 +32,6 @@ def _fix(program: Program, fact: NodeWrite) -> Fix | Declined:
     telling = fact.guard.telling
     if len(telling) != 1:
         return Declined("the test is of several parts")
-    return ask_global_rank(Code.of(program.tree(fact.guard.path)), telling[0])
+    return fixes.local_rank.ask_global_rank(
+        fixes.code.Code.of(program.tree(fact.guard.path)), telling[0]
+    )

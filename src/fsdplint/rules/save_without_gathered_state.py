@@ -3,11 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.pretrained_saves import PretrainedSave, pretrained_saves
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence
-from fsdplint.fixes.pretrained_save import pass_gathered_state
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report
 
@@ -22,7 +22,7 @@ def save_without_gathered_state(program: Program) -> Iterator[Report]:
             f"`{call}` is not given a `state_dict`, and {_harm(fact)}",
             "takes the state by itself",
             _evidence(program, fact),
-            partial(pass_gathered_state, program, fact),
+            partial(fixes.pretrained_save.pass_gathered_state, program, fact),
         )
 
 

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.reads import LocalRead, local_reads
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.full_tensor import combine
 from fsdplint.rule import Report
 
 
@@ -39,4 +38,4 @@ def _fix(program: Program, fact: LocalRead) -> Fix | Declined:
         return Declined("the number is reduced in one function and read in another")
     if program.sometimes_without(site, fact.shard.site):
         return Declined("the model is not always sharded, and a plain tensor has no `full_tensor`")
-    return combine(Code.of(program.tree(site.path)), site.node)
+    return fixes.full_tensor.combine(fixes.code.Code.of(program.tree(site.path)), site.node)

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence
-from fsdplint.fixes.gathered_write import gathered_write
 from fsdplint.knowledge.calls import REFUSES_DTENSORS
 from fsdplint.rule import Report
 
@@ -23,7 +23,7 @@ def sharded_state_saved(program: Program) -> Iterator[Report]:
             f"{_outcome(fact)}",
             "not the whole model",
             _evidence(program, fact),
-            partial(gathered_write, program, fact),
+            partial(fixes.gathered_write.gathered_write, program, fact),
         )
 
 

@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.repeats import Repeat, repeats
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.shard_once import shard_once
 from fsdplint.rule import Report
 
 
@@ -34,9 +33,9 @@ def _fix(program: Program, fact: Repeat) -> Fix | Declined:
         return Declined("one call shards both times")
     if first.listed or again.listed:
         return Declined("the module is in a list of modules that are sharded together")
-    code = Code.of(program.tree(again.site.path))
-    theirs = Code.of(program.tree(first.site.path))
+    code = fixes.code.Code.of(program.tree(again.site.path))
+    theirs = fixes.code.Code.of(program.tree(first.site.path))
     given = [theirs.slice(each.value) for each in first.call.args[1:]]
     if given != [code.slice(each.value) for each in again.call.args[1:]]:
         return Declined("the two calls have different arguments")
-    return shard_once(code, again.call)
+    return fixes.shard_once.shard_once(code, again.call)

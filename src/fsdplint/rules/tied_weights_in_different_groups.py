@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine.facts.ties import Tie, ties
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.one_unit import one_unit
 from fsdplint.rule import Report
 
 # The release that checks for shared parameters in the first forward.
@@ -40,7 +39,11 @@ def _fix(program: Program, fact: Tie) -> Fix | Declined:
         return Declined("the two modules are sharded in different files")
     if fact.open:
         return Declined(f"a loop may shard `{fact.outside.path().strip('.')}` by itself as well")
-    code = Code.of(program.tree(fact.unit.site.path))
+    code = fixes.code.Code.of(program.tree(fact.unit.site.path))
     if fact.around.module is not fact.outside:
-        return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), None)
-    return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), fact.around.call)
+        return fixes.one_unit.one_unit(
+            code, fact.unit.call, fact.inside.path(), fact.outside.path(), None
+        )
+    return fixes.one_unit.one_unit(
+        code, fact.unit.call, fact.inside.path(), fact.outside.path(), fact.around.call
+    )

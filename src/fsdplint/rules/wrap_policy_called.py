@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.wrap_policies import called_policies, collections_as_policies
 from fsdplint.engine.program import Program
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.wrap_policy import bind_policy, module_wrap_policy
 from fsdplint.rule import Report
 
 
@@ -21,7 +20,11 @@ def wrap_policy_called(program: Program) -> Iterator[Report]:
             "with its settings and not what it returns",
             "raises",
             program.conditions(site),
-            partial(bind_policy, Code.of(program.tree(site.path)), site.node),
+            partial(
+                fixes.wrap_policy.bind_policy,
+                fixes.code.Code.of(program.tree(site.path)),
+                site.node,
+            ),
         )
     for shard, policy in collections_as_policies(program):
         yield Report(
@@ -29,5 +32,9 @@ def wrap_policy_called(program: Program) -> Iterator[Report]:
             f"`auto_wrap_policy` is a {policy.kind}, which FSDP cannot call",
             "calls its policy for each module",
             program.conditions(shard.site),
-            partial(module_wrap_policy, Code.of(program.tree(shard.site.path)), shard.call),
+            partial(
+                fixes.wrap_policy.module_wrap_policy,
+                fixes.code.Code.of(program.tree(shard.site.path)),
+                shard.call,
+            ),
         )
