@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.calls import Calls
+from fsdplint.engine.execute.registering import registers
 from fsdplint.engine.execute.state import Flow, Frame
-from fsdplint.engine.execute.waiting import registers, top_level
+from fsdplint.engine.execute.waiting import top_level
 from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
     ClassValue,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.execute.registering import may_register, registers
 from fsdplint.engine.link import Project, identifiers
 from fsdplint.engine.unit import TopLevel, Unit, Waiting
 
@@ -71,9 +71,9 @@ def _bound_by(node: ir.Node) -> Iterator[str]:
 def _can_wait(project: Project, unit: Unit, node: ir.Stmt) -> bool:
     """Whether a statement does nothing but to bind names."""
     if isinstance(node, ir.FunctionDef):
-        return not any(_may_register(project, unit, each) for each in node.function.decorators)
+        return not any(may_register(project, unit, each) for each in node.function.decorators)
     if isinstance(node, ir.ClassDef):
-        return not any(_may_register(project, unit, each) for each in node.decorators)
+        return not any(may_register(project, unit, each) for each in node.decorators)
     if isinstance(node, (ir.Import, ir.ImportFrom)):
         return _imports_quietly(project, unit, node)
     if isinstance(node, ir.Assign):
@@ -95,7 +95,7 @@ def _is_quiet(project: Project, unit: Unit, value: ir.Expr) -> bool:
     if any(isinstance(node, ir.NamedExpr) for node in nodes):
         return False
     calls = [node for node in nodes if isinstance(node, ir.Call)]
-    return not any(_may_register(project, unit, call) for call in calls if _hands_on(unit, call))
+    return not any(may_register(project, unit, call) for call in calls if _hands_on(unit, call))
 
 
 def _imports_quietly(project: Project, unit: Unit, node: ir.Import | ir.ImportFrom) -> bool:
@@ -105,79 +105,6 @@ def _imports_quietly(project: Project, unit: Unit, node: ir.Import | ir.ImportFr
     found = project.find(node.module, node.level, unit)
     sketch = None if found is None else project.units.get(found.as_posix())
     return bool(node.names) and (sketch is None or not registers(project, sketch))
-
-
-def registers(project: Project, unit: Unit) -> bool:
-    """Whether importing a file registers functions, of its own or of a file it imports."""
-    if unit not in project.registering:
-        found = {project.find(m, level, unit) for m, level, _ in unit.bindings.values()}
-        inner = [project.units.get(each.as_posix()) for each in found if each is not None]
-        some = any(each is not None and each.registers for each in inner)
-        project.registering[unit] = unit.registers or some
-    return project.registering[unit]
-
-
-def _may_register(project: Project, unit: Unit, node: ir.Expr) -> bool:
-    """Whether code of the project runs, which may note what it is given."""
-    names, _ = identifiers(node)
-    ours = (name for name in names if project.defines_one(unit, [name]))
-    return not all(_keeps_nothing(project, unit, name) for name in ours)
-
-
-def _keeps_nothing(project: Project, unit: Unit, name: str) -> bool:
-    """Whether a function, by all that it does, can have put nothing anywhere but in its result."""
-    definition = project.definition(unit, name)
-    if definition is None or definition.kind != "def":
-        return False
-    if definition not in project.keeps_nothing:
-        own = project.unit(Path(definition.unit.path))
-        node = None if own is None else own.node(definition)
-        keeps = not isinstance(node, ir.FunctionDef) or _keeps_some(project, definition.unit, node)
-        project.keeps_nothing[definition] = not keeps
-    return project.keeps_nothing[definition]
-
-
-def _keeps_some(project: Project, unit: Unit, definition: ir.FunctionDef) -> bool:
-    nodes = list(ir.walk(definition.function))
-    stored_to = [target for node in nodes for target in _targets(node)]
-    own = {target.id for target in stored_to if isinstance(target, ir.Name)}
-    functions = [node for node in nodes if isinstance(node, ir.Function)]
-    own.update(p.name for function in functions for p in function.parameters)
-    own.update(function.name for function in functions)
-    if any(isinstance(node, (ir.Scope, ir.AugAssign)) for node in nodes):
-        return True
-    touched: list[ir.Expr] = [each for each in stored_to if not isinstance(each, ir.Name)]
-    touched.extend(_changed_by(node) for node in nodes if isinstance(node, ir.Call))
-    return any(_is_elsewhere(project, unit, each, own) for each in touched)
-
-
-def _changed_by(call: ir.Call) -> ir.Expr:
-    """What a call may change; of a method what it is called on."""
-    sets = isinstance(call.func, ir.Name) and call.func.id == "setattr" and bool(call.args)
-    return call.args[0].value if sets else call.func
-
-
-def _targets(node: ir.Node) -> Iterator[ir.Expr]:
-    """What a statement assigns to, each of several apart."""
-    targets = list(node.targets) if isinstance(node, ir.Assign) else []
-    targets += [node.target] if isinstance(node, (ir.For, ir.NamedExpr)) else []
-    while targets:
-        target = targets.pop()
-        if isinstance(target, ir.Collection):
-            targets += target.elements
-        elif isinstance(target, ir.Starred):
-            targets.append(target.value)
-        else:
-            yield target
-
-
-def _is_elsewhere(project: Project, unit: Unit, node: ir.Expr, own: set[str]) -> bool:
-    """Whether what is called or stored to may be the project's, and not the function's own."""
-    while isinstance(node, (ir.Attribute, ir.Subscript, ir.Call)):
-        node = node.func if isinstance(node, ir.Call) else node.value
-    if not isinstance(node, ir.Name):
-        return True
-    return node.id not in own and project.defines_one(unit, (str(node.id),))
 
 
 def _hands_on(unit: Unit, call: ir.Call) -> bool:
