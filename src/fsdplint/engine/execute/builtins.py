@@ -252,11 +252,21 @@ class Builtins(Statements):
                 known_name = str(name.value) if isinstance(name, Const) else "?"
                 if isinstance(name, Const):
                     owner.attrs[known_name] = value
+                elif not is_module(owner):
+                    self.unsettle(owner)
                 self.stored(owner, known_name, value, node, frame)
             elif isinstance(owner, Parameters) and isinstance(name, Const):
                 site = self.site(node, frame)
                 self.emit(Store(self.tick(), site, owner, str(name.value), value))
         return NONE
+
+    def unsettle(self, owner: Object) -> None:
+        """Any of the settings in an object, or of its class, may have another value now."""
+        classes = owner.cls.lineage() if isinstance(owner.cls, ClassValue) else ()
+        declared = {k: v for c in classes if isinstance(c, ClassValue) for k, v in c.attrs.items()}
+        for name, value in {**declared, **owner.attrs}.items():
+            if isinstance(value, Const):
+                owner.attrs[name] = self.part(owner, f".{name}")
 
     def same_iterable(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         """``list``, ``reversed``, ``tqdm`` …: the same elements."""

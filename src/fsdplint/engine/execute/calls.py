@@ -152,7 +152,8 @@ class Calls(Expressions):
         if isinstance(function, Symbol):
             return self.library_call(function, arguments, node, frame)
         if isinstance(function, FunctionValue):
-            return self.invoke(function, arguments.args, arguments.keywords, frame, node)
+            given, named, more = arguments.args, arguments.keywords, arguments.open
+            return self.invoke(function, given, named, frame, node, more=more)
         if isinstance(function, Method):
             return self.call_method(function, arguments, node, frame)
         if isinstance(function, ClassValue):
@@ -218,7 +219,8 @@ class Calls(Expressions):
         hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
         if hooked and isinstance(receiver, Object):
             self.in_forward.append(receiver)
-        result = self.invoke(method.function, with_receiver, arguments.keywords, frame, node)
+        named, more = arguments.keywords, arguments.open
+        result = self.invoke(method.function, with_receiver, named, frame, node, more=more)
         if hooked:
             self.in_forward.pop()
         return result
@@ -255,7 +257,8 @@ class Calls(Expressions):
         if any(is_optimizer(name) or name == "torch.optim.Optimizer" for name in class_names(cls)):
             self.built(made, arguments, node, frame)
         elif isinstance(init, FunctionValue):
-            self.invoke(init, [made, *arguments.args], arguments.keywords, frame, node)
+            given, named, more = [made, *arguments.args], arguments.keywords, arguments.open
+            self.invoke(init, given, named, frame, node, more=more)
         else:
             self.fill_fields(made, cls, arguments)
         self.note_construction(made)
@@ -283,8 +286,14 @@ class Calls(Expressions):
         keywords: dict[str, Value],
         frame: Frame,
         node: ir.Node,
+        *,
+        more: bool = False,
     ) -> Value:
-        """Runs a project function; beyond the depth limit its result is unknown."""
+        """Runs a project function; beyond the depth limit its result is unknown.
+
+        Args:
+            more: keywords that are not known may be given besides.
+        """
         too_deep = len(self.calls) >= MAX_DEPTH or self.active.count(function.function) > 1
         if too_deep:
             self.used(self.tick(), "?", [*args, *keywords.values()], node, frame)
@@ -298,7 +307,7 @@ class Calls(Expressions):
         inner = Frame(scope, function.scope.unit, function, receiver)
         inner.loops = frame.loops
         inner.on_yield, self.on_yield = self.on_yield, None
-        self.bind_parameters(function, args, keywords, inner)
+        self.bind_parameters(function, args, keywords, inner, more)
         mark = len(self.guards)
         self.calls.append((frame.unit.path, node))
         self.active.append(function.function)
@@ -314,7 +323,12 @@ class Calls(Expressions):
         return choice(inner.returned) if inner.returned else NONE
 
     def bind_parameters(
-        self, function: FunctionValue, args: list[Value], keywords: dict[str, Value], inner: Frame
+        self,
+        function: FunctionValue,
+        args: list[Value],
+        keywords: dict[str, Value],
+        inner: Frame,
+        more: bool,
     ) -> None:
         names, left, extra = inner.scope.names, deque(args), dict(keywords)
         for parameter in function.function.parameters:
@@ -323,8 +337,9 @@ class Calls(Expressions):
                 names[name] = Sequence(list(left), kind="tuple")
                 left.clear()
             elif parameter.kind == "**":
-                names[name] = keyword_mapping(extra)
-                extra = {}
+                others = keyword_mapping(extra)
+                others.rest += [self.unknown()] if more else []
+                names[name], extra = others, {}
             elif parameter.kind == "positional" and left:
                 names[name] = left.popleft()
                 extra.pop(name, None)

@@ -242,7 +242,8 @@ class Effects(Saving):
         """``fire.Fire(main)`` calls ``main`` with what the command line says."""
         function = resolved(arguments.get(0, RUNS_FUNCTION[symbol.name]) or NONE)
         if isinstance(function, FunctionValue):
-            return self.invoke(function, self.open_parameters(function, None), {}, frame, node)
+            given = self.open_parameters(function, None)
+            return self.invoke(function, given, {}, frame, node, more=True)
         return self.other_library_call(symbol, arguments, node, frame)
 
     # Methods

@@ -54,7 +54,7 @@ class Machine(Effects):
         value = self.lookup(definition.name, frame.scope)
         node = definition.unit.node(definition)
         if isinstance(value, FunctionValue) and node is not None:
-            self.invoke(value, self.open_parameters(value, None), {}, frame, node)
+            self.invoke(value, self.open_parameters(value, None), {}, frame, node, more=True)
         elif isinstance(value, ClassValue):
             self.start_method(entry, value, frame)
 
@@ -65,12 +65,12 @@ class Machine(Effects):
             if isinstance(init, FunctionValue)
             else []
         )
-        made = self.instantiate(cls, Arguments(given, {}), cls.node, frame)
+        made = self.instantiate(cls, Arguments(given, {}, open=True), cls.node, frame)
         if entry.method is None or entry.method.name in run_by_construction(cls):
             return
         method, node = cls.lookup(entry.method.name), entry.unit.node(entry.method)
         if isinstance(method, FunctionValue) and node is not None:
-            self.invoke(method, self.open_parameters(method, made), {}, frame, node)
+            self.invoke(method, self.open_parameters(method, made), {}, frame, node, more=True)
 
 
 def run_by_construction(cls: ClassValue) -> set[str]:
