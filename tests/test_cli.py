@@ -112,7 +112,7 @@ def test_what_is_followed_in_part_is_told_whatever_the_format(
 ) -> None:
     shards = "from torch.distributed.fsdp import fully_shard\nfully_shard(build(*{}))\n"
     for name in ("a.py", "b.py"):
-        (here / name).write_text(shards.format([0] * 50))
+        (here / name).write_text(shards.format(f"[{'a, ' * 50}]"))
     monkeypatch.setattr(state, "MAX_STEPS", 20)
     assert concise("a.py") == Ran(
         0,

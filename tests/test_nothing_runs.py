@@ -30,10 +30,12 @@ MODULES = frozenset(
     }
 )
 
-# Modules of our own: that of a command, of a report, and of a rule in the catalogue.
+# Modules of our own: that of a command, of a fix, of a report, and of a rule in the catalogue.
 OWN = [
     ("cli.py", "importlib"),
     ("cli.py", "import_module"),
+    ("fixes/__init__.py", "importlib"),
+    ("fixes/__init__.py", "import_module"),
     ("report/__init__.py", "importlib"),
     ("report/__init__.py", "import_module"),
     ("rule.py", "importlib"),

@@ -183,5 +183,6 @@ def _is_mocked(project: Project, unit: Unit) -> bool:
         return False
     folders = [unit.directory, *unit.directory.parents]
     inside = [each for each in folders if each == project.root or project.root in each.parents]
-    shared = [project.sketch(folder / "conftest.py") for folder in inside]
+    found = [project.find("conftest", 1, folder) for folder in inside]
+    shared = [project.sketch(path) for path in found if path is not None]
     return any(each is not None and each.mocks_sharding for each in (unit, *shared))
