@@ -1,0 +1,151 @@
+"""Which entries are followed, how far, and what `fsdplint inspect` says of the others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import HEADER, program, script
+
+from fsdplint.engine.execute import explore, paths, state
+from fsdplint.engine.execute.machine import Machine
+from fsdplint.engine.program import Program
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
+    """The machine of every path that is followed from now on."""
+    machines: list[Machine] = []
+    start = Machine.start
+
+    def noted(machine: Machine, entry: object) -> None:
+        machines.append(machine)
+        start(machine, entry)  # type: ignore[arg-type]  # as it is given
+
+    monkeypatch.setattr(Machine, "start", noted)
+    return machines
+
+
+def left(found: Program) -> dict[str, str]:
+    """Why entries were not followed to the end."""
+    return {name: reason for (_, name), reason in found.project.exhausted.items()}
+
+
+DRY = "its last paths had nothing new"
+SLOW = "def slow(x):\n" + "    x = x + 1\n" * 100
+
+
+def test_paths_that_bring_nothing_new_end_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+) -> None:
+    monkeypatch.setattr(paths, "MAX_DRY_REST", 500)
+    arms = "".join(
+        f"if a{i}:\n    slow(fully_shard)\nelse:\n    slow(fully_shard)\n" for i in range(6)
+    )
+    text = f"{SLOW}fully_shard(model)\n{arms}"
+    script(tmp_path, text)
+    assert len(followed) >= 7, "one path, and each branch the other way"
+    followed.clear()
+    monkeypatch.setattr(paths, "MAX_DRY", 500)
+    found = script(tmp_path, text)
+    assert left(found)["<module>"] == DRY
+    assert len(followed) < 7
+
+
+def test_a_path_with_something_new_is_followed_however_long_it_is(tmp_path: Path) -> None:
+    branches = "".join(f"if a{i}:\n    model.no_sync()\n" for i in range(6))
+    found = script(tmp_path, f"{SLOW}fully_shard(model)\n{branches}slow(1)\n")
+    seen = {event.site.node.start for trace in found.traces for event in trace.events}
+    assert len(seen) == 7
+
+
+CONFIGS = """\
+class Spec:
+    def __init__(self, name, function):
+        self.name = name
+        self.function = function
+def parallelize(model):
+    fully_shard(model)
+def registry(name):
+    return Spec(name, parallelize)
+def small():
+    return registry("small")
+def large():
+    return registry("large")
+def trained(model):
+    registry("x").function(model).state_dict()
+"""
+QUIET = "what it calls was seen to do nothing to a model"
+
+
+def test_what_only_calls_what_does_nothing_is_left_out(tmp_path: Path) -> None:
+    found = script(tmp_path, CONFIGS)
+    assert sorted(name for name, reason in left(found).items() if reason == QUIET) == ["large"]
+    assert {trace.entry for trace in found.traces} == {"trained"}
+
+
+def test_what_calls_a_function_with_an_event_is_followed(tmp_path: Path) -> None:
+    text = CONFIGS.replace("    return Spec", "    torch.save(name, 'x')\n    return Spec")
+    assert QUIET not in left(script(tmp_path, text)).values()
+
+
+LONG = "".join(f"def f{i}(m):\n    slow(m)\n    fully_shard(m)\n" for i in range(8))
+
+
+def test_programs_that_are_too_long_make_the_next_ones_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+) -> None:
+    monkeypatch.setattr(state, "MAX_STEPS", 240)
+    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    script(tmp_path, SLOW + LONG)
+    steps = [machine.steps for machine in followed if machine.trace.entry != "<module>"]
+    assert steps == [241, 121, 81, 61, 61, 61, 61, 61]
+
+
+def test_a_program_that_shards_in_time_has_the_whole_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+) -> None:
+    monkeypatch.setattr(state, "MAX_STEPS", 240)
+    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    text = LONG + "def last(m):\n    fully_shard(m)\n    slow(m)\n    m.no_sync()\n"
+    found = script(tmp_path, SLOW + text)
+    (last,) = [trace for trace in found.traces if trace.entry == "last"]
+    assert [machine.steps for machine in followed if machine.trace is last] == [241]
+
+
+def test_many_programs_that_do_not_shard_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[explore.__module__], "MAX_FRUITLESS_STEPS", 500)
+    names = [f"def f{i}(m):\n    slow(m)\n    m.shard = fully_shard\n" for i in range(5)]
+    found = script(tmp_path, SLOW + "".join(names))
+    told = "none of the many programs before it was seen to shard"
+    assert [name for name, reason in left(found).items() if reason == told] == ["f2", "f3", "f4"]
+    assert {name for _, name in found.project.overlong} == {"f2", "f3", "f4"}
+
+
+def test_scripts_that_name_sharding_come_before_others(tmp_path: Path) -> None:
+    files = {
+        "a.py": "from z import run\nrun(build())\n",
+        "b.py": HEADER + "fully_shard(model)\n",
+        "z.py": HEADER + "def run(m):\n    fully_shard(m)\n",
+    }
+    order = [Path(trace.path).name for trace in program(tmp_path, files).traces]
+    assert order == ["b.py", "a.py"]
+
+
+def test_constants_of_a_table_cost_next_to_nothing(tmp_path: Path, followed: list[Machine]) -> None:
+    script(tmp_path, f"table = {[*range(1600)]!r}\nnames = {{'a': [1, 2]}}\nfully_shard(model)\n")
+    assert followed[0].steps < 150
+
+
+def test_a_test_that_mocks_sharding_is_told(tmp_path: Path) -> None:
+    files = {
+        "tests/conftest.py": "def fake(m): m.setattr('x.fully_shard', None)\n",
+        "tests/unit.py": HEADER + "fully_shard(model)\n",
+        "train.py": HEADER + "fully_shard(model)\n",
+    }
+    found = program(tmp_path, files)
+    assert [Path(trace.path).name for trace in found.traces] == ["train.py"]
+    assert "a test puts something in the place of the sharding function" in left(found).values()
