@@ -81,8 +81,22 @@ def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
 
 def _makes_policy(program: Program, path: str, value: ir.Expr) -> bool:
     bindings = program.project.bindings(Path(path))
-    found = [bindings.get(n.id) for n in ir.walk(value) if isinstance(n, ir.Name)]
-    return any(b and canonical(f"{b[0]}.{b[2]}") in WRAP_POLICIES for b in found)
+    for node in ir.walk(value):
+        root, *members = _dotted(node)
+        module, _, member = bindings.get(root, ("", 0, None))
+        named = ".".join([module, *([member] if member else []), *members])
+        if module and canonical(named) in WRAP_POLICIES:
+            return True
+    return False
+
+
+def _dotted(node: ir.Node) -> list[str]:
+    """The names of ``a.b.c``, from the first on; of anything else one that means nothing."""
+    names: list[str] = []
+    while isinstance(node, ir.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id if isinstance(node, ir.Name) else "", *reversed(names)]
 
 
 def _alone(trace: Trace, root: Shard) -> bool:
