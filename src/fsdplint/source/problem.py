@@ -6,6 +6,8 @@ from fsdplint.source.file import SourceFile
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 
 _MAX_CHARACTERS = 1_000_000  # of which CPython's tree may take half a gigabyte
+# Texts that were parsed, which several ask for; the texts themselves would take the memory.
+_PYTHON: set[tuple[int, int]] = set()
 _TOO_DEEP = (RecursionError, MemoryError)
 
 
@@ -42,9 +44,12 @@ def _parse(text: str) -> None:
     import ast
     import warnings
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ast.parse(text)
+    key = len(text), hash(text)
+    if key not in _PYTHON:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+        _PYTHON.add(key)
 
 
 def _parser_problem(source: SourceFile, known: InvalidSyntax | None) -> InvalidSyntax | None:
