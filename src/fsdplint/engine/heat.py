@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fsdplint.engine.link import Project
 from fsdplint.engine.unit import Definition, Unit
-from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
 
 # An attribute name that more definitions share than this says nothing about which is meant.
 _MAX_NAMESAKES = 3
@@ -148,9 +148,9 @@ def _loose_references(every: list[Definition]) -> Iterator[tuple[Definition, lis
 
 
 def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
-    """The definitions that name a sharding call."""
+    """The definitions that name a sharding call, or a setting that makes a library shard."""
     path = Path(unit.path)
     names = {name for name in unit.bindings if project.refers_to_sharding(path, name)}
     for definition in _every_definition([unit]):
-        if definition.names & names or definition.attributes & SHARDING_NAMES:
+        if definition.names & names or definition.attributes & (SHARDING_NAMES | SETTING_NAMES):
             yield definition

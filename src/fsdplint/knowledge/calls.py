@@ -38,6 +38,7 @@ SHARDING_SETTINGS = frozenset(
 )
 # What they are called where they are not imported under another name.
 SHARDING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_CALLS)
+SETTING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_SETTINGS)
 
 
 # FullyShardedDataParallel's parameters, torch 2.0 to 2.15. Another keyword belongs to another
