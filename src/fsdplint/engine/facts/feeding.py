@@ -279,7 +279,10 @@ def _divided(program: Program, training: Training) -> bool:
     forward, loop = training.forward, training.loop.site
     ranked = taint_of(*forward.arguments.values()) & Taint.RANK
     alone = any(guard.divergent for guard in forward.site.guards)
-    return bool(ranked) or alone or divides(_words(program, loop.path, loop.node))
+    called = forward.site.frames()[len(loop.calls) + 1 :]
+    functions = [(path, program.tree(path).function(node)) for path, node in called]
+    around = [(loop.path, loop.node), *((p, each) for p, each in functions if each is not None)]
+    return bool(ranked) or alone or any(divides(_words(program, *place)) for place in around)
 
 
 def _many_dimensions(trace: Trace) -> bool:
