@@ -15,8 +15,8 @@ from fsdplint.engine.link import Project
 from fsdplint.engine.sieve import mentions_sharding
 from fsdplint.engine.unit import Definition, Unit
 
-MAX_BLIND_STEPS = 60_000  # in entries of one file, none of which shards
-MAX_FRUITLESS_STEPS = 400_000  # in entries one after the other, none of which shards
+MAX_BLIND_STEPS = 100_000  # in entries of one file, none of which shards
+MAX_FRUITLESS_STEPS = 600_000  # in entries one after the other, none of which shards
 MAX_STEPS = 3_000_000  # about a minute
 MAX_PAIRS = 1_000_000  # of sharding calls of one path, over all paths
 
