@@ -11,6 +11,7 @@ import pytest
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Event, Trace
+from fsdplint.engine.execute.machine import Entry, Machine
 from fsdplint.engine.execute.state import State
 from fsdplint.engine.link import Project
 from fsdplint.engine.lower import lower
@@ -112,6 +113,19 @@ def guards(program: Program, these: Iterable[Guard]) -> list[tuple[str, bool, st
         )
         for guard in these
     ]
+
+
+def machines_started(patch: pytest.MonkeyPatch) -> list[Machine]:
+    """A list that the machine of every path is put into which is followed from now on."""
+    machines: list[Machine] = []
+    start = Machine.start
+
+    def noted(machine: Machine, entry: Entry) -> None:
+        machines.append(machine)
+        start(machine, entry)
+
+    patch.setattr(Machine, "start", noted)
+    return machines
 
 
 def objects_made(patch: pytest.MonkeyPatch) -> list[Object]:

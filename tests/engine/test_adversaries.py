@@ -9,6 +9,7 @@ from types import FrameType
 
 import helpers
 import pytest
+from helpers import machines_started
 from test_check import tree
 
 from benchmarks.adversaries import SHAPES
@@ -40,14 +41,7 @@ def about(shape: str, length: int) -> int:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_path_costs_more_than_its_budget(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    machines: list[Machine] = []
-    start = Machine.start
-
-    def noted(machine: Machine, entry: object) -> None:
-        machines.append(machine)
-        start(machine, entry)  # type: ignore[arg-type]  # as it is given
-
-    monkeypatch.setattr(Machine, "start", noted)
+    machines = machines_started(monkeypatch)
     program = adversary(shape, about(shape, 6_000))
     assert not program.project.crashes
     assert all(machine.steps <= state.MAX_STEPS + 1 for machine in machines)

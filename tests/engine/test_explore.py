@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import HEADER, program, script
+from helpers import HEADER, machines_started, program, script
 
 from fsdplint.engine.execute import explore, paths, state
 from fsdplint.engine.execute.machine import Machine
@@ -16,15 +16,7 @@ from fsdplint.engine.program import Program
 @pytest.fixture
 def followed(monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
     """The machine of every path that is followed from now on."""
-    machines: list[Machine] = []
-    start = Machine.start
-
-    def noted(machine: Machine, entry: object) -> None:
-        machines.append(machine)
-        start(machine, entry)  # type: ignore[arg-type]  # as it is given
-
-    monkeypatch.setattr(Machine, "start", noted)
-    return machines
+    return machines_started(monkeypatch)
 
 
 def left(found: Program) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import project
+from helpers import HEADER, path_of, program, project
 
 from fsdplint.engine.execute.waiting import top_level
 from fsdplint.engine.relevance import related_units
@@ -88,3 +88,12 @@ def test_what_imports_a_registry_is_run_at_once(tmp_path: Path) -> None:
     unit = linked.unit(tmp_path / "module.py")
     assert unit is not None
     assert set(top_level(linked, unit).waiting) == set()
+
+
+def test_what_is_assigned_from_outside_stays_when_its_block_runs_late(tmp_path: Path) -> None:
+    files = {
+        "lib.py": "if flag:\n    a = 1\n    b = 2\nelse:\n    a = 3\n    b = 4\n",
+        "train.py": HEADER + "import lib\nlib.a = 5\nprint(lib.b)\n"
+        "if lib.a == 5:\n    fully_shard(model)\n",
+    }
+    assert path_of(program(tmp_path, files)).decisions == []

@@ -98,6 +98,7 @@ class Unit:
         registers: a decorated function shards, so that importing the file may register it.
         lowered: the IR, once it is needed.
         found: the files that the modules it imports mean, by name and level, None for libraries.
+        read: of names that were asked for, whether an attribute of them may be read.
     """
 
     path: str
@@ -110,6 +111,7 @@ class Unit:
     counters: frozenset[str] = frozenset()
     lowered: ir.Module | None = None
     found: dict[tuple[str, int], Path | None] = field(default_factory=dict)
+    read: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         code = code_only(self.text)
@@ -130,13 +132,9 @@ class Unit:
 
     def reads_from(self, name: str) -> bool:
         """Whether an attribute of ``name`` may be read in the file."""
-        if name not in self._read:
-            self._read[name] = f"{name}." in self.text
-        return self._read[name]
-
-    @cached_property
-    def _read(self) -> dict[str, bool]:
-        return {}
+        if name not in self.read:
+            self.read[name] = f"{name}." in self.text
+        return self.read[name]
 
     @cached_property
     def mocks_sharding(self) -> bool:

@@ -262,8 +262,9 @@ class Builtins(Statements):
 
     def unsettle(self, owner: Object) -> None:
         """Any of the settings in an object, or of its class, may have another value now."""
-        classes = owner.cls.lineage() if isinstance(owner.cls, ClassValue) else ()
-        declared = {k: v for c in classes if isinstance(c, ClassValue) for k, v in c.attrs.items()}
+        lineage = list(owner.cls.lineage()) if isinstance(owner.cls, ClassValue) else []
+        classes = [each for each in reversed(lineage) if isinstance(each, ClassValue)]
+        declared = {name: value for each in classes for name, value in each.attrs.items()}
         for name, value in {**declared, **owner.attrs}.items():
             if isinstance(value, Const):
                 owner.attrs[name] = self.part(owner, f".{name}")

@@ -44,11 +44,13 @@ class Definitions(Calls):
     def waited_for(self, name: str, scope: ModuleScope) -> Value:
         """A variable of an imported module that is read for the first time."""
         waiting = scope.waiting[name]
+        stored = {each: scope.names[each] for each in waiting.names if each in scope.names}
         scope.late.update({each: self.unknown() for each in waiting.names})  # while they are made
         with self.import_time():
             self.run([waiting.statement], Frame(scope, scope.unit))
         made = {each: scope.names.pop(each) for each in waiting.names if each in scope.names}
         scope.late.update(made)
+        scope.names.update(stored)  # what was assigned from outside, after the import
         return scope.late[name]
 
     @contextmanager

@@ -14,6 +14,7 @@ from fsdplint.engine.execute.state import Interest
 from fsdplint.engine.link import Project
 from fsdplint.engine.sieve import mentions_sharding
 from fsdplint.engine.unit import Definition, Unit
+from fsdplint.knowledge.calls import SHARDING_NAMES
 
 MAX_BLIND_STEPS = 100_000  # in entries of one file, none of which shards
 MAX_FRUITLESS_STEPS = 600_000  # in entries one after the other, none of which shards
@@ -21,7 +22,6 @@ MAX_STEPS = 3_000_000  # about a minute
 MAX_PAIRS = 1_000_000  # of sharding calls of one path, over all paths
 
 # Names whose code can cause an event: such branches are worth following apart.
-_SHARDING_NAMES = frozenset({"fully_shard", "FullyShardedDataParallel"})
 _EVENT_NAMES = frozenset(
     {
         "no_sync",
@@ -48,7 +48,7 @@ _EVENT_NAMES = frozenset(
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """The traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
-    interest = Interest(_SHARDING_NAMES | _hot_names(project, units), _EVENT_NAMES)
+    interest = Interest(SHARDING_NAMES | _hot_names(project, units), _EVENT_NAMES)
     explorer = _Explorer(project, interest)
     # A program before its tests, should the budget not do for both.
     units.sort(key=lambda unit: project.is_test(unit.path))
