@@ -118,10 +118,10 @@ def test_the_outcome_counts_and_orders(tmp_path: Path) -> None:
 def test_python_that_only_the_parser_refuses_is_no_mistake_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(text: str, _: str) -> None:
+    def refuse(text: str, *_: object) -> None:
         raise InvalidSyntax("odd", text.index("def"))
 
-    monkeypatch.setattr("fsdplint.engine.lower.lower", refuse)
+    monkeypatch.setattr("fsdplint.engine.link.lower", refuse)
     tree(tmp_path, **{"shard.py": SHARD})
     outcome = check([tmp_path], SETTINGS)
     reason = "line 4 is Python that the parser does not understand: odd"
@@ -138,7 +138,7 @@ def test_a_function_that_only_the_parser_refuses_is_told(
             raise InvalidSyntax("odd", text.index("None"))
         return syntax.parse(text)
 
-    monkeypatch.setattr("fsdplint.engine.lower.parse", parse)
+    monkeypatch.setattr("fsdplint.engine.lower_statements.parse", parse)
     body = f"    pass{' ' * 200}\n    model = None\n"
     tree(tmp_path, **{"shard.py": f"{SHARD}def other():\n{body}other()\n"})
     outcome = check([tmp_path], SETTINGS)

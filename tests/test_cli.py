@@ -517,7 +517,7 @@ def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
 
 
 def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (here / "a.py").write_text(IDLE)
@@ -533,7 +533,7 @@ def test_closed_streams_are_no_error(here: Path) -> None:
 
 
 def test_an_internal_error_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no such\nthing")
 
     (here / "a.py").write_text(FIXED)

@@ -30,8 +30,10 @@ MODULES = frozenset(
     }
 )
 
-# Modules of our own: that of a command, of a fix, of a report, and of a rule in the catalogue.
+# Modules of our own: that of a command, of a fix, of a report, and of a rule in the catalogue. Where
+# LibCST is installed is looked up without importing it.
 OWN = [
+    ("cache/pack.py", "importlib"),
     ("cli.py", "importlib"),
     ("cli.py", "import_module"),
     ("fixes/__init__.py", "importlib"),

@@ -24,7 +24,7 @@ _OURS = ("fsdplint.cli", "fsdplint.engine.program", "fsdplint.judging", "fsdplin
 _PHASES = {
     "parse (libcst.parse_module)": "libcst.parse_module",
     "positions": "fsdplint.source.syntax._parsed",
-    "lower": "fsdplint.engine.lower.lower",
+    "lower": "fsdplint.engine.link.lower",
     "relevance": "fsdplint.engine.program.related_units",
     "paths": "fsdplint.engine.program.explore",
     "rules": "fsdplint.judging.judge",

@@ -24,6 +24,7 @@ from fsdplint.suppression import suppress
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 if TYPE_CHECKING:
+    from fsdplint.cache.pack import Packs
     from fsdplint.engine.inspection import Inspection
     from fsdplint.engine.link import Project
 
@@ -59,17 +60,19 @@ def check(
     overlay: Mapping[str, SourceFile] | None = None,
     *,
     alone: bool = False,
+    packs: Packs | None = None,
 ) -> Outcome:
     """Findings in the files at and below ``paths``.
 
     Args:
         overlay: by absolute path, what to read in the place of a file on disk.
         alone: whether the files of the overlay are all there is.
+        packs: what files were lowered to by other runs, which this one adds to.
     """
     overlay = overlay or {}
     given = frozenset(absolute(path) for path in paths)
     discovery = discover([Path(p) for p in paths if absolute(p) not in overlay], settings.exclude)
-    sources = Sources(overlay, alone)
+    sources = Sources(overlay, alone, packs)
     files = [*map(absolute, discovery.files), *(path for path in given if path in overlay)]
     wanted = [source for file in sorted(files) if (source := sources.read(file)) is not None]
     failures = [*discovery.failures, *sources.failures]
@@ -252,7 +255,7 @@ def _raised(
     from fsdplint.rules import RULES
 
     focus = list(map(Path, program_files.checked))
-    program = analyze(root, every, sources.text, focus, torch)
+    program = analyze(root, every, sources.text, focus, torch, sources.kept(root))
     for rule in RULES:
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)

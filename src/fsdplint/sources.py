@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fsdplint.source import SourceError, SourceFile, load
 from fsdplint.source.file import absolute
+
+if TYPE_CHECKING:
+    from fsdplint.cache.pack import Packs
+    from fsdplint.engine.kept import Kept
 
 
 @dataclass(slots=True)
@@ -17,10 +22,12 @@ class Sources:
     Attributes:
         overlay: what to see in the place of files on disk.
         alone: whether nothing but the overlay is read.
+        packs: what files were lowered to by other runs, if that is kept.
     """
 
     overlay: Mapping[str, SourceFile] = field(default_factory=dict)
     alone: bool = False
+    packs: Packs | None = None
     files: dict[str, SourceFile | None] = field(default_factory=dict)
     failures: list[SourceError] = field(default_factory=list)
 
@@ -41,6 +48,10 @@ class Sources:
         """The text of the file at ``path``, or None if it cannot be read."""
         source = self.read(path)
         return None if source is None else source.text
+
+    def kept(self, root: Path) -> Kept | None:
+        """What the files of the project at ``root`` were lowered to, if that is kept."""
+        return self.packs.of(root) if self.packs else None
 
     def loaded(self) -> dict[str, SourceFile]:
         """The files that could be read."""

@@ -87,7 +87,7 @@ def test_a_folder_in_the_place_of_an_entry_is_left(runs: Runs) -> None:
     for _ in range(2):
         assert runs.known() == UNKNOWN
         assert runs.made() == made
-    assert len(list(only().parent.iterdir())) == 3  # and nothing unfinished
+    assert len(list(only().parent.iterdir())) == 4  # and nothing unfinished
 
 
 def file_in_its_place(cache: Path) -> None:
@@ -283,8 +283,8 @@ def cleaned(runs: Runs) -> tuple[int, str, str]:
 def test_clean_removes_it(runs: Runs, cache: Path) -> None:
     assert cleaned(runs) == (0, "There is no cache.\n", "")
     runs.made()
-    size = -(-only().stat().st_size // 1000)
-    assert cleaned(runs) == (0, f"Removed {cache}: 1 run, {size} kB.\n", "")
+    sizes = [path.stat().st_size for suffix in ("run", "ir") for path in cache.glob(f"*.{suffix}")]
+    assert cleaned(runs) == (0, f"Removed {cache}: 2 files, {-(-sum(sizes) // 1000)} kB.\n", "")
     assert not cache.exists()
     assert cleaned(runs) == (0, "There is no cache.\n", "")
 

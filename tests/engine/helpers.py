@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sysconfig
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
 """
 
+STDLIB = Path(sysconfig.get_path("stdlib"))
+_LARGEST = 20_000
+
 
 def module(text: str) -> ir.Module:
     return lower(text, "x.py")
@@ -41,6 +45,26 @@ def dump(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(dump, value))}]"
     return repr(value)
+
+
+def stdlib_sample() -> list[Path]:
+    """150 files of the standard library, the same on every run."""
+    files = [path for path in STDLIB.rglob("*.py") if path.stat().st_size <= _LARGEST]
+    own = [path for path in files if not {"site-packages", "test", "tests"} & set(path.parts)]
+    return sorted(own, key=lambda path: (path.stat().st_size * 7919 % 1009, path))[:150]
+
+
+def placed(module: ir.Module) -> list[tuple[str, int, int]]:
+    return [(dump(node), node.start, node.end) for node in _leaves(module)]
+
+
+def _leaves(module: ir.Module) -> Iterator[ir.Node]:
+    """The nodes without any below, and every kind of statement by its name and its place."""
+    for node in ir.walk(module):
+        if not ir.children(node):
+            yield node
+        else:
+            yield ir.Name(node.start, node.end, type(node).__name__)
 
 
 def texts(source: str, kind: type[ir.Node]) -> list[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from helpers import dump, module, texts
+from helpers import STDLIB, dump, module, placed, stdlib_sample, texts
 
 from fsdplint.engine import ir
 from fsdplint.engine.lower import lower
@@ -350,18 +348,10 @@ def test_invalid_syntax_says_on_which_line(source: str, line_start: int) -> None
 
 # Real files
 
-_STDLIB = Path(sysconfig.get_path("stdlib"))
-_LARGEST = 20_000
 
-
-def _sample() -> list[Path]:
-    """150 files of the standard library, the same on every run."""
-    files = [path for path in _STDLIB.rglob("*.py") if path.stat().st_size <= _LARGEST]
-    own = [path for path in files if not {"site-packages", "test", "tests"} & set(path.parts)]
-    return sorted(own, key=lambda path: (path.stat().st_size * 7919 % 1009, path))[:150]
-
-
-@pytest.mark.parametrize("path", _sample(), ids=lambda path: path.relative_to(_STDLIB).as_posix())
+@pytest.mark.parametrize(
+    "path", stdlib_sample(), ids=lambda path: path.relative_to(STDLIB).as_posix()
+)
 def test_the_standard_library_lowers_exactly(path: Path) -> None:
     text = path.read_text("utf-8")
     lowered = lower(text, path.as_posix())
@@ -370,7 +360,7 @@ def test_the_standard_library_lowers_exactly(path: Path) -> None:
     assert lowered.exact
 
 
-@pytest.mark.parametrize("path", _sample()[::3], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", stdlib_sample()[::3], ids=lambda path: path.name)
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
 def test_suites_lowered_later_are_what_they_are_at_once(
     path: Path, newline: str, monkeypatch: pytest.MonkeyPatch
@@ -380,21 +370,8 @@ def test_suites_lowered_later_are_what_they_are_at_once(
     nodes = Tree("x.py", text, later).walk()
     waiting = [n for n in nodes if isinstance(n, ir.Function) and not n.suite.is_lowered]
     assert len(waiting) == len(without_suites(text)[1])
-    monkeypatch.setattr("fsdplint.engine.lower.without_suites", lambda text: (text, {}))
-    assert _placed(later) == _placed(lower(text, "x.py"))
-
-
-def _placed(module: ir.Module) -> list[tuple[str, int, int]]:
-    return [(dump(node), node.start, node.end) for node in _leaves(module)]
-
-
-def _leaves(module: ir.Module) -> Iterator[ir.Node]:
-    """The nodes without any below, and every kind of statement by its name and its place."""
-    for node in ir.walk(module):
-        if not ir.children(node):
-            yield node
-        else:
-            yield ir.Name(node.start, node.end, type(node).__name__)
+    monkeypatch.setattr("fsdplint.engine.lower_statements.without_suites", lambda text: (text, {}))
+    assert placed(later) == placed(lower(text, "x.py"))
 
 
 def test_a_suite_that_the_parser_refuses_ends_every_path_through_it(
@@ -404,7 +381,7 @@ def test_a_suite_that_the_parser_refuses_ends_every_path_through_it(
     module = lower(text, "x.py")
     first = module.body[0]
     assert isinstance(first, ir.FunctionDef)
-    monkeypatch.setattr("fsdplint.engine.lower.parse", _refuse)
+    monkeypatch.setattr("fsdplint.engine.lower_statements.parse", _refuse)
     assert [type(node) for node in first.function.body] == [ir.Raise]
     assert [(str(error), error.offset) for error in module.refused] == [("new", 13)]  # type: ignore[union-attr]  # an InvalidSyntax
 

@@ -19,7 +19,7 @@ from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
 
-from fsdplint.engine import lower
+from fsdplint.engine import lower_statements
 from fsdplint.fixes import intact
 from fsdplint.source.syntax import parse
 from tests.fuzz.grammar import grammatical, spliced
@@ -140,7 +140,7 @@ def _told(trees: Trees, before: Found, done: list[Step], changed: str, name: str
 @cache
 def _parse_once() -> None:
     """Keeps the trees of the last texts, which never change: each text is parsed several times."""
-    lower.parse = intact.parse = lru_cache(maxsize=64)(parse)  # type: ignore[assignment]  # the same to call
+    lower_statements.parse = intact.parse = lru_cache(maxsize=64)(parse)  # type: ignore[assignment]  # the same to call
 
 
 def chunk(first: int, seed: int, kinds: tuple[str, ...], last: int) -> Result:

@@ -1,4 +1,5 @@
-"""What runs of `check` ended in, so that one that would end the same is not made again.
+"""What runs of `check` ended in, so that one that would end the same is not made again; and what
+they lowered, so that one that would not lowers only what changed (`fsdplint.cache.pack`).
 
 A run's report and exit code are kept with the notes of all that it saw on the disk (see
 `fsdplint.disk`). The next run with the same arguments, environment and fsdplint compares these
@@ -8,5 +9,5 @@ them is imported; nor are click, dataclasses, pathlib, typing or json, each of w
 than all the rest.
 
 It is the report that is kept and no finding: what lies in the cache can be shown, but never be
-written into a file as a fix. Runs that write anything are not kept.
+written into a file as a fix. Runs that write anything are not kept, and use nothing that is.
 """

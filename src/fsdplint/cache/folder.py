@@ -14,7 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SUFFIX, _UNFINISHED = ".run", ".part"
+# What a file of ours ends in: a run, the IR of a project, and what is not written to its end.
+RUN, LOWERED, _UNFINISHED = ".run", ".ir", ".part"
 _TAG, _IGNORE = "CACHEDIR.TAG", ".gitignore"
 # https://bford.info/cachedir
 _TAG_TEXT = b"Signature: 8a477f597d28d172789f06886806bc55\n# Written by fsdplint.\n"
@@ -42,12 +43,12 @@ def place() -> str:
     return os.path.join(caches, "fsdplint") if os.path.isabs(caches) else ""
 
 
-def stored(folder: str, name: str) -> bytes | None:
+def stored(folder: str, name: str, suffix: str = RUN) -> bytes | None:
     """What was written as ``name``; None if that cannot be read, or is not ours to believe."""
     try:
         # Not waiting, should it be a pipe.
         flags = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
-        descriptor = os.open(os.path.join(folder, name + _SUFFIX), flags)
+        descriptor = os.open(os.path.join(folder, name + suffix), flags)
     except OSError:
         return None
     try:
@@ -62,13 +63,13 @@ def stored(folder: str, name: str) -> bytes | None:
         os.close(descriptor)
 
 
-def store(folder: str, name: str, data: bytes) -> None:
+def store(folder: str, name: str, data: bytes, suffix: str = RUN) -> None:
     """Write ``data`` as ``name`` in one step, if that can be done, and remove what is old."""
     if len(data) > _MAX_ENTRY:
         return
     try:
         if _prepared(folder):
-            _replace(os.path.join(folder, name + _SUFFIX), data)
+            _replace(os.path.join(folder, name + suffix), data)
             _prune(folder)
     except OSError:  # full, read-only, or not a folder
         return
@@ -161,7 +162,7 @@ def _prune(folder: str) -> None:
 def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as found:
         for entry in found:
-            if entry.name.endswith((_SUFFIX, _UNFINISHED)) and not entry.is_dir(
+            if entry.name.endswith((RUN, LOWERED, _UNFINISHED)) and not entry.is_dir(
                 follow_symlinks=False
             ):
                 yield entry.path, entry.stat(follow_symlinks=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fsdplint.account import Account, State, united
+from fsdplint.cache.pack import Packs
 from fsdplint.cache.recording import Recording
 from fsdplint.check import check as run
 from fsdplint.commands import CLEAN, FAILED, FINDINGS
@@ -35,16 +36,25 @@ _STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be checked, by groups with settings of their own, and against which baselines."""
+    """What is to be checked, by groups with settings of their own, and against which baselines.
+
+    Attributes:
+        piped: what is checked that is in no file.
+        packs: what files were lowered to by other runs, unless that is not to be believed.
+    """
 
     groups: tuple[Group, ...]
     baselines: tuple[Baseline | None, ...]
     piped: Mapping[str, SourceFile]
+    packs: Packs | None
 
     def wholes(self, overlay: Mapping[str, SourceFile]) -> list[Outcome]:
         """The outcome of each group, with ``overlay`` in the place of files."""
         whole = {**self.piped, **overlay}
-        return [_excluding(run(g.paths, g.settings, whole), g) for g in self.groups]
+        return [
+            _excluding(run(group.paths, group.settings, whole, packs=self.packs), group)
+            for group in self.groups
+        ]
 
     def new(self, wholes: Sequence[Outcome]) -> Outcome:
         """What of ``wholes`` is in no baseline, as one."""
@@ -72,7 +82,9 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     options = Options(**given)
     options.expect_consistent(paths)
     paths, piped = _inputs(paths, options.stdin_filename)
-    plan = _planned(options, paths, piped)
+    # What is written into files rests on nothing that an earlier run left.
+    packs = Packs() if recording and not options.changes else None
+    plan = _planned(options, paths, piped, packs)
     reports = _reports(options, paths)
     with progress("fsdplint: checking…"):
         wholes = plan.wholes({})
@@ -89,6 +101,8 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     code = _exit_code(outcome, options, bool(gone or (options.diff and changes and changes.files)))
     if recording and not (options.changes or piped or any(report.file for report in reports)):
         recording.keep(said, code)
+    if packs:
+        packs.save()
     return code
 
 
@@ -99,11 +113,16 @@ def _exit_code(outcome: Outcome, options: Options, more: bool) -> int:
     return FINDINGS if (outcome.findings or more) and not options.exit_zero else CLEAN
 
 
-def _planned(options: Options, paths: tuple[str, ...], piped: Mapping[str, SourceFile]) -> Plan:
+def _planned(
+    options: Options,
+    paths: tuple[str, ...],
+    piped: Mapping[str, SourceFile],
+    packs: Packs | None,
+) -> Plan:
     known = groups_for(paths, options.config, options.isolated, every_rule(), options.preview)
     groups = tuple(_narrowed(group, options.selectors, options.force_exclude) for group in known)
     baselines = (_baseline(g.settings, options.baseline, options.no_baseline) for g in groups)
-    return Plan(groups, tuple(baselines), piped)
+    return Plan(groups, tuple(baselines), piped, packs)
 
 
 def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:

@@ -13,7 +13,8 @@ from fsdplint.terminal import printable
 def clean() -> int:
     """Remove the cache: the folder of $FSDPLINT_CACHE_DIR, else the one in the user's caches.
 
-    It holds the reports of runs, by which a run that would end the same is told at once.
+    It holds the reports of runs, by which a run that would end the same is told at once, and what
+    files were parsed to, by which a run after a change parses what changed.
     """
     place = folder.place()
     shown = printable(place)
@@ -25,6 +26,6 @@ def clean() -> int:
         click.echo("There is no cache.")
     else:
         count, size = removed
-        runs = f"{count} run{'s'[: count != 1]}"
-        click.echo(f"Removed {shown}: {runs}, {-(-size // 1000)} kB.")
+        files = f"{count} file{'s'[: count != 1]}"
+        click.echo(f"Removed {shown}: {files}, {-(-size // 1000)} kB.")
     return CLEAN

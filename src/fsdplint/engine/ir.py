@@ -232,6 +232,11 @@ class Suite:
         return isinstance(self._lowered, LoweredSuite)
 
 
+def waiting(start: int, end: int, later: Callable[[int, int], LoweredSuite]) -> Suite:
+    """The suite between two offsets, to be lowered ``later``."""
+    return Suite(start, end, lambda: later(start, end))
+
+
 @dataclass(frozen=True, slots=True)
 class LoweredSuite:
     """Statements.
@@ -470,9 +475,13 @@ class Module(Node):
 def field_names(kind: type[Node]) -> tuple[str, ...]:
     """What a kind of node has besides its span, in source order."""
     if kind not in _FIELDS:
-        names = (each.name for each in fields(kind))
-        _FIELDS[kind] = tuple(name for name in names if name not in ("start", "end"))
+        _FIELDS[kind] = stored_names(kind)
     return _FIELDS[kind]
+
+
+def stored_names(kind: type[Node]) -> tuple[str, ...]:
+    """What a kind of node is made of besides its span, in the order of its arguments."""
+    return tuple(each.name for each in fields(kind) if each.name not in ("start", "end"))
 
 
 _FIELDS: dict[type[Node], tuple[str, ...]] = {

@@ -15,6 +15,8 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.folders import Folders
 from fsdplint.engine.imports import Binding, Imports, imports
+from fsdplint.engine.kept import Kept
+from fsdplint.engine.lower import lower
 from fsdplint.engine.unit import Definition, TopLevel, Unit
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
@@ -38,6 +40,7 @@ class Project:
     Attributes:
         root: no import is resolved to a file outside it.
         torch: the releases of PyTorch that it is meant to run on.
+        kept: what files were lowered to before.
         failures: files that could not be lowered, with the error.
         overlong: those of the exhausted entries with a path longer than the budget of one path.
         unread: files that would take too much, with the reason.
@@ -45,10 +48,17 @@ class Project:
         exhausted: entries not followed to the end, by file and name, with the budget that ended it.
     """
 
-    def __init__(self, root: Path, read: Reader, torch: TorchRange = EVERY_RELEASE) -> None:
+    def __init__(
+        self,
+        root: Path,
+        read: Reader,
+        torch: TorchRange = EVERY_RELEASE,
+        kept: Kept | None = None,
+    ) -> None:
         self.root = root
         self.read = read
         self.torch = torch
+        self.kept = kept
         self.units: dict[str, Unit | None] = {}
         self.broken: set[str] = set()
         self.found: dict[tuple[str, int, Path], Path | None] = {}
@@ -98,10 +108,8 @@ class Project:
                     self.failures.setdefault(path, error)
 
     def _lower(self, unit: Unit) -> ir.Module | None:
-        from fsdplint.engine.lower import lower  # LibCST, which takes as long as all the rest
-
         try:
-            return lower(unit.text, unit.path)
+            return lower(unit.text, unit.path, self.kept)
         except InvalidSyntax as error:
             self.failures[unit.path] = error
         except TooDemanding as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.events import Trace
 from fsdplint.engine.execute import explore
+from fsdplint.engine.kept import Kept
 from fsdplint.engine.link import Project, Reader
 from fsdplint.engine.relevance import related_units
 from fsdplint.engine.site import Guard, Site
@@ -131,6 +132,7 @@ def analyze(
     read: Reader,
     focus: Collection[Path] | None = None,
     torch: TorchRange = EVERY_RELEASE,
+    kept: Kept | None = None,
 ) -> Program:
     """What the program in ``files`` does, following imports to other files below ``root``.
 
@@ -138,8 +140,9 @@ def analyze(
         focus: the files that findings are wanted for, if not for all.
         read: the text of a file, or None if it cannot be read.
         torch: the releases of PyTorch that the program is meant to run on.
+        kept: what files were lowered to by other runs, which this one adds to.
     """
-    project = Project(root, read, torch)
+    project = Project(root, read, torch, kept)
     units = related_units(project, files, focus)
     return Program(project, tuple(units), tuple(explore(project, units)), torch)
 

@@ -1,0 +1,92 @@
+"""What the files of a project were lowered to, for the runs that come after a change.
+
+A kept run is of no use once a file has changed; of the others' IR, which takes a third of a run to
+make, all still is. It is kept by what it was made from, so that it depends on no run whether it is
+true; and with the code that made it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fsdplint
+from fsdplint import disk
+from fsdplint.cache.folder import LOWERED, place, store, stored
+
+if TYPE_CHECKING:
+    from fsdplint.engine.kept import Kept
+
+_HEAD = b"fsdplint ir 1 "  # raised when what follows is laid out otherwise
+_CHECKSUM = 8  # hexadecimal digits
+_MAX_ROWS = 100_000_000  # characters of rows, ten times what a large project has
+_QUICK = 1  # level of compression
+
+
+class Packs:
+    """The IR of projects, each in an entry of its own."""
+
+    def __init__(self) -> None:
+        self.opened: dict[str, Kept] = {}
+
+    def of(self, root: Path) -> Kept:
+        """What is kept of the project at ``root``."""
+        name = disk.digest(f"{_maker()} {root}".encode("utf-8", "surrogateescape"))
+        if name not in self.opened:
+            from fsdplint.engine.kept import Kept  # and with it the engine
+
+            data = stored(place(), name, LOWERED)
+            self.opened[name] = Kept({} if data is None else unpacked(data))
+        return self.opened[name]
+
+    def save(self) -> None:
+        """Keep what this run lowered, and what earlier ones left, as far as there is room."""
+        for name, kept in self.opened.items():
+            if kept.has_news:
+                store(place(), name, packed(kept), LOWERED)
+
+
+def packed(kept: Kept) -> bytes:
+    """The rows of ``kept`` as bytes, those used last before others."""
+    press = zlib.compressobj(_QUICK)
+    parts = [press.compress(f"{row}\n".encode("ascii")) for row in _fitting(kept)]
+    body = b"".join([*parts, press.flush()])
+    return _HEAD + b"%08x" % zlib.crc32(body) + body
+
+
+def _fitting(kept: Kept) -> Iterator[str]:
+    room = _MAX_ROWS
+    for key, row in {**kept.used, **kept.before}.items():
+        room -= len(row)
+        if room > 0:
+            yield f"{key} {row}"
+
+
+def unpacked(data: bytes) -> Mapping[str, str]:
+    """The rows that `packed` made ``data`` of; none if it did not, or is not whole."""
+    start = len(_HEAD) + _CHECKSUM
+    body = data[start:]
+    if data[:start] != _HEAD + b"%08x" % zlib.crc32(body):
+        return {}
+    try:
+        text = zlib.decompressobj().decompress(body, 2 * _MAX_ROWS).decode("ascii")
+    except (zlib.error, ValueError):
+        return {}
+    rows = (line.partition(" ") for line in text.splitlines())
+    return {key: row for key, _, row in rows}
+
+
+def _maker() -> str:
+    """What decides what a text is lowered to: our code, LibCST, and Python's own parser."""
+    package = Path(fsdplint.__file__).parent
+    code = [*(package / "source").glob("*.py"), *(package / "engine").glob("*.py")]
+    told = [disk.digest(disk.read(path)) for path in sorted(code)]
+    parser = find_spec("libcst")
+    if parser is not None and parser.origin:
+        told.append(disk.installed(os.path.dirname(os.path.dirname(parser.origin))))
+    return " ".join([sys.version, *told])
