@@ -30,12 +30,14 @@ MODULES = frozenset(
     }
 )
 
-# Modules of our own: that of a command, of a fix, of a report, and of a rule in the catalogue. Where
-# LibCST is installed is looked up without importing it.
+# Modules of our own: that of a command, a fix, a report, and a rule in the catalogue. Where
+# LibCST is installed is looked up without importing it; other processes run `engine/worker.py`.
 OWN = [
     ("cache/pack.py", "importlib"),
     ("cli.py", "importlib"),
     ("cli.py", "import_module"),
+    ("engine/ahead.py", "subprocess"),
+    ("engine/ahead.py", "subprocess"),
     ("fixes/__init__.py", "importlib"),
     ("fixes/__init__.py", "import_module"),
     ("report/__init__.py", "importlib"),

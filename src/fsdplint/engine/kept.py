@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
 from fsdplint.engine import ir
@@ -14,12 +14,20 @@ class Kept:
 
     Attributes:
         before: of earlier runs.
-        used: of these what this run asked for, and what it lowered itself.
+        ahead: of this run, by other processes.
+        awaited: returns when the top level of a text is among ``ahead``, if it will be.
+        used: what this run asked for of these, and what it lowered itself.
     """
 
     def __init__(self, before: Mapping[str, str]) -> None:
         self.before = before
+        self.ahead: dict[str, str] = {}
+        self.awaited: Callable[[str], None] | None = None
         self.used: dict[str, str] = {}
+
+    def knows(self, text: str) -> bool:
+        """Whether an earlier run lowered the file that ``text`` is."""
+        return _key("module", text) in self.before
 
     @property
     def has_news(self) -> bool:
@@ -27,7 +35,10 @@ class Kept:
 
     def module(self, text: str, later: Later) -> ir.LoweredSuite | None:
         """The top level of the file that ``text`` is, its suites lowered ``later``."""
-        return self._get(_key("module", text), 0, later)
+        key = _key("module", text)
+        if self.awaited and key not in self.before:
+            self.awaited(text)
+        return self._get(key, 0, later)
 
     def suite(self, text: str, start: int) -> ir.LoweredSuite | None:
         """The suite that ``text`` is, which stands at ``start`` in its file."""
@@ -40,7 +51,7 @@ class Kept:
         self._put(_key("suite", text), lowered, start)
 
     def _get(self, key: str, start: int, later: Later) -> ir.LoweredSuite | None:
-        row = self.used.get(key) or self.before.get(key)
+        row = self.used.get(key) or self.before.get(key) or self.ahead.get(key)
         if row is None:
             return None
         try:

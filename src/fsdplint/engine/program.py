@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.ahead import lowered_ahead
 from fsdplint.engine.events import Trace
 from fsdplint.engine.execute import explore
 from fsdplint.engine.kept import Kept
@@ -144,7 +145,9 @@ def analyze(
     """
     project = Project(root, read, torch, kept)
     units = related_units(project, files, focus)
-    return Program(project, tuple(units), tuple(explore(project, units)), torch)
+    with lowered_ahead(kept, units):
+        traces = explore(project, units)
+    return Program(project, tuple(units), tuple(traces), torch)
 
 
 def _modes(site: Site) -> dict[tuple[object, bool], Guard]:

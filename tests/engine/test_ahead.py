@@ -1,0 +1,153 @@
+"""Other processes lower what the run would, and nothing but the time depends on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers import placed, write
+
+from fsdplint.check import check
+from fsdplint.config import defaults
+from fsdplint.engine import ahead, lower_statements, worker
+from fsdplint.engine.ahead import Workers
+from fsdplint.engine.kept import Kept
+from fsdplint.engine.lower import lower
+
+TEXTS = [f"from a import b\n\n\ndef f_{n}():\n    return b({n}, 'é')\n" for n in range(5)]
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def all_lowered(texts: list[str], count: int = 2) -> tuple[Workers, Kept]:
+    """What ``count`` processes made of ``texts``, and they are done."""
+    kept = Kept({})
+    workers = Workers(texts, kept)
+    workers.start(count)
+    for _, thread in workers.served:
+        thread.join(60)
+    return workers, kept
+
+
+def test_what_they_lower_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, kept = all_lowered(TEXTS)
+    assert [process.returncode for process, _ in workers.served] == [0, 0]
+    expected = [placed(lower(text, "x.py")) for text in TEXTS]
+    monkeypatch.setattr(lower_statements, "parse", None)
+    assert [placed(lower(text, "x.py", kept)) for text in TEXTS] == expected
+    assert kept.used == kept.ahead
+    assert kept.has_news
+
+
+def test_a_file_that_is_no_python_is_left_to_the_run() -> None:
+    _, kept = all_lowered(["def f(:\n", *TEXTS], 1)
+    assert len(kept.ahead) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "code", ["raise SystemExit", "import os; os.kill(os.getpid(), 9)", "print()"]
+)
+def test_processes_that_end_are_done_without(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_CODE", code)
+    workers, kept = all_lowered(TEXTS)
+    for text in TEXTS:
+        workers.awaited(text)
+    assert (kept.ahead, workers.begun) == ({}, set())
+
+
+@pytest.mark.parametrize("python", [None, "", "/nowhere/python"])
+def test_without_a_python_to_start_there_are_none(
+    python: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", python)
+    workers, kept = all_lowered(TEXTS)
+    workers.awaited(TEXTS[0])
+    assert (workers.served, kept.ahead) == ([], {})
+
+
+def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_CODE", "import time; time.sleep(600)")
+    workers = Workers(TEXTS, Kept({}))
+    workers.start(1)
+    wait_for(lambda: workers.begun == {TEXTS[0]})
+    workers.awaited(TEXTS[1])
+    assert [*workers.waiting] == TEXTS[2:]
+    (process, _), *_ = workers.served
+    process.kill()
+    workers.awaited(TEXTS[0])
+    workers.stop()
+    assert not workers.waiting
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_process_ends_with_its_input_and_not_by_an_interrupt() -> None:
+    command = [sys.executable, "-c", ahead._CODE.format(path=sys.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b'"x = 1"\n')
+        process.stdin.flush()
+        row = process.stdout.readline().decode()
+        os.kill(process.pid, signal.SIGINT)
+        process.stdin.write(b'"x = 1"\n"("\n')
+        process.stdin.close()
+        assert process.stdout.read().decode() == f"{row}\n"
+    assert (row, process.returncode) == (f"{worker._row('x = 1')}\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("cores", "characters", "count"),
+    [(1, 10**9, 0), (2, 10**9, 1), (64, 10**9, 4), (64, 1_999_999, 0), (64, 4_000_000, 2)],
+)
+def test_there_are_as_many_as_pay(
+    cores: int, characters: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "_cores", lambda: cores)
+    assert ahead._processes(characters) == count
+
+
+def test_a_check_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsdplint.cache.pack import Packs
+
+    monkeypatch.setenv("FSDPLINT_CACHE_DIR", str(tmp_path / "cache"))
+    files = {
+        f"train_{n}.py": """\
+            from torch.distributed.fsdp import fully_shard
+            from build import build
+
+            model = build()
+            fully_shard(model)
+            model.forward(1)
+            """
+        for n in range(8)
+    }
+    files["build.py"] = "import torch\n\n\ndef build():\n    return torch.nn.Linear(8, 8)\n"
+    write(tmp_path / "project", files)
+    alone = check([tmp_path / "project"], defaults())
+    started: list[int] = []
+    start = Workers.start
+
+    def noted(self: Workers, count: int) -> None:
+        start(self, count)
+        started.append(len(self.served))
+
+    monkeypatch.setattr(Workers, "start", noted)
+    monkeypatch.setattr(ahead, "_cores", lambda: 3)
+    monkeypatch.setattr(ahead, "_CHARACTERS_EACH", 100)
+    packs = Packs()
+    together = check([tmp_path / "project"], defaults(), packs=packs)
+    assert together.findings == alone.findings
+    assert (len(alone.findings), started) == (8, [2])
+    packs.save()
+    again = check([tmp_path / "project"], defaults(), packs=Packs())
+    assert (again.findings, started) == (alone.findings, [2])  # and none where all is known
