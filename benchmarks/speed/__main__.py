@@ -15,7 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +26,7 @@ from benchmarks.speed import goals
 from benchmarks.speed.measure import Cost, cost_of
 from benchmarks.speed.packages import fetched, pinned
 from benchmarks.speed.table import Measured, table
-from benchmarks.speed.tools import REQUIREMENTS, Tool, checker, environments, floors, others, ruff
+from benchmarks.speed.tools import REQUIREMENTS, Tool, checkers, environments, floors, others, ruff
 
 # TorchFix and Fixit take minutes on each, and an hour on larger ones.
 _SMALL = ("accelerate", "torchtitan")
@@ -36,7 +38,7 @@ def measured(name: str, package: Path, venvs: Path, rounds: int, limit: float) -
         folder = Path(scratch)
         needed = _needed(package, folder)
         fast = [
-            *(checker(package, warm=warm) for warm in (False, True)),
+            *checkers(package, max(map(Path, needed), key=lambda path: path.stat().st_size)),
             *(ruff(venvs, package, warm=warm) for warm in (False, True)),
             *floors(package, folder / "needed.txt"),
         ]
@@ -70,7 +72,22 @@ def _run(tool: Tool, folder: Path) -> Cost:
     cache = folder / tool.name
     if not tool.warm:
         shutil.rmtree(cache, ignore_errors=True)
-    return cost_of(tool.command, folder, {tool.cache: str(cache)})
+    with _changed(tool.changed):
+        return cost_of(tool.command, folder, {tool.cache: str(cache)})
+
+
+@contextmanager
+def _changed(path: Path | None) -> Iterator[None]:
+    """A line more in the file at ``path``, another one each time."""
+    if path is None:
+        yield
+        return
+    before = path.read_bytes()
+    path.write_bytes(before + f"\n# {time.time_ns()}\n".encode())
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
 
 
 def _size(package: Path, needed: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
-"""Whether findings are the same without the scan, and from the cache, as they are to a user.
+"""Whether findings are the same without the scan, from the cache and by several processes.
 
     python -m benchmarks.speed.identical FOLDER…
 
-Each folder is checked by a new process with an empty cache, again from that cache, without a cache,
-and with every file taken for one that shards; the last may take long. What these runs find is
-compared as JSON, evidence and fixes included. It exits 1 on a difference.
+Each folder is checked by a new process with an empty cache, again from that cache, with nothing
+left of it but what files were lowered to, without a cache, with processes that lower ahead however
+little there is, and with every file taken for one that shards; the last may take long. What these
+runs find is compared as JSON, evidence and fixes included. It exits 1 on a difference.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ def every(project, files, focus=None):
 
 program.related_units = every
 """
+# In the place of the few that pay: a process for every few files.
+_AHEAD = """
+from fsdplint.engine import ahead
+
+ahead._cores = lambda: 5
+ahead._CHARACTERS_EACH = 1
+"""
 
 
 def found(folder: Path, code: str, options: tuple[str, ...], variables: Mapping[str, str]) -> str:
@@ -51,14 +59,23 @@ def found(folder: Path, code: str, options: tuple[str, ...], variables: Mapping[
     return "\n".join(sorted(json.dumps(finding, sort_keys=True) for finding in findings))
 
 
+def _in_an_empty_cache(folder: Path, code: str) -> str:
+    with tempfile.TemporaryDirectory() as cache:
+        return found(folder, code, (), {"FSDPLINT_CACHE_DIR": cache})
+
+
 def differences(folder: Path) -> dict[str, set[str]]:
     """The findings that come or go in each of the other ways to check a folder."""
     with tempfile.TemporaryDirectory() as cache:
         variables = {"FSDPLINT_CACHE_DIR": cache}
         usual = found(folder, _CHECK, (), variables)
         print(f"{folder}: {len(usual.splitlines())} findings", flush=True)
-        others = {
-            "from the cache": found(folder, _CHECK, (), variables),
+        others = {"from the cache": found(folder, _CHECK, (), variables)}
+        for run in Path(cache).glob("*.run"):
+            run.unlink()
+        others |= {
+            "from what was lowered": found(folder, _CHECK, (), variables),
+            "by several processes": _in_an_empty_cache(folder, _AHEAD + _CHECK),
             "without a cache": found(folder, _CHECK, ("--no-cache",), {}),
             "without the scan": found(folder, _EVERY + _CHECK, ("--no-cache",), {}),
         }

@@ -40,6 +40,7 @@ class Tool:
         cache: the variable that names the folder of its cache, empty if it has none or is run
             without it.
         warm: whether that folder holds what an earlier run has left there, or nothing.
+        changed: the file that is another one in each run.
         slow: whether it takes so long that it is run once.
     """
 
@@ -47,6 +48,7 @@ class Tool:
     command: tuple[str, ...]
     cache: str = ""
     warm: bool = False
+    changed: Path | None = None
     slow: bool = False
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -62,11 +64,15 @@ def environments(folder: Path, names: set[str]) -> None:
             (target / "complete").touch()
 
 
-def checker(package: Path, *, warm: bool) -> Tool:
-    """fsdplint as a user runs it, with its cache empty or filled."""
-    name = f"fsdplint, {'warm' if warm else 'cold'}"
+def checkers(package: Path, changed: Path) -> tuple[Tool, Tool, Tool]:
+    """fsdplint as a user runs it: with its cache empty, filled, and filled before a change."""
     command = (sys.executable, "-m", "fsdplint", "check", "--isolated", str(package))
-    return Tool(name, command, "FSDPLINT_CACHE_DIR", warm)
+    cache = "FSDPLINT_CACHE_DIR"
+    return (
+        Tool("fsdplint, cold", command, cache),
+        Tool("fsdplint, warm", command, cache, warm=True),
+        Tool("fsdplint, after a change", command, cache, warm=True, changed=changed),
+    )
 
 
 def ruff(venvs: Path, package: Path, *, warm: bool) -> Tool:
