@@ -56,12 +56,13 @@ def cost_of(
     Raises:
         RuntimeError: it ended by itself with none of ``codes``; 1 is that it found something.
     """
-    started = time.perf_counter()
     sink = subprocess.DEVNULL
+    environment = {**as_installed(), **(variables or {})}
+    started = time.perf_counter()
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, **(variables or {})},
+        env=environment,
         stdout=sink,
         stderr=sink,
         start_new_session=True,
@@ -78,6 +79,11 @@ def cost_of(
     memory = max(watch.peak, usage.ru_maxrss * 1024)
     cpu = max(watch.spent, usage.ru_utime + usage.ru_stime)
     return Cost(wall, cpu, memory, ended=not watch.late)
+
+
+def as_installed() -> dict[str, str]:
+    """The environment, in which a first run leaves byte code, as pip does where it installs."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 class _Watch(threading.Thread):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.speed.measure import cost_of
+from benchmarks.speed.measure import as_installed, cost_of
 
 TRAINER = Path(__file__).parents[1] / "detection" / "programs" / "trainer_class" / "trainer.py"
 LINES = 500
@@ -98,7 +98,7 @@ def main() -> None:
         compare(ours, (sys.executable, "-c", parse), Path(folder), args.rounds)
         command = (sys.executable, "-m", "benchmarks.speed.phases", str(file))
         print("\nin another run:", flush=True)
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, env=as_installed())
 
 
 if __name__ == "__main__":
