@@ -140,6 +140,10 @@ class Tree:
             return None
         return first.value if isinstance(first.targets[0], ir.Name) else None
 
+    def contexts(self, statement: ir.With) -> list[ir.Expr]:
+        """What a ``with`` statement enters, the outermost first, as written where it is made."""
+        return [self.meaning(item.value) for item in statement.items]
+
     def block(self, statement: ir.Stmt) -> Block:
         owner = self.parent(statement)
         return next(block for block in blocks(owner) if statement in block.statements)
