@@ -140,6 +140,18 @@ class Tree:
             return None
         return first.value if isinstance(first.targets[0], ir.Name) else None
 
+    def sources(self, expression: ir.Node) -> list[ir.Node]:
+        """``expression`` and all that its scope gives to the variables in it, or in those."""
+        given: dict[str, list[ir.Node]] = {}
+        for node in self.nodes_of(self.scope(expression)):
+            for name in _given_names(node):
+                given.setdefault(name, []).append(node)
+        found = [expression]
+        for each in found:
+            for name in [node.id for node in ir.walk(each) if isinstance(node, ir.Name)]:
+                found += given.pop(name, ())
+        return found
+
     def contexts(self, statement: ir.With) -> list[ir.Expr]:
         """What a ``with`` statement enters, the outermost first, as written where it is made."""
         return [self.meaning(item.value) for item in statement.items]
@@ -195,6 +207,13 @@ def _own_nodes(scope: ir.Node) -> Iterator[ir.Node]:
         yield node
         if not isinstance(node, (ir.Function, ir.ClassDef)):
             stack.extend(reversed(ir.children(node)))
+
+
+def _given_names(node: ir.Node) -> set[str]:
+    """The variables that an assignment gives something to, alone or with others."""
+    targets = node.targets if isinstance(node, ir.Assign) else ()
+    targets = (node.target,) if isinstance(node, ir.AugAssign) else targets
+    return {n.id for target in targets for n in ir.walk(target) if isinstance(n, ir.Name)}
 
 
 def _binds(node: ir.Node, name: str) -> bool:
