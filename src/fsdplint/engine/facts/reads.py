@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Read, Shard, Trace
+from fsdplint.engine.execute.shape import exits, exits_cleanly
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -53,12 +56,33 @@ def _asked_by_all(program: Program, read: Read) -> bool:
         return False
     if isinstance(statement, ir.Assert):
         return (kind == "any") is isinstance(statement.test, ir.Not)
-    if isinstance(statement, ir.If) and _raises(statement.body):
+    fails = partial(_fails, program, read.site.path)
+    if isinstance(statement, ir.If) and fails(statement.body):
         return (kind == "all") is isinstance(statement.test, ir.Not)
-    if isinstance(statement, ir.If) and _raises(statement.orelse):
+    if isinstance(statement, ir.If) and fails(statement.orelse):
         return (kind == "any") is isinstance(statement.test, ir.Not)
     return False
 
 
-def _raises(statements: tuple[ir.Stmt, ...]) -> bool:
-    return bool(statements) and isinstance(statements[-1], ir.Raise)
+def _fails(program: Program, path: str, block: Sequence[ir.Stmt]) -> bool:
+    """Whether a block ends the run with an error, or calls last what does."""
+    last = block[-1] if block else None
+    if isinstance(last, ir.Raise):
+        return True
+    function = _called(program, path, last)
+    if function is None:
+        return last is not None and exits(last) and not exits_cleanly(block)
+    returns = any(isinstance(node, ir.Return) for node in ir.walk(function))
+    return not returns and isinstance(function.body[-1], ir.Raise)
+
+
+def _called(program: Program, path: str, statement: ir.Stmt | None) -> ir.Function | None:
+    """The function of the project that a statement calls by its name."""
+    call = statement.value if isinstance(statement, ir.Expression) else None
+    name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
+    unit = program.project.unit(Path(path))
+    found = None if unit is None else program.project.definition(unit, name)
+    if found is None or program.project.unit(Path(found.unit.path)) is None:
+        return None
+    node = found.unit.node(found)
+    return node.function if isinstance(node, ir.FunctionDef) else None
