@@ -129,6 +129,12 @@ class Tree:
             expression = given
         return expression
 
+    def meant(self, expression: ir.Expr) -> Iterator[ir.Node]:
+        """The nodes of an expression, and those of what the variables in it mean."""
+        for node in ir.walk(expression):
+            meaning = self.meaning(node) if isinstance(node, ir.Name) else node
+            yield from (node,) if meaning is node else ir.walk(meaning)
+
     def _given(self, name: ir.Name) -> ir.Expr | None:
         binding = self._bindings(name)
         first = binding[0] if len(binding) == 1 else None

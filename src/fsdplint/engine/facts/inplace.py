@@ -98,11 +98,9 @@ def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
 
 def _runs(tree: Tree, loop: ir.For, attribute: str) -> bool:
     """Whether a loop runs through ``self.attribute``, or through pairs with its elements."""
-    given = (n for n in ir.walk(loop.iterable) if isinstance(n, ir.Name))
     return any(
         isinstance(node, ir.Attribute) and node.attr == attribute and _of_self(node)
-        for whole in (loop.iterable, *map(tree.meaning, given))
-        for node in ir.walk(whole)
+        for node in tree.meant(loop.iterable)
     )
 
 
