@@ -129,11 +129,15 @@ class Tree:
             expression = given
         return expression
 
-    def meant(self, expression: ir.Expr) -> Iterator[ir.Node]:
+    def meant(self, expression: ir.Expr) -> list[ir.Node]:
         """The nodes of an expression, and those of what the variables in it mean."""
-        for node in ir.walk(expression):
+        found, seen = list(ir.walk(expression)), set[ir.Node]()
+        for node in found:
             meaning = self.meaning(node) if isinstance(node, ir.Name) else node
-            yield from (node,) if meaning is node else ir.walk(meaning)
+            if meaning is not node and meaning not in seen:
+                seen.add(meaning)
+                found += ir.walk(meaning)
+        return found
 
     def _given(self, name: ir.Name) -> ir.Expr | None:
         binding = self._bindings(name)

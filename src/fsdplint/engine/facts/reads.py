@@ -64,20 +64,22 @@ def _asked_by_all(program: Program, read: Read) -> bool:
     return False
 
 
-def _fails(program: Program, path: str, block: Sequence[ir.Stmt]) -> bool:
-    """Whether a block ends the run with an error, or calls last what does."""
-    last = block[-1] if block else None
-    if isinstance(last, ir.Raise):
+def _fails(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0) -> bool:
+    """Whether a block surely ends the run with an error, or calls what does."""
+    return any(_is_error(program, path, statement, depth) for statement in block)
+
+
+def _is_error(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
+    if isinstance(statement, ir.Raise) or (exits(statement) and not exits_cleanly([statement])):
         return True
-    function = _called(program, path, last)
-    if function is None:
-        return last is not None and exits(last) and not exits_cleanly(block)
-    returns = any(isinstance(node, ir.Return) for node in ir.walk(function))
-    return not returns and isinstance(function.body[-1], ir.Raise)
+    found = _called(program, path, statement) if depth < 3 else None
+    if found is None or any(isinstance(node, ir.Return) for node in ir.walk(found[1])):
+        return False
+    return _fails(program, found[0], found[1].body, depth + 1)
 
 
-def _called(program: Program, path: str, statement: ir.Stmt | None) -> ir.Function | None:
-    """The function of the project that a statement calls by its name."""
+def _called(program: Program, path: str, statement: ir.Stmt) -> tuple[str, ir.Function] | None:
+    """The function of the project that a statement calls by its name, and the file it is in."""
     call = statement.value if isinstance(statement, ir.Expression) else None
     name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
     unit = program.project.unit(Path(path))
@@ -85,4 +87,4 @@ def _called(program: Program, path: str, statement: ir.Stmt | None) -> ir.Functi
     if found is None or program.project.unit(Path(found.unit.path)) is None:
         return None
     node = found.unit.node(found)
-    return node.function if isinstance(node, ir.FunctionDef) else None
+    return (found.unit.path, node.function) if isinstance(node, ir.FunctionDef) else None
