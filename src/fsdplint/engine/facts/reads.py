@@ -72,6 +72,8 @@ def _fails(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0
 def _is_error(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
     if isinstance(statement, ir.Raise) or (exits(statement) and not exits_cleanly([statement])):
         return True
+    if isinstance(statement, ir.With):
+        return _fails(program, path, statement.body, depth)
     found = _called(program, path, statement) if depth < 3 else None
     if found is None or any(isinstance(node, ir.Return) for node in ir.walk(found[1])):
         return False
