@@ -130,13 +130,16 @@ class Tree:
         return expression
 
     def meant(self, expression: ir.Expr) -> list[ir.Node]:
-        """The nodes of an expression, and those of what the variables in it mean."""
+        """The nodes of an expression, and those of what the variables in it mean.
+
+        What a variable's elements were computed from, one by one, is not what it holds.
+        """
         found, seen = list(ir.walk(expression)), set[ir.Node]()
         for node in found:
             meaning = self.meaning(node) if isinstance(node, ir.Name) else node
-            if meaning is not node and meaning not in seen:
+            if meaning not in seen and meaning is not node:
                 seen.add(meaning)
-                found += ir.walk(meaning)
+                found += () if isinstance(meaning, ir.Comprehension) else ir.walk(meaning)
         return found
 
     def _given(self, name: ir.Name) -> ir.Expr | None:
