@@ -407,6 +407,24 @@ def test_when_only_the_root_is_sharded(tmp_path: Path, text: str, expected: bool
 
 
 @pytest.mark.parametrize(
+    ("function", "expected"), [("size_based_auto_wrap_policy", True), ("zoo.by_size", False)]
+)
+def test_a_wrap_policy_that_is_handed_to_nobody(
+    tmp_path: Path, function: str, expected: bool
+) -> None:
+    text = f"""\
+        import functools
+        import zoo
+        from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+        by_size = {function}
+        policy = functools.partial(by_size, min_num_params=20_000)
+        model = FSDP(zoo.ConvNet())
+    """
+    idle = [fact.idle_policy for fact in root_only_shards(script(tmp_path, text))]
+    assert len(idle) == expected and None not in idle
+
+
+@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ("", True),

@@ -163,7 +163,7 @@ def test_a_fix_whose_edits_overlap_is_taken_back() -> None:
     assert discarded.reason.startswith("the fix contradicts itself: ")
 
 
-def test_a_fix_found_faulty_is_not_tried_again_once_its_place_has_moved() -> None:
+def test_a_fix_found_faulty_is_tried_once_more_with_the_others_applied() -> None:
     tries = []
 
     def lint(texts: Mapping[str, str]) -> Sequence[Finding]:
@@ -172,7 +172,26 @@ def test_a_fix_found_faulty_is_not_tried_again_once_its_place_has_moved() -> Non
 
     fixed = fix_files({PATH: "evil\nbad\n"}, lint)
     assert fixed.texts == {PATH: "evil\nbetter,good\n"}
-    assert tries == ["evil\nbad\n", "evil \nbetter,good\n", "evil \nbad\n", "evil\nbetter,good\n"]
+    assert rules(fixed) == (["evil"], ["bad"], [("evil", "`evil` is still reported")])
+    assert tries == [
+        "evil\nbad\n",
+        "evil \nbetter,good\n",
+        "evil \nbad\n",
+        "evil\nbetter,good\n",
+        "evil \nbetter,good\n",
+    ]
+    assert fixed.converged
+
+
+def test_a_fix_that_holds_once_another_is_applied_is_applied() -> None:
+    def lint(texts: Mapping[str, str]) -> Sequence[Finding]:
+        found = replacing({"first": "one", "second": "two", "evil": "evil "})(texts)
+        too_early = "first" in texts[PATH] and "two" in texts[PATH]
+        return [*found, *(replace(f, rule="new", fix=None) for f in found if too_early)]
+
+    fixed = fix_files({PATH: "second\nfirst\nevil\n"}, lint)
+    assert fixed.texts == {PATH: "two\none\nevil\n"}
+    assert rules(fixed) == (["evil"], ["first", "second"], [("evil", "`evil` is still reported")])
 
 
 def test_the_tenth_pass_is_the_last() -> None:

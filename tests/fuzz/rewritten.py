@@ -27,6 +27,7 @@ MAY_BE_SILENT = {
     ),
     "import_style": ("old-import-path",),
     "split": ("local-rank-argument",),
+    "wrap_main": ("fresh-optimizer-in-dcp-load",),
 }
 
 

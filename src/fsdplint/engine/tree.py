@@ -129,16 +129,61 @@ class Tree:
             expression = given
         return expression
 
+    def meant(self, expression: ir.Expr) -> list[ir.Node]:
+        """The nodes of an expression, and those of what the variables in it mean.
+
+        What a variable's elements were computed from, one by one, is not what it holds.
+        """
+        found, seen = list(ir.walk(expression)), set[ir.Node]()
+        for node in found:
+            meaning = self.meaning(node) if isinstance(node, ir.Name) else node
+            if meaning not in seen and meaning is not node:
+                seen.add(meaning)
+                found += () if isinstance(meaning, ir.Comprehension) else ir.walk(meaning)
+        return found
+
     def _given(self, name: ir.Name) -> ir.Expr | None:
-        scope = self.scope(name)
-        if isinstance(scope, ir.Function) and any(p.name == name.id for p in scope.parameters):
-            return None
-        binding = [node for node in self.nodes_of(scope) if _binds(node, name.id)]
+        binding = self._bindings(name)
         first = binding[0] if len(binding) == 1 else None
         plain = isinstance(first, ir.Assign) and len(first.targets) == 1
         if not plain or not isinstance(first, ir.Assign) or first.start > name.start:
             return None
-        return first.value if isinstance(first.targets[0], ir.Name) else None
+        return _part(first.targets[0], first.value, name.id)
+
+    def _bindings(self, name: ir.Name) -> list[ir.Node]:
+        """The statements and clauses that bind a name in its scope, none if it is a parameter's."""
+        scope = self.scope(name)
+        if isinstance(scope, ir.Function) and any(p.name == name.id for p in scope.parameters):
+            return []
+        return [node for node in self.nodes_of(scope) if _binds(node, name.id)]
+
+    def chosen_by(self, expression: ir.Expr) -> ir.Expr | None:
+        """The test that an expression, or both arms that give a variable something, hang on."""
+        meant = self.meaning(expression)
+        if isinstance(meant, ir.Conditional):
+            return meant.test
+        given = self._bindings(meant) if isinstance(meant, ir.Name) else []
+        around = [self.parent(each) for each in given if isinstance(each, ir.Assign)]
+        branch = around[0] if len(given) == len(around) == 2 else None
+        if not isinstance(branch, ir.If) or branch is not around[1] or branch.end > meant.start:
+            return None
+        return branch.test if given[0] in branch.body and given[1] in branch.orelse else None
+
+    def sources(self, expression: ir.Node) -> list[ir.Node]:
+        """``expression`` and all that its scope gives to the variables in it, or in those."""
+        given: dict[str, list[ir.Node]] = {}
+        for node in self.nodes_of(self.scope(expression)):
+            for name in _given_names(node):
+                given.setdefault(name, []).append(node)
+        found = [expression]
+        for each in found:
+            for name in [node.id for node in ir.walk(each) if isinstance(node, ir.Name)]:
+                found += given.pop(name, ())
+        return found
+
+    def contexts(self, statement: ir.With) -> list[ir.Expr]:
+        """What a ``with`` statement enters, the outermost first, as written where it is made."""
+        return [self.meaning(item.value) for item in statement.items]
 
     def block(self, statement: ir.Stmt) -> Block:
         owner = self.parent(statement)
@@ -191,6 +236,26 @@ def _own_nodes(scope: ir.Node) -> Iterator[ir.Node]:
         yield node
         if not isinstance(node, (ir.Function, ir.ClassDef)):
             stack.extend(reversed(ir.children(node)))
+
+
+def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
+    """What an assignment to ``target`` gives to ``name``, alone or among as many as it is given."""
+    if isinstance(target, ir.Name):
+        return value
+    if not isinstance(target, ir.Collection) or not isinstance(value, ir.Collection):
+        return None
+    pairs = list(zip(target.elements, value.elements, strict=False))
+    spread = any(isinstance(each, ir.Starred) for pair in pairs for each in pair)
+    if spread or len(target.elements) != len(value.elements):
+        return None
+    return next((v for t, v in pairs if isinstance(t, ir.Name) and t.id == name), None)
+
+
+def _given_names(node: ir.Node) -> set[str]:
+    """The variables that an assignment gives something to, alone or with others."""
+    targets = node.targets if isinstance(node, ir.Assign) else ()
+    targets = (node.target,) if isinstance(node, ir.AugAssign) else targets
+    return {n.id for target in targets for n in ir.walk(target) if isinstance(n, ir.Name)}
 
 
 def _binds(node: ir.Node, name: str) -> bool:

@@ -30,10 +30,15 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """A fix that was tried and taken back, with what came of it."""
+    """A fix that was tried and taken back, with what came of it.
+
+    Attributes:
+        after: how many fixes had been applied by then.
+    """
 
     finding: Finding
     reason: str
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> 
     Each pass applies fixes that do not touch each other and keeps them only if every file still
     parses, code that no edit touches is what it was, each of their findings is gone, no file has a
     finding more, and no line that was there another one. Of a pass that fails the first half is
-    tried in its place, until a single fix is known to be at fault.
+    tried in its place, until a single fix is known to be at fault. Once others are applied it may
+    hold, and is tried again.
 
     Args:
         texts: decoded text by absolute posix path, as in ``Finding.span``, of each file that may
@@ -81,7 +87,12 @@ def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> 
     changed = {path: text for path, text in run.texts.items() if text != texts[path]}
     left = run.selected(allowed)
     return Fixed(
-        changed, run.findings, tuple(run.applied), tuple(run.discarded), not left, run.refused()
+        changed,
+        run.findings,
+        tuple(run.applied),
+        tuple(run.discarded.values()),
+        not left,
+        run.refused(),
     )
 
 
@@ -91,8 +102,7 @@ class _Run:
     lint: Lint
     findings: tuple[Finding, ...]
     applied: list[Finding] = field(default_factory=list)
-    discarded: list[Discarded] = field(default_factory=list)
-    tried: dict[_Identity, str] = field(default_factory=dict)
+    discarded: dict[_Identity, Discarded] = field(default_factory=dict)
 
     def step(self, allowed: Sequence[Safety]) -> bool:
         """One pass; False if nothing could be applied."""
@@ -102,25 +112,24 @@ class _Run:
             if fault is None:
                 return True
             if len(chosen) == 1:
-                self.discarded.append(Discarded(chosen[0], fault))
-                self.tried[_identity(chosen[0], self.texts)] = fault
+                discarded = Discarded(chosen[0], fault, len(self.applied))
+                self.discarded[_identity(chosen[0], self.texts)] = discarded
                 chosen = self.selected(allowed)
             else:
                 chosen = chosen[: len(chosen) // 2]
         return False
 
     def selected(self, allowed: Sequence[Safety]) -> list[Finding]:
-        return select(
-            finding
-            for finding in self.findings
-            if finding.fix is not None
-            and finding.fix.safety in allowed
-            and _identity(finding, self.texts) not in self.tried
-        )
+        """Findings to fix: those whose fix was taken back come last, and not twice to one text."""
+        fixable = [f for f in self.findings if f.fix is not None and f.fix.safety in allowed]
+        before = [self.discarded.get(_identity(finding, self.texts)) for finding in fixable]
+        known = list(zip(fixable, before, strict=True))
+        new = select(finding for finding, taken in known if taken is None)
+        return new or select(f for f, taken in known if taken and taken.after < len(self.applied))
 
     def refused(self) -> dict[Finding, str]:
-        known = ((f, self.tried.get(_identity(f, self.texts))) for f in self.findings if f.fix)
-        return {finding: fault for finding, fault in known if fault is not None}
+        known = ((f, self.discarded.get(_identity(f, self.texts))) for f in self.findings if f.fix)
+        return {finding: taken.reason for finding, taken in known if taken is not None}
 
     def _apply(self, chosen: Sequence[Finding], allowed: Sequence[Safety]) -> str | None:
         """Keeps the fixes of ``chosen`` and returns None, or returns what is wrong with them.
@@ -138,6 +147,8 @@ class _Run:
             fault, fixing = _fault(self.findings, fixed, findings), []
             fault = fault or _exchanged((self.texts, self.findings), fixed, (texts, findings))
             if fault is None:
+                for finding in chosen:
+                    self.discarded.pop(_identity(finding, self.texts), None)
                 self.texts, self.findings = texts, findings
                 self.applied += fixed
                 return None

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Unwrap
 from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.comparison import compare
-from fsdplint.engine.execute.elements import element_of, hashable, named_items
+from fsdplint.engine.execute.elements import BY_RANK, element_of, hashable, named_items
 from fsdplint.engine.execute.names import Names
 from fsdplint.engine.execute.state import Frame
 from fsdplint.engine.values import (
@@ -199,7 +199,12 @@ class Attributes(Names):
             known = value.args[0] if value.args else None
             if isinstance(known, Sequence) and not known.rest:
                 return self.item(known, index)
-        return element_of(self, value)
+        element = element_of(self, value)
+        if not index.taint & Taint.RANK or not isinstance(element, Object) or element.cls:
+            return element
+        if BY_RANK not in value.elements:
+            value.elements[BY_RANK] = self.part(value, "[]", taint=element.taint | Taint.RANK)
+        return value.elements[BY_RANK]
 
 
 def role_of_attribute(value: Object, name: str) -> Role | None:

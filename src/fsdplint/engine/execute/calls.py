@@ -8,6 +8,7 @@ from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import MethodCall
+from fsdplint.engine.execute.attributes import decorators
 from fsdplint.engine.execute.expressions import Expressions
 from fsdplint.engine.execute.state import MAX_DEPTH, Flow, Frame
 from fsdplint.engine.values import (
@@ -319,6 +320,8 @@ class Calls(Expressions):
             self.active.pop()
             del self.guards[mark:]
         if function.function.is_generator:
+            if "contextmanager" in decorators(function.function):
+                return self.unknown()  # what it yields is had by entering it
             return Sequence([], inner.yielded or [NONE], "generator")
         return choice(inner.returned) if inner.returned else NONE
 

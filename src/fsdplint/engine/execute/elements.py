@@ -33,6 +33,8 @@ _MAX_SUBMODULES = 40
 
 # The element that stands for all elements of an object.
 EVERY = "*"
+# The one that stands for those that a process takes by its rank.
+BY_RANK = ("rank",)
 # The kind of the sequence that ``enumerate(…)`` is.
 COUNTED = "enumerate"
 _VIEWS = (".modules()", ".named_modules()")

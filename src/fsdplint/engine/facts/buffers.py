@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.execute.elements import composed
+from fsdplint.engine.facts.gradient_modes import GRADIENTS, NO_GRADIENTS, last_name
 from fsdplint.engine.facts.weights import (
     driven,
     first_forward,
@@ -25,6 +26,7 @@ from fsdplint.knowledge.initialisation import LOADS_STATE, READS_STATE, keeps_we
 
 _VIEWS = frozenset({"buffers", "named_buffers", "get_buffer", "register_buffer"})
 _PLACEHOLDERS = frozenset({"empty", "empty_like"})
+_ABOUT_NO_DEVICE = NO_GRADIENTS | GRADIENTS | {"nullcontext"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _registered(cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
     found = cls.attrs.get("__init__")
     if cls.opaque() or not isinstance(found, FunctionValue):
         return
-    for statement in found.function.body:
+    for statement in _always_run(found.function.body):
         if any(isinstance(node, ir.Return) for node in ir.walk(statement)):
             return
         call = statement.value if isinstance(statement, ir.Expression) else None
@@ -111,6 +113,16 @@ def _registered(cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
             plain = isinstance(name, ir.Constant) and isinstance(persistent, ir.Constant)
             if plain and persistent.value is False and _is_computed(value):  # type: ignore[union-attr]  # plain
                 yield str(name.value), call  # type: ignore[union-attr]  # plain
+
+
+def _always_run(body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
+    """The statements of a block, with those in contexts that say nothing of devices."""
+    for statement in body:
+        contexts = statement.items if isinstance(statement, ir.With) else ()
+        if contexts and all(last_name(each.value) in _ABOUT_NO_DEVICE for each in contexts):
+            yield from _always_run(statement.body)  # type: ignore[union-attr]  # a With
+        else:
+            yield statement
 
 
 def _is_computed(value: ir.Expr | None) -> bool:

@@ -338,12 +338,16 @@ def _is_read(program: Program, call: Call, entry: Entry) -> bool:
 
 
 def _also_named(scope: ir.Node, names: set[str]) -> set[str]:
-    """``names`` with the other names that a scope gives to the same."""
-    found = set(names)
-    for node in ir.walk(scope):
-        if isinstance(node, ir.Assign) and isinstance(node.value, ir.Name):
-            pair = {node.value.id, *(t.id for t in node.targets if isinstance(t, ir.Name))}
-            found |= pair if pair & found else set()
+    """``names`` with the other names that a scope gives to the same, in any order."""
+    alike = [
+        {node.value.id, *(t.id for t in node.targets if isinstance(t, ir.Name))}
+        for node in ir.walk(scope)
+        if isinstance(node, ir.Assign) and isinstance(node.value, ir.Name)
+    ]
+    found, before = set(names), set[str]()
+    while found != before:
+        before = found
+        found = found.union(*(group for group in alike if group & found))
     return found
 
 

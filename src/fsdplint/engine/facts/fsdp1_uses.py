@@ -145,7 +145,7 @@ def _needs(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> boo
     """Whether code that refers to ``names``, or a function among them, does what FSDP2 needs."""
     if not _NEEDED.isdisjoint(names):
         return True
-    found = (program.project.loaded_definition(unit, name) for name in names if depth < 3)
+    found = (program.project.definition(unit, name) for name in names if depth < 3)
     functions = (d for d in found if d is not None and d.kind == "def")
     return any(_needs(program, d.unit, d.names | d.attributes, depth + 1) for d in functions)
 

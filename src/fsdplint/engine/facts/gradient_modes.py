@@ -48,7 +48,7 @@ def _around(tree: Tree, node: ir.Node) -> Iterator[ir.Expr]:
     inside = node
     for above in tree.ancestors(node):
         if isinstance(above, ir.With) and inside in above.body:
-            yield from (item.value for item in reversed(above.items))
+            yield from reversed(tree.contexts(above))
         if isinstance(above, ir.Function):
             yield from reversed(above.decorators)
             return

@@ -47,7 +47,7 @@ def changed_views(program: Program) -> Iterator[ChangedView]:
             called = [c for c in called if c.receiver in (around or [shard.module])]
             sites: Iterable[Site] = (c.site for c in called)
             if called and around:
-                sites = _inner_calls(shard.module) if _reshards(shard) else ()
+                sites = _inner_calls(program, shard.module) if _reshards(shard) else ()
             elif shard.module in holding:
                 continue
             yield from _facts(program, shard, sites, not around)
@@ -76,7 +76,7 @@ def _reshards(shard: Shard) -> bool:
     return isinstance(given, Const) and given.value in (None, True)
 
 
-def _inner_calls(module: Object) -> Iterator[Site]:
+def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
     """The calls of a unit in the forward of the module that it is an attribute or element of."""
     held = module.parent if module.step.startswith("[") else module
     owners = () if held is None else held.ancestors()
@@ -84,22 +84,23 @@ def _inner_calls(module: Object) -> Iterator[Site]:
     if held is None or forward is None:
         return
     attribute, path = held.step.removeprefix("."), forward.scope.unit.path
-    names = {attribute} if held is module else set()
+    tree, names = program.tree(path), {attribute} if held is module else set()
     for node in _own(forward.function):
-        if isinstance(node, ir.For) and held is not module and _runs(node, attribute):
+        if isinstance(node, ir.For) and held is not module and _runs(tree, node, attribute):
             names |= {n.id for n in ir.walk(node.target) if isinstance(n, ir.Name)}
     for node in _own(forward.function):
-        if isinstance(node, ir.Call) and last_name(node) in names:
-            own = isinstance(node.func, ir.Name) or _of_self(node.func)
-            if own and isinstance(node.func, ir.Attribute) is (held is module):
+        called = tree.meaning(node.func) if isinstance(node, ir.Call) else node
+        if last_name(called) in names and isinstance(called, (ir.Name, ir.Attribute)):
+            own = isinstance(called, ir.Name) or _of_self(called)
+            if own and isinstance(called, ir.Attribute) is (held is module):
                 yield Site(path, node)
 
 
-def _runs(loop: ir.For, attribute: str) -> bool:
+def _runs(tree: Tree, loop: ir.For, attribute: str) -> bool:
     """Whether a loop runs through ``self.attribute``, or through pairs with its elements."""
     return any(
         isinstance(node, ir.Attribute) and node.attr == attribute and _of_self(node)
-        for node in ir.walk(loop.iterable)
+        for node in tree.meant(loop.iterable)
     )
 
 

@@ -69,9 +69,11 @@ def _is_nccl_alone(program: Program, call: Call) -> bool:
     """Whether a group has NCCL's backend only, wherever there is CUDA."""
     value = call.arguments.get(0, "backend")
     written = argument(call.site.node, 0, "backend")
-    chosen = None if written is None else written.value
-    if isinstance(chosen, ir.Conditional) and isinstance(value, Choice):
-        test = chosen.test.func if isinstance(chosen.test, ir.Call) else chosen.test
+    tree = program.tree(call.site.path)
+    test = None if written is None else tree.chosen_by(written.value)
+    if test is not None and isinstance(value, Choice):
+        test = test.operand if isinstance(test, ir.Not) else test
+        test = test.func if isinstance(test, ir.Call) else test
         asked = library_name(program.project, call.site.path, test)
         return asked == "torch.cuda.is_available" and set(map(_backend, value.options)) == {
             "nccl",

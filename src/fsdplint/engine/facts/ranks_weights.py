@@ -126,7 +126,8 @@ def _sharded_models(trace: Trace) -> list[Object]:
 def _of_the_rank(program: Program, seed: Call) -> bool:
     differs = bool(taint_of(*seed.arguments.values()) & Taint.RANK)
     partly = any(guard.divergent or guard.progress for guard in seed.site.guards)
-    words = " ".join(program.text(path, node) for path, node in seed.site.frames()[-2:])
+    trees = ((program.tree(path), node) for path, node in seed.site.frames()[-2:])
+    words = " ".join(tree.slice(each) for tree, node in trees for each in tree.sources(node))
     return differs and not partly and not means_model_parallel(words)
 
 

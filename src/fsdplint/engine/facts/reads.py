@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Read, Shard, Trace
+from fsdplint.engine.execute.shape import exits, exits_cleanly
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -53,12 +56,37 @@ def _asked_by_all(program: Program, read: Read) -> bool:
         return False
     if isinstance(statement, ir.Assert):
         return (kind == "any") is isinstance(statement.test, ir.Not)
-    if isinstance(statement, ir.If) and _raises(statement.body):
+    fails = partial(_fails, program, read.site.path)
+    if isinstance(statement, ir.If) and fails(statement.body):
         return (kind == "all") is isinstance(statement.test, ir.Not)
-    if isinstance(statement, ir.If) and _raises(statement.orelse):
+    if isinstance(statement, ir.If) and fails(statement.orelse):
         return (kind == "any") is isinstance(statement.test, ir.Not)
     return False
 
 
-def _raises(statements: tuple[ir.Stmt, ...]) -> bool:
-    return bool(statements) and isinstance(statements[-1], ir.Raise)
+def _fails(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0) -> bool:
+    """Whether a block surely ends the run with an error, or calls what does."""
+    return any(_is_error(program, path, statement, depth) for statement in block)
+
+
+def _is_error(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
+    if isinstance(statement, ir.Raise) or (exits(statement) and not exits_cleanly([statement])):
+        return True
+    if isinstance(statement, ir.With):
+        return _fails(program, path, statement.body, depth)
+    found = _called(program, path, statement) if depth < 3 else None
+    if found is None or any(isinstance(node, ir.Return) for node in ir.walk(found[1])):
+        return False
+    return _fails(program, found[0], found[1].body, depth + 1)
+
+
+def _called(program: Program, path: str, statement: ir.Stmt) -> tuple[str, ir.Function] | None:
+    """The function of the project that a statement calls by its name, and the file it is in."""
+    call = statement.value if isinstance(statement, ir.Expression) else None
+    name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
+    unit = program.project.unit(Path(path))
+    found = None if unit is None else program.project.definition(unit, name)
+    if found is None or program.project.unit(Path(found.unit.path)) is None:
+        return None
+    node = found.unit.node(found)
+    return (found.unit.path, node.function) if isinstance(node, ir.FunctionDef) else None

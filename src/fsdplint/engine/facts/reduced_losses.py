@@ -132,10 +132,11 @@ def _exclude(sites: list[Site]) -> bool:
 def _without_gradients(program: Program, site: Site) -> bool:
     """Whether no gradient is recorded there, so that in place only the number changes."""
     for path, node in site.frames():
-        for above in program.tree(path).ancestors(node):
+        tree = program.tree(path)
+        for above in tree.ancestors(node):
             marks: list[ir.Expr] = []
             if isinstance(above, ir.With):
-                marks = [item.value for item in above.items]
+                marks = tree.contexts(above)
             elif isinstance(above, ir.Function):
                 marks = list(above.decorators)
             if any(_named(inner) in NO_GRADIENT for mark in marks for inner in ir.walk(mark)):

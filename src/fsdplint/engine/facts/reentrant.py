@@ -10,6 +10,7 @@ from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import ClassValue, FunctionValue, Object, Value, reachable
 from fsdplint.engine.written import library_name
 from fsdplint.knowledge.calls import Generation
@@ -49,8 +50,7 @@ def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[Reent
                 argument = _reentrant(program, path, node)
                 if argument is None or not isinstance(node, ir.Call):
                     continue
-                given = program.tree(path).meaning(node.args[0].value)
-                unit = _unit(function.function, owner, given)
+                unit = _unit(program.tree(path), function.function, owner, node.args[0].value)
                 if unit is not None and any(is_a(unit, cls) for cls in classes or ()):
                     yield ReentrantUnit(Site(path, node), argument, shard)
 
@@ -75,15 +75,16 @@ def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None
     return given[0] if means == _CHECKPOINT else None
 
 
-def _unit(function: ir.Function, owner: Object, node: ir.Expr) -> Object | None:
+def _unit(tree: Tree, function: ir.Function, owner: Object, node: ir.Expr) -> Object | None:
     """What part of ``owner`` is checkpointed: ``self.part``, or an element of ``self.parts``."""
+    node = tree.meaning(node)
     if isinstance(node, ir.Attribute):
         return _part(owner, node)
     for loop in ir.walk(function):
         if not isinstance(loop, ir.For) or not isinstance(node, ir.Name):
             continue
         bound = {n.id for n in ir.walk(loop.target) if isinstance(n, ir.Name)}
-        held = [n for n in ir.walk(loop.iterable) if isinstance(n, ir.Attribute)]
+        held = [n for n in tree.meant(loop.iterable) if isinstance(n, ir.Attribute)]
         parts = (_part(owner, each) for each in held if node.id in bound)
         container = next((part for part in parts if part is not None), None)
         if container is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.blocks import block_containers
@@ -12,10 +11,11 @@ from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.execute.calls import is_module
 from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.program import Program
+from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import ClassValue, Object, Origin, reachable
+from fsdplint.engine.written import library_name
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import WRAP_POLICIES
-from fsdplint.knowledge.names import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,37 +66,35 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
 def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
     """A wrap policy assigned before an FSDP1 call to a name that nothing reads."""
     tree = program.tree(shard.site.path)
-    function = tree.function(shard.call)
-    if function is None or shard.generation is not Generation.FSDP1:
+    if shard.generation is not Generation.FSDP1:
         return None
-    for node in ir.walk(function):
+    scope = tree.function(shard.call) or tree.module
+    for node in tree.nodes_of(scope):
         if isinstance(node, ir.Assign) and node.end < shard.call.start:
             target = node.targets[0]
-            names = [n.id for n in ir.walk(function) if isinstance(n, ir.Name)]
-            idle = isinstance(target, ir.Name) and names.count(target.id) == 1
-            if idle and _makes_policy(program, shard.site.path, node.value):
+            named = isinstance(target, ir.Name) and _makes_policy(program, tree, node.value)
+            if named and isinstance(target, ir.Name) and _is_idle(program, tree, scope, target.id):
                 return node
     return None
 
 
-def _makes_policy(program: Program, path: str, value: ir.Expr) -> bool:
-    bindings = program.project.bindings(Path(path))
+def _is_idle(program: Program, tree: Tree, scope: ir.Function | ir.Module, name: str) -> bool:
+    """Whether a name is bound once in its scope and read nowhere, other files included."""
+    nodes = list(ir.walk(scope))
+    named = [node for node in nodes if isinstance(node, ir.Name) and node.id == name]
+    shared = any(isinstance(node, ir.Scope) and name in node.names for node in nodes)
+    if scope is tree.module:
+        shared = shared or any(other is not tree for other in program.trees_with(name))
+    return len(named) == 1 and not shared
+
+
+def _makes_policy(program: Program, tree: Tree, value: ir.Expr) -> bool:
     for node in ir.walk(value):
-        root, *members = _dotted(node)
-        module, _, member = bindings.get(root, ("", 0, None))
-        named = ".".join([module, *([member] if member else []), *members])
-        if module and canonical(named) in WRAP_POLICIES:
+        meant = tree.meaning(node) if isinstance(node, ir.Name) else node
+        dotted = isinstance(meant, (ir.Name, ir.Attribute))
+        if dotted and library_name(program.project, tree.path, meant) in WRAP_POLICIES:  # type: ignore[arg-type]  # an Expr
             return True
     return False
-
-
-def _dotted(node: ir.Node) -> list[str]:
-    """The names of ``a.b.c``, from the first on; of anything else one that means nothing."""
-    names: list[str] = []
-    while isinstance(node, ir.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return [node.id if isinstance(node, ir.Name) else "", *reversed(names)]
 
 
 def _alone(trace: Trace, root: Shard) -> bool:
