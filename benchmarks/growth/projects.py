@@ -173,11 +173,11 @@ WAYS = {
         Way(plain_files, 500, 16_000),
         Way(plain_importers, 25, 1_600),
         Way(relevant_files, 10, 160),
-        Way(file_length, 10, 320),
-        Way(call_depth, 50, 1_600),
-        Way(sharding_calls, 50, 1_600),
+        Way(file_length, 10, 1_280),
+        Way(call_depth, 50, 3_200),
+        Way(sharding_calls, 50, 3_200),
         Way(models, 10, 160),
         Way(loop_nesting, 2, 16),
-        Way(import_chain, 10, 320),
+        Way(import_chain, 10, 640),
     )
 }

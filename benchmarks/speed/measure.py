@@ -112,8 +112,8 @@ def _tree(pid: int) -> list[int]:
     """A process and all below it, as far as Linux tells; elsewhere nothing is below it."""
     found = [pid]
     for parent in found:
-        for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            with suppress(OSError):  # it has ended
+        with suppress(OSError):  # it has ended
+            for children in Path(f"/proc/{parent}/task").glob("*/children"):
                 found.extend(map(int, children.read_text().split()))
     return found
 

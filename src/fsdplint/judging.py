@@ -56,7 +56,8 @@ def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> l
     What a test hands over, such as a mock or None, is not what a program does.
     """
     is_test = program.project.is_test
-    own = tuple(trace for trace in program.traces if not is_test(trace.path))
+    tests = {path for path in {trace.path for trace in program.traces} if is_test(path)}
+    own = tuple(trace for trace in program.traces if trace.path not in tests)
     if len(own) == len(program.traces) or all(is_test(report.span.path) for report in reports):
         return reports
     shown = {report.span for report in _reports(rule, replace(program, traces=own))}

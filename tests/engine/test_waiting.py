@@ -44,6 +44,24 @@ def test_what_only_binds_names_waits(tmp_path: Path, statement: str, expected: s
     assert waiting(tmp_path, {"module.py": statement + "\n"}) == expected
 
 
+@pytest.mark.parametrize(
+    ("test", "runs"),
+    [
+        ("if __name__ == '__main__':", False),
+        ("if '__main__' == __name__:", False),
+        ("if __name__ != '__main__':", True),
+        ("if __name__ == '__main__':\n    pass\nelse:", True),
+    ],
+)
+def test_what_is_for_the_program_alone_is_not_run_by_an_import(
+    tmp_path: Path, test: str, runs: bool
+) -> None:
+    linked = project(tmp_path, {"module.py": f"{test}\n    main()\n"})
+    unit = linked.unit(tmp_path / "module.py")
+    assert unit is not None
+    assert bool(top_level(linked, unit).at_once) is runs
+
+
 PLAIN = [
     "def keep(fn):\n    return fn",
     "def keep(fn):\n    setattr(fn, 'marked', True)\n    return fn",

@@ -7,7 +7,7 @@ sharding, by names that resolve, and not just by an attribute that others have t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,7 +18,11 @@ from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
 # An attribute name that more definitions share than this says nothing about which is meant.
 _MAX_NAMESAKES = 3
 
-Users = dict[Definition, list[Definition]]
+# What many may refer to at once stands between them, since each with each would be as many as their
+# number squared: the definitions of a name (in one file, or in all where that is None), and those
+# of a file.
+_Group = tuple[Unit | None, str] | Unit
+Users = dict[Definition | _Group, list[Definition | _Group]]
 
 
 def heat(project: Project, units: list[Unit]) -> None:
@@ -31,9 +35,7 @@ def heat(project: Project, units: list[Unit]) -> None:
     # Not the other way round: what a registry hands out is nothing to what else it decorates.
     _hand_out(project, surely, users)
     surely = _spread(surely, users)
-    for user, targets in _loose_references(every):
-        for target in targets:
-            users[target].append(user)
+    _refer_loosely(every, users)
     maybe = _spread(shards, users)
     # Those of registries are in none of the units.
     for definition in {*every, *maybe, *surely}:
@@ -49,14 +51,14 @@ def is_registered(project: Project, definition: Definition) -> bool:
 
 def _spread(start: Iterable[Definition], *users: Users) -> set[Definition]:
     """``start`` and all that refer to it, through any number of others."""
-    queue = list(start)
+    queue: list[Definition | _Group] = list(start)
     found = set(queue)
     while queue:
         last = queue.pop()
         fresh = {user for each in users for user in each.get(last, ())} - found
         found |= fresh
         queue.extend(fresh)
-    return found
+    return {each for each in found if isinstance(each, Definition)}
 
 
 def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
@@ -97,7 +99,8 @@ def _hand_out(project: Project, registered: Iterable[Definition], users: Users) 
         for name in definition.decorators:
             decorator = project.definition(definition.unit, name)
             if decorator is not None:
-                users[definition].extend(decorator.unit.definitions.values())
+                users[definition].append(decorator.unit)
+                users[decorator.unit] = [*decorator.unit.definitions.values()]
 
 
 def _targets(
@@ -133,18 +136,17 @@ def _modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
     return found
 
 
-def _loose_references(every: list[Definition]) -> Iterator[tuple[Definition, list[Definition]]]:
-    """What attributes may mean: those of the same file, or any where few have the name."""
-    named: dict[str, list[Definition]] = defaultdict(list)
-    beside: dict[tuple[Unit, str], list[Definition]] = defaultdict(list)
+def _refer_loosely(every: list[Definition], users: Users) -> None:
+    """Adds what attributes may mean: those of the same file, or any where few have the name."""
+    counts = Counter(definition.name for definition in every)
+
+    def meant(name: str, unit: Unit) -> _Group:
+        return None if counts[name] <= _MAX_NAMESAKES else unit, name
+
     for definition in every:
-        named[definition.name].append(definition)
-        beside[definition.unit, definition.name].append(definition)
-    for user in every:
-        for attribute in user.attributes & named.keys():
-            namesakes = named[attribute]
-            few = len(namesakes) <= _MAX_NAMESAKES
-            yield user, namesakes if few else beside.get((user.unit, attribute), [])
+        users[definition].append(meant(definition.name, definition.unit))
+        for attribute in definition.attributes & counts.keys():
+            users[meant(attribute, definition.unit)].append(definition)
 
 
 def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:

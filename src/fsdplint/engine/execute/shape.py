@@ -66,12 +66,16 @@ def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
 
 def main_guard(module: ir.Module) -> ir.If | None:
     """``if __name__ == "__main__":``."""
-    for node in module.body:
-        test = node.test if isinstance(node, ir.If) else None
-        if isinstance(node, ir.If) and isinstance(test, ir.Compare):
-            sides = (test.left, test.right)
-            names = [each.id for each in sides if isinstance(each, ir.Name)]
-            values = [each.value for each in sides if isinstance(each, ir.Constant)]
-            if names == ["__name__"] and values == ["__main__"]:
-                return node
-    return None
+    found = (node for node in module.body if isinstance(node, ir.If) and is_main_guard(node))
+    return next(found, None)
+
+
+def is_main_guard(node: ir.If) -> bool:
+    """Whether a file's being the program is what an ``if`` tests."""
+    test = node.test
+    if not isinstance(test, ir.Compare) or test.op != "Equal":
+        return False
+    sides = (test.left, test.right)
+    names = [each.id for each in sides if isinstance(each, ir.Name)]
+    values = [each.value for each in sides if isinstance(each, ir.Constant)]
+    return names == ["__name__"] and values == ["__main__"]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.registering import may_register, registers
+from fsdplint.engine.execute.shape import is_main_guard
 from fsdplint.engine.link import Project, identifiers
 from fsdplint.engine.unit import TopLevel, Unit, Waiting
 
@@ -31,9 +32,14 @@ def _top_level(project: Project, unit: Unit) -> TopLevel:
         alone = names and all(bound[name] == 1 for name in names)
         if alone and not _is_import(node) and _can_wait(project, unit, node):
             waiting.update(dict.fromkeys(names, Waiting(node, tuple(names))))
-        else:
+        elif not _is_for_program(node):
             at_once.append(node)
     return TopLevel(tuple(at_once), waiting)
+
+
+def _is_for_program(node: ir.Stmt) -> bool:
+    """Whether an import runs nothing of a statement."""
+    return isinstance(node, ir.If) and is_main_guard(node) and not node.orelse
 
 
 def _is_import(node: ir.Stmt) -> bool:
