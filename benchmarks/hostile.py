@@ -135,6 +135,11 @@ CASES: Mapping[str, Case] = {
     "20,000 equalities": _skipped(b"x = a" + b" == a" * 20_000 + b"\n", _CHAIN),
     "20,000 lambdas": _skipped(b"x = " + b"lambda a, b=(1, 2), *c: " * 20_000 + b"a\n", _CHAIN),
     "20,000 words in a format string": _skipped(b"x = f'{a" + b" and a" * 20_000 + b"}'\n", _CHAIN),
+    "300,000 fields in a format string": _skipped(b"x = f'" + b"{b}" * 300_000 + b"'\n", _LARGE),
+    "3,000 nested functions": _skipped(
+        b"".join(b" " * depth + b"def f():\n" for depth in range(3000)) + b" " * 3000 + b"pass\n",
+        _LARGE,
+    ),
     "nested format string": replace(
         _skipped(
             b"x = f'" + b"{a:" * 20_000 + b"}" * 20_000 + b"'\n",

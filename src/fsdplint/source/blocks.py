@@ -27,6 +27,7 @@ _HEADER = re.compile(
 )
 _HEADER_PART = re.compile(r"[\[({]|[\])}]|:|\n")
 _BRACED = re.compile(r"[{}]")
+_MAX_DEPTH = 100  # suites in one another, which is CPython's limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,8 @@ def blocks(code: str) -> Iterator[Block]:
             continue
         while around and around[-1].end <= header.start():
             around.pop()
+        if len(around) == _MAX_DEPTH:
+            continue
         parent = around[-1] if around else None
         newline = code.find("\n", colon)
         behind = newline < 0 or bool(code[colon + 1 : newline].strip())
