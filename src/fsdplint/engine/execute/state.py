@@ -306,11 +306,18 @@ class State:
         return self.worth(nodes) > 1
 
     def leads_to_events(self, nodes: Sequence[ir.Node], frame: Frame) -> bool:
-        """Whether code, or a function of the file that it mentions, can reach an event."""
+        """Whether code, or a function that it mentions or that one does, can reach an event."""
         mentioned = {name for node in nodes for name in self.interest.mentioned(node)}
-        definitions = [d for name, d in frame.unit.definitions.items() if name in mentioned]
-        events = self.interest.events
-        return self.is_hot(nodes) or any((d.names | d.attributes) & events for d in definitions)
+        return self.is_hot(nodes) or self._mention_events(frame.unit, mentioned, 2)
+
+    def _mention_events(self, unit: Unit, names: Iterable[str], depth: int) -> bool:
+        found = (self.project.loaded_definition(unit, name) for name in names if depth)
+        return any(
+            not self.interest.events.isdisjoint(d.names | d.attributes)
+            or self._mention_events(d.unit, d.names, depth - 1)
+            for d in found
+            if d is not None
+        )
 
     def worth(self, nodes: Sequence[ir.Node]) -> int:
         """How much following ``nodes`` promises, see `Interest.worth`."""
