@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import filterfalse
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
@@ -69,13 +70,13 @@ def _fact(
 
 
 def _returned(function: ir.Function) -> ir.Expr | None:
-    """The one expression that a function returns, if that is all it does."""
-    if len(function.body) != 1:
-        return None
-    body = function.body[0]
-    if isinstance(body, (ir.Return, ir.Expression)):
-        return body.value
-    return None
+    """The expression that a function returns before it does anything else."""
+    first = next(filterfalse(_is_text, function.body), None)
+    return first.value if isinstance(first, ir.Return) else None
+
+
+def _is_text(statement: ir.Stmt) -> bool:
+    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
 
 
 def _comparison(function: ir.Function) -> tuple[ir.Expr, ir.Expr, bool] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -101,25 +101,32 @@ def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
     None if some code may destroy it, or if not all of the program is known.
     """
     trees = whole_program(program, script)
-    return None if trees is None else _uncalled(trees)
+    return None if trees is None else _uncalled(trees, _DESTROY, set())
 
 
-def _uncalled(trees: list[Tree]) -> list[Site] | None:
-    found = []
-    for tree in trees:
-        if _DESTROY not in tree.text:
-            continue
-        names = {_DESTROY, *_aliases(tree, _DESTROY)}
-        for node in tree.walk(*names):
-            if not any(_means(node, name) for name in names):
-                continue
-            function = tree.function(node)
-            if function is None or function.name.startswith("__"):
+def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | None:
+    """The functions that nothing calls and that alone lead to ``name``; None if others may."""
+    found: list[Site] = []
+    for tree, node in _mentions(trees, name):
+        function = tree.function(node)
+        if function is None or function.name.startswith("__") or not function.name.isidentifier():
+            return None
+        if function.name not in seen:
+            seen.add(function.name)
+            callers = _uncalled(trees, function.name, seen)
+            if callers is None:
                 return None
-            if any(_refers(each, function.name) for each in trees):
-                return None
-            found.append(Site(tree.path, tree.parent(function)))
+            found += callers or [Site(tree.path, tree.parent(function))]
     return found
+
+
+def _mentions(trees: Iterable[Tree], name: str) -> Iterator[tuple[Tree, ir.Node]]:
+    """Where files have ``name`` otherwise than to define or import it."""
+    for tree in trees:
+        if re.search(rf"\b{re.escape(name)}\b", tree.text):
+            names = {name, *_aliases(tree, name)}
+            nodes = (node for node in tree.walk(*names) for each in names if _means(node, each))
+            yield from ((tree, node) for node in nodes)
 
 
 def _aliases(tree: Tree, name: str) -> set[str]:
@@ -135,11 +142,3 @@ def _means(node: ir.Node, name: str) -> bool:
     if isinstance(node, ir.Attribute):
         return node.attr == name
     return isinstance(node, ir.Constant) and node.value == name
-
-
-def _refers(tree: Tree, name: str) -> bool:
-    """Whether a file has ``name`` otherwise than to define or import it; "" is a lambda's."""
-    if not name or re.search(rf"\b{re.escape(name)}\b", tree.text) is None:
-        return not name
-    names = {name, *_aliases(tree, name)}
-    return any(_means(node, each) for node in tree.walk(*names) for each in names)
