@@ -15,6 +15,8 @@ REQUIREMENTS = {
 }
 FIXIT_RULE = "fixit.rules.no_redundant_fstring:NoRedundantFString"
 
+# What the command that is installed as `fsdplint` does.
+_COMMAND = "from fsdplint.start import main; main()"
 _SCAN = """
 import os, sys
 for folder, _, names in os.walk(sys.argv[1]):
@@ -66,7 +68,7 @@ def environments(folder: Path, names: set[str]) -> None:
 
 def checkers(package: Path, changed: Path) -> tuple[Tool, Tool, Tool]:
     """fsdplint as a user runs it: with its cache empty, filled, and filled before a change."""
-    command = (sys.executable, "-m", "fsdplint", "check", "--isolated", str(package))
+    command = (sys.executable, "-c", _COMMAND, "check", "--isolated", str(package))
     cache = "FSDPLINT_CACHE_DIR"
     return (
         Tool("fsdplint, cold", command, cache),
