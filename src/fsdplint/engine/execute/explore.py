@@ -15,40 +15,18 @@ from fsdplint.engine.link import Project
 from fsdplint.engine.sieve import mentions_sharding
 from fsdplint.engine.unit import Definition, Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.knowledge.methods import EVENT_NAMES
 
 MAX_BLIND_STEPS = 100_000  # in entries of one file, none of which shards
 MAX_FRUITLESS_STEPS = 600_000  # in entries one after the other, none of which shards
 MAX_STEPS = 3_000_000  # about a minute
 MAX_PAIRS = 1_000_000  # of sharding calls of one path, over all paths
 
-# Names whose code can cause an event: such branches are worth following apart.
-_EVENT_NAMES = frozenset(
-    {
-        "no_sync",
-        "state_dict",
-        "parameters",
-        "named_parameters",
-        "save",
-        "save_file",
-        "dump",
-        "param_groups",
-        "forward",
-        "prepare",
-        "unshard",
-        "register_fsdp_forward_method",
-        "set_requires_gradient_sync",
-        "set_requires_all_reduce",
-        "clip_grad_norm_",
-        "clip_grad_norm",
-        "get_total_norm",
-    }
-)
-
 
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """The traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
-    interest = Interest(SHARDING_NAMES | _hot_names(project, units), _EVENT_NAMES)
+    interest = Interest(SHARDING_NAMES | _hot_names(project, units), EVENT_NAMES)
     explorer = _Explorer(project, interest)
     # A program before its tests, should the budget not do for both.
     units.sort(key=lambda unit: project.is_test(unit.path))
