@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from kept import HELPERS, SCRIPT, Runs, entries, write
 from test_folder import SPOILT
 
-from fsdplint.cache import pack
+from fsdplint.cache import pack, recording
 from fsdplint.cache.folder import LOWERED, place, stored
 from fsdplint.cli import main
 from fsdplint.engine import lower_statements
@@ -137,6 +138,19 @@ def test_the_code_is_known_by_what_is_in_it(
     assert pack._maker() == same
     write(copy, {changed: (copy / changed).read_text() + "\n"})
     assert pack._maker() != same
+
+
+@pytest.mark.usefixtures("project")
+def test_a_run_is_known_by_the_code_that_lowered_what_it_used(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.made()
+    name = "fsdplint.engine.lower_expressions"
+    path = str(Path(lower_statements.__file__).with_name("lower_expressions.py"))
+    monkeypatch.delitem(sys.modules, name)
+    notes = recording._notes_on_code(2**62)
+    assert notes is not None
+    assert path in [note[1] for note in notes]
 
 
 def test_rows_that_are_not_used_stay_as_long_as_there_is_room(

@@ -82,13 +82,41 @@ def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.Monke
     workers.start(1)
     wait_for(lambda: workers.begun == {TEXTS[0]})
     workers.awaited(TEXTS[1])
-    assert [*workers.waiting] == TEXTS[2:]
+    assert (workers.taken, workers.begun) == ({TEXTS[1]}, {TEXTS[0]})
     (process, _), *_ = workers.served
     process.kill()
     workers.awaited(TEXTS[0])
     workers.stop()
     assert not workers.waiting
     assert process.returncode == -signal.SIGKILL
+
+
+def test_what_the_run_has_come_to_is_left_out() -> None:
+    kept = Kept({})
+    workers = Workers(TEXTS, kept)
+    workers.awaited(TEXTS[0])
+    workers.awaited(TEXTS[3])
+    workers.start(1)
+    workers.served[0][1].join(60)
+    assert len(kept.ahead) == len(TEXTS) - 2
+
+
+def test_without_a_thread_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ahead.Thread, "start", refuse)
+    workers, kept = all_lowered(TEXTS)
+    workers.stop()
+    assert (workers.served, kept.ahead) == ([], {})
+
+
+def test_no_variable_has_anything_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    _, kept = all_lowered(TEXTS, 1)
+    assert len(kept.ahead) == len(TEXTS)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_process_ends_with_its_input_and_not_by_an_interrupt() -> None:

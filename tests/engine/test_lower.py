@@ -11,7 +11,8 @@ from helpers import STDLIB, dump, module, placed, stdlib_sample, texts
 from fsdplint.engine import ir
 from fsdplint.engine.lower import lower
 from fsdplint.engine.tree import Tree
-from fsdplint.source.invalid import InvalidSyntax
+from fsdplint.source.invalid import InvalidSyntax, TooDemanding
+from fsdplint.source.limits import expect_parsable
 from fsdplint.source.skeleton import without_suites
 
 
@@ -372,6 +373,13 @@ def test_suites_lowered_later_are_what_they_are_at_once(
     assert len(waiting) == len(without_suites(text)[1])
     monkeypatch.setattr("fsdplint.engine.lower_statements.without_suites", lambda text: (text, {}))
     assert placed(later) == placed(lower(text, "x.py"))
+
+
+def test_what_is_too_much_in_one_is_lowered_in_parts() -> None:
+    text = "".join(f"def f_{n}():\n    return [{'1, ' * 600}]\n" for n in range(200))
+    with pytest.raises(TooDemanding):
+        expect_parsable(text)
+    assert len(lower(text, "x.py").body) == 200
 
 
 def test_a_suite_that_the_parser_refuses_ends_every_path_through_it(

@@ -83,10 +83,18 @@ def unpacked(data: bytes) -> Mapping[str, str]:
 
 def _maker() -> str:
     """What decides what a text is lowered to: our code, LibCST, and Python's own parser."""
+    folder = parser_folder()
+    code = [disk.digest(disk.read(path)) for path in lowering_code()]
+    return " ".join([sys.version, disk.installed(folder) if folder else "", *code])
+
+
+def lowering_code() -> list[Path]:
+    """Our files that decide what a text is lowered to, and some more."""
     package = Path(fsdplint.__file__).parent
-    code = [*(package / "source").glob("*.py"), *(package / "engine").glob("*.py")]
-    told = [disk.digest(disk.read(path)) for path in sorted(code)]
+    return sorted([*(package / "source").glob("*.py"), *(package / "engine").glob("*.py")])
+
+
+def parser_folder() -> str:
+    """Where LibCST is installed, which is not imported for it; "" if it is nowhere."""
     parser = find_spec("libcst")
-    if parser is not None and parser.origin:
-        told.append(disk.installed(os.path.dirname(os.path.dirname(parser.origin))))
-    return " ".join([sys.version, *told])
+    return os.path.dirname(os.path.dirname(parser.origin)) if parser and parser.origin else ""

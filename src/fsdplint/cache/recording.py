@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fsdplint import disk
 from fsdplint.cache.entry import Entry, encoded
 from fsdplint.cache.folder import place, store
+from fsdplint.cache.pack import lowering_code, parser_folder
 from fsdplint.cache.replay import key_of, name_of
 
 if TYPE_CHECKING:
@@ -58,18 +59,20 @@ def _notes_on_code(began: int) -> list[Note] | None:
     It may then be another than the one that was imported.
     """
     notes: list[Note] = []
-    for name, module in list(sys.modules.items()):
-        path = _path_of(module)
-        if name.partition(".")[0] == "fsdplint" and path:
-            signature = disk.signature(os.stat(path), began)
-            if not signature:
-                return None
-            notes.append((disk.CONTENT, path, signature, disk.digest(disk.read(path))))
+    own = {_path_of(m) for n, m in list(sys.modules.items()) if n.partition(".")[0] == "fsdplint"}
     folders = {
         os.path.dirname(os.path.dirname(path))
         for name in _DEPENDENCIES
         if name in sys.modules and (path := _path_of(sys.modules[name]))
     }
+    if "fsdplint.engine.kept" in sys.modules:  # by which what lowers counts without being imported
+        own.update(map(str, lowering_code()))
+        folders.update(filter(None, [parser_folder()]))
+    for path in sorted(filter(None, own)):
+        signature = disk.signature(os.stat(path), began)
+        if not signature:
+            return None
+        notes.append((disk.CONTENT, path, signature, disk.digest(disk.read(path))))
     for folder in sorted(folders):
         signature = disk.signature(os.stat(folder), began)
         notes.append((disk.INSTALLED, folder, signature, disk.installed(folder)))

@@ -58,17 +58,27 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def _started(thread: Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more
+        return False
+    return True
+
+
 class Workers:
     """Processes that lower, each served by a thread.
 
     Attributes:
         waiting: the texts that none has begun.
+        taken: those of all that the run has come to itself.
         begun: those that one is at.
     """
 
     def __init__(self, texts: Iterable[str], kept: Kept) -> None:
         self.kept = kept
         self.waiting = deque(texts)
+        self.taken: set[str] = set()
         self.begun: set[str] = set()
         self.changed = Condition()
         self.served: list[tuple[Popen[bytes], Thread]] = []
@@ -77,18 +87,22 @@ class Workers:
         """Starts ``count`` processes, as far as the system lets it."""
         from subprocess import DEVNULL, PIPE, Popen  # slow to import
 
-        command = [sys.executable, "-c", _CODE.format(path=sys.path)]
+        # Isolated, so that no variable has anything run before the path is set.
+        command = [sys.executable, "-I", "-c", _CODE.format(path=sys.path)]
         with suppress(OSError, TypeError, ValueError):  # no more, or no Python to start
             for _ in range(count):
                 process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
                 thread = Thread(target=self._serve, args=(process,), daemon=True)
+                if not _started(thread):
+                    process.kill()
+                    process.communicate()
+                    break
                 self.served.append((process, thread))
-                thread.start()
 
     def awaited(self, text: str) -> None:
         """Returns when no process is at ``text``, nor will begin it."""
         with self.changed:
-            self.waiting = deque(each for each in self.waiting if each is not text)
+            self.taken.add(text)
             while text in self.begun:
                 self.changed.wait()
 
@@ -111,11 +125,12 @@ class Workers:
 
     def _next(self) -> str | None:
         with self.changed:
-            if not self.waiting:
-                return None
-            text = self.waiting.popleft()
-            self.begun.add(text)
-            return text
+            while self.waiting:
+                text = self.waiting.popleft()
+                if text not in self.taken:
+                    self.begun.add(text)
+                    return text
+            return None
 
     def _done(self, text: str) -> None:
         with self.changed:

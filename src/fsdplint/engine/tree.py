@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
@@ -13,6 +13,10 @@ from fsdplint.source.lexing import NEWLINE
 
 STATEMENTS: tuple[type[ir.Node], ...] = get_args(ir.Stmt)
 COMPOUND = (ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match)
+
+
+# Builtins that give, or read, variables by their names.
+_LOOKUPS = ("globals", "locals", "vars", "eval", "exec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +133,6 @@ class Tree:
             expression = given
         return expression
 
-    def meant(self, expression: ir.Expr) -> list[ir.Node]:
-        """The nodes of an expression, and those of what the variables in it mean.
-
-        What a variable's elements were computed from, one by one, is not what it holds.
-        """
-        found, seen = list(ir.walk(expression)), set[ir.Node]()
-        for node in found:
-            meaning = self.meaning(node) if isinstance(node, ir.Name) else node
-            if meaning not in seen and meaning is not node:
-                seen.add(meaning)
-                found += () if isinstance(meaning, ir.Comprehension) else ir.walk(meaning)
-        return found
-
     def _given(self, name: ir.Name) -> ir.Expr | None:
         binding = self._bindings(name)
         first = binding[0] if len(binding) == 1 else None
@@ -151,23 +142,34 @@ class Tree:
         return _part(first.targets[0], first.value, name.id)
 
     def _bindings(self, name: ir.Name) -> list[ir.Node]:
-        """The statements and clauses that bind a name in its scope, none if it is a parameter's."""
+        """What binds a name in its scope; nothing if a parameter or another scope may, too."""
         scope = self.scope(name)
-        if isinstance(scope, ir.Function) and any(p.name == name.id for p in scope.parameters):
+        parameters = scope.parameters if isinstance(scope, ir.Function) else ()
+        if name.id in self._shared or any(each.name == name.id for each in parameters):
             return []
         return [node for node in self.nodes_of(scope) if _binds(node, name.id)]
 
-    def chosen_by(self, expression: ir.Expr) -> ir.Expr | None:
-        """The test that an expression, or both arms that give a variable something, hang on."""
+    @cached_property
+    def _shared(self) -> frozenset[str]:
+        """The names that a function may bind in a scope around it."""
+        scopes = [node for node in self.walk("global", "nonlocal") if isinstance(node, ir.Scope)]
+        return frozenset(name for node in scopes for name in node.names)
+
+    def chosen(self, expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
+        """A test, and what an expression, or a variable by two arms, is if it is true, and else."""
         meant = self.meaning(expression)
         if isinstance(meant, ir.Conditional):
-            return meant.test
-        given = self._bindings(meant) if isinstance(meant, ir.Name) else []
-        around = [self.parent(each) for each in given if isinstance(each, ir.Assign)]
-        branch = around[0] if len(given) == len(around) == 2 else None
-        if not isinstance(branch, ir.If) or branch is not around[1] or branch.end > meant.start:
+            return meant.test, meant.body, meant.orelse
+        bound = self._bindings(meant) if isinstance(meant, ir.Name) else []
+        given = [each for each in bound if isinstance(each, ir.Assign)]
+        if not len(bound) == len(given) == 2 or len(given[0].targets) + len(given[1].targets) > 2:
             return None
-        return branch.test if given[0] in branch.body and given[1] in branch.orelse else None
+        one, other = given
+        branch = self.parent(one)
+        if not isinstance(branch, ir.If) or branch.end > meant.start:
+            return None
+        apart = one in branch.body and other in branch.orelse
+        return (branch.test, one.value, other.value) if apart else None
 
     def sources(self, expression: ir.Node) -> list[ir.Node]:
         """``expression`` and all that its scope gives to the variables in it, or in those."""
@@ -214,6 +216,14 @@ class Tree:
         nodes = self.walk("import")
         return tuple(node for node in nodes if isinstance(node, (ir.Import, ir.ImportFrom)))
 
+    @cached_property
+    def looks_up_names(self) -> bool:
+        """Whether the file may read something of its own by a name that it puts together."""
+        pairs = [pair for node in self.imports for pair in node.names]
+        imported = {alias or name.split(".")[0] for name, alias in pairs}
+        calls = (node for node in self.walk(*_LOOKUPS, "getattr") if isinstance(node, ir.Call))
+        return any(_looks_up(call, imported) for call in calls)
+
     def slice(self, node: ir.Node) -> str:
         return self.text[node.start : node.end]
 
@@ -238,6 +248,17 @@ def _own_nodes(scope: ir.Node) -> Iterator[ir.Node]:
             stack.extend(reversed(ir.children(node)))
 
 
+def _looks_up(call: ir.Call, imported: Set[str]) -> bool:
+    function = call.func.id if isinstance(call.func, ir.Name) else ""
+    if function != "getattr" or len(call.args) < 2:
+        return function in _LOOKUPS
+    owner = call.args[0].value
+    while isinstance(owner, ir.Attribute):
+        owner = owner.value
+    foreign = isinstance(owner, ir.Name) and owner.id in imported
+    return not foreign and not isinstance(call.args[1].value, ir.Constant)
+
+
 def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
     """What an assignment to ``target`` gives to ``name``, alone or among as many as it is given."""
     if isinstance(target, ir.Name):
@@ -259,12 +280,20 @@ def _given_names(node: ir.Node) -> set[str]:
 
 
 def _binds(node: ir.Node, name: str) -> bool:
-    """Whether a statement or a clause binds ``name`` by an assignment or a loop."""
+    """Whether a statement or a clause binds ``name``, or may do so."""
     targets: tuple[ir.Expr | None, ...] = ()
     if isinstance(node, ir.Assign):
         targets = node.targets
     elif isinstance(node, (ir.For, ir.Clause, ir.AugAssign, ir.NamedExpr, ir.WithItem)):
         targets = (node.target,)
+    elif isinstance(node, ir.FunctionDef):
+        return name == node.function.name
+    elif isinstance(node, ir.ClassDef):
+        return name == node.name
+    elif isinstance(node, ir.Delete):
+        targets = node.targets
+    elif isinstance(node, ir.ImportFrom) and not node.names:
+        return True
     elif isinstance(node, (ir.Import, ir.ImportFrom)):
         return any(name in (alias or module.split(".")[0], "*") for module, alias in node.names)
     elif isinstance(node, (ir.Case, ir.Scope)):

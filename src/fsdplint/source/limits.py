@@ -21,6 +21,7 @@ _MAX_DEPTH = 200  # CPython's own limit on nested brackets
 _MAX_CHAIN = 1_000
 _MAX_ELIFS = 1_000
 _MAX_DOUBLINGS = 14
+_MAX_FORMAT = 50_000  # characters of an f-string
 
 _OPEN, _END, _LINK, _EQUAL, _PART, _SYMBOL_IN_PART = 2, 4, 2, 2, 10, 4
 _LINKS_SQUARED = 20  # links of a chain, squared, that are a unit
@@ -90,6 +91,21 @@ def expect_parsable(text: str) -> None:
         raise TooDemanding(f"has more than {_MAX_ELIFS:,} elif branches")
     if effort > _MAX_EFFORT:
         raise TooDemanding("is too large to be parsed")
+
+
+def expect_short_formats(text: str) -> None:
+    """Return if CPython's parser can be trusted with the f-strings of ``text``.
+
+    It takes time that grows with the square of how long one is.
+
+    Raises:
+        TooDemanding: one is too long.
+    """
+    for token in TOKEN.finditer(text):
+        if token.end() - token.start() <= _MAX_FORMAT or token.lastgroup != "string":
+            continue
+        if _FORMATTED.match(text, max(token.start("string") - 2, 0)):
+            raise TooDemanding("has a format string that is too long")
 
 
 def _expect_shallow(chains: list[int], offset: int) -> None:

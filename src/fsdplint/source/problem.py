@@ -6,7 +6,7 @@ from fsdplint.source.file import SourceFile
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 
 _MAX_CHARACTERS = 1_000_000  # of which CPython's tree may take half a gigabyte
-# Above which it may take more than seconds, over a long f-string for one.
+# Above which one f-string could take it more than seconds.
 _MAX_UNSEEN = 100_000
 # Texts that were parsed, which several ask for; the texts themselves would take the memory.
 _PYTHON: set[tuple[int, int]] = set()
@@ -23,8 +23,6 @@ def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
         raise TooDemanding("is too large to be parsed")
     try:
         _parse(source.text)
-    except InvalidSyntax as error:
-        return error
     except SyntaxError as error:
         place = source.offset(error.lineno or 1, error.offset or 1)
         return _parser_problem(source, InvalidSyntax(error.msg, place))
@@ -39,7 +37,7 @@ def is_python(text: str) -> bool:
         return False
     try:
         _parse(text)
-    except (SyntaxError, InvalidSyntax, TooDemanding, ValueError, *_TOO_DEEP):
+    except (SyntaxError, TooDemanding, ValueError, *_TOO_DEEP):
         return False
     return True
 
@@ -51,9 +49,9 @@ def _parse(text: str) -> None:
     key = len(text), hash(text)
     if key not in _PYTHON:
         if len(text) > _MAX_UNSEEN:
-            from fsdplint.source.limits import expect_parsable
+            from fsdplint.source.limits import expect_short_formats
 
-            expect_parsable(text)
+            expect_short_formats(text)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(text)

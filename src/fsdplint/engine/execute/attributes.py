@@ -146,6 +146,10 @@ class Attributes(Names):
     def subscript(self, node: ir.Subscript, frame: Frame) -> Value:
         value = resolved(self.evaluate(node.value, frame))
         index = self.evaluate(node.index, frame)
+        # A slice; of an element that is chosen by the rank, parts may be alike on all.
+        sliced = isinstance(node.index, ir.Opaque) and isinstance(value, Object)
+        if sliced and isinstance(value, Object) and taint_of(index) & Taint.RANK:
+            return self.rows_of_rank(value)
         return self.item(value, index)
 
     def item(self, value: Value, index: Value) -> Value:
@@ -199,8 +203,12 @@ class Attributes(Names):
             known = value.args[0] if value.args else None
             if isinstance(known, Sequence) and not known.rest:
                 return self.item(known, index)
+        return element_of(self, value)
+
+    def rows_of_rank(self, value: Object) -> Value:
+        """What a slice that starts at the rank takes of ``value``."""
         element = element_of(self, value)
-        if not index.taint & Taint.RANK or not isinstance(element, Object) or element.cls:
+        if not isinstance(element, Object) or element.cls:
             return element
         if BY_RANK not in value.elements:
             value.elements[BY_RANK] = self.part(value, "[]", taint=element.taint | Taint.RANK)

@@ -33,7 +33,7 @@ _MAX_SUBMODULES = 40
 
 # The element that stands for all elements of an object.
 EVERY = "*"
-# The one that stands for those that a process takes by its rank.
+# The one that stands for those that a process takes by a slice that its rank decides.
 BY_RANK = ("rank",)
 # The kind of the sequence that ``enumerate(…)`` is.
 COUNTED = "enumerate"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_name
+from fsdplint.engine.facts.iteration import iterated
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
@@ -86,8 +87,9 @@ def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
     attribute, path = held.step.removeprefix("."), forward.scope.unit.path
     tree, names = program.tree(path), {attribute} if held is module else set()
     for node in _own(forward.function):
-        if isinstance(node, ir.For) and held is not module and _runs(tree, node, attribute):
-            names |= {n.id for n in ir.walk(node.target) if isinstance(n, ir.Name)}
+        if isinstance(node, ir.For) and held is not module:
+            bound = {each.id for each in ir.walk(node.target) if isinstance(each, ir.Name)}
+            names |= {name for name in bound if _is_own(iterated(tree, node, name), attribute)}
     for node in _own(forward.function):
         called = tree.meaning(node.func) if isinstance(node, ir.Call) else node
         if last_name(called) in names and isinstance(called, (ir.Name, ir.Attribute)):
@@ -96,12 +98,9 @@ def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
                 yield Site(path, node)
 
 
-def _runs(tree: Tree, loop: ir.For, attribute: str) -> bool:
-    """Whether a loop runs through ``self.attribute``, or through pairs with its elements."""
-    return any(
-        isinstance(node, ir.Attribute) and node.attr == attribute and _of_self(node)
-        for node in tree.meant(loop.iterable)
-    )
+def _is_own(node: ir.Expr | None, attribute: str) -> bool:
+    """Whether it is ``self.attribute``, or one below it."""
+    return isinstance(node, ir.Attribute) and node.attr == attribute and _of_self(node)
 
 
 def _of_self(node: ir.Expr) -> bool:

@@ -70,16 +70,24 @@ def _is_nccl_alone(program: Program, call: Call) -> bool:
     value = call.arguments.get(0, "backend")
     written = argument(call.site.node, 0, "backend")
     tree = program.tree(call.site.path)
-    test = None if written is None else tree.chosen_by(written.value)
-    if test is not None and isinstance(value, Choice):
-        test = test.operand if isinstance(test, ir.Not) else test
+    chosen = None if written is None else tree.chosen(written.value)
+    if chosen is not None and isinstance(value, Choice):
+        test, there, _ = _positive(*chosen)
         test = test.func if isinstance(test, ir.Call) else test
         asked = library_name(program.project, call.site.path, test)
-        return asked == "torch.cuda.is_available" and set(map(_backend, value.options)) == {
-            "nccl",
-            "gloo",
-        }
+        told = isinstance(there, ir.Constant) and there.value == "nccl"
+        backends = set(map(_backend, value.options))
+        return told and asked == "torch.cuda.is_available" and backends == {"nccl", "gloo"}
     return value is not None and _backend(value) in ("nccl", "cuda:nccl")
+
+
+def _positive(
+    test: ir.Expr, there: ir.Expr, otherwise: ir.Expr
+) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
+    """A choice without ``not``."""
+    return (
+        (test.operand, otherwise, there) if isinstance(test, ir.Not) else (test, there, otherwise)
+    )
 
 
 def _backend(value: Value) -> str:

@@ -66,7 +66,12 @@ def _asked_by_all(program: Program, read: Read) -> bool:
 
 def _fails(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0) -> bool:
     """Whether a block surely ends the run with an error, or calls what does."""
-    return any(_is_error(program, path, statement, depth) for statement in block)
+    for statement in block:
+        if _is_error(program, path, statement, depth):
+            return True
+        if any(isinstance(node, ir.Return) for node in ir.walk(statement)):
+            return False
+    return False
 
 
 def _is_error(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
@@ -75,14 +80,13 @@ def _is_error(program: Program, path: str, statement: ir.Stmt, depth: int) -> bo
     if isinstance(statement, ir.With):
         return _fails(program, path, statement.body, depth)
     found = _called(program, path, statement) if depth < 3 else None
-    if found is None or any(isinstance(node, ir.Return) for node in ir.walk(found[1])):
-        return False
-    return _fails(program, found[0], found[1].body, depth + 1)
+    return found is not None and _fails(program, found[0], found[1].body, depth + 1)
 
 
 def _called(program: Program, path: str, statement: ir.Stmt) -> tuple[str, ir.Function] | None:
     """The function of the project that a statement calls by its name, and the file it is in."""
-    call = statement.value if isinstance(statement, ir.Expression) else None
+    calls = isinstance(statement, (ir.Expression, ir.Assign, ir.Return))
+    call = statement.value if calls else None  # type: ignore[union-attr]  # all have a value
     name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
     unit = program.project.unit(Path(path))
     found = None if unit is None else program.project.definition(unit, name)

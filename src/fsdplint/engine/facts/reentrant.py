@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.facts.iteration import iterated
 from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -83,10 +84,8 @@ def _unit(tree: Tree, function: ir.Function, owner: Object, node: ir.Expr) -> Ob
     for loop in ir.walk(function):
         if not isinstance(loop, ir.For) or not isinstance(node, ir.Name):
             continue
-        bound = {n.id for n in ir.walk(loop.target) if isinstance(n, ir.Name)}
-        held = [n for n in tree.meant(loop.iterable) if isinstance(n, ir.Attribute)]
-        parts = (_part(owner, each) for each in held if node.id in bound)
-        container = next((part for part in parts if part is not None), None)
+        held = iterated(tree, loop, node.id)
+        container = _part(owner, held) if isinstance(held, ir.Attribute) else None
         if container is not None:
             return next((m for m in reachable(container) if m.parent is container), None)
     return None

@@ -70,7 +70,7 @@ def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
         return None
     scope = tree.function(shard.call) or tree.module
     for node in tree.nodes_of(scope):
-        if isinstance(node, ir.Assign) and node.end < shard.call.start:
+        if isinstance(node, ir.Assign) and len(node.targets) == 1 and node.end < shard.call.start:
             target = node.targets[0]
             named = isinstance(target, ir.Name) and _makes_policy(program, tree, node.value)
             if named and isinstance(target, ir.Name) and _is_idle(program, tree, scope, target.id):
@@ -84,7 +84,11 @@ def _is_idle(program: Program, tree: Tree, scope: ir.Function | ir.Module, name:
     named = [node for node in nodes if isinstance(node, ir.Name) and node.id == name]
     shared = any(isinstance(node, ir.Scope) and name in node.names for node in nodes)
     if scope is tree.module:
-        shared = shared or any(other is not tree for other in program.trees_with(name))
+        shared = (
+            shared
+            or tree.looks_up_names
+            or any(other is not tree for other in program.trees_with(name))
+        )
     return len(named) == 1 and not shared
 
 

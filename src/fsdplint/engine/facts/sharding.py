@@ -78,11 +78,11 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
 def is_summoned(program: Program, site: Site) -> bool:
     """Whether a place is in ``with FSDP.summon_full_params(…)``, here or in a caller."""
     return any(
-        "summon_full_params" in tree.slice(context)
+        "summon_full_params" in tree.slice(above.items[at]) + tree.slice(context)
         for tree, node in ((program.tree(path), node) for path, node in site.frames())
         for above in tree.ancestors(node)
         if isinstance(above, ir.With)
-        for context in tree.contexts(above)
+        for at, context in enumerate(tree.contexts(above))
     )
 
 

@@ -101,7 +101,9 @@ def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
     None if some code may destroy it, or if not all of the program is known.
     """
     trees = whole_program(program, script)
-    return None if trees is None else _uncalled(trees, _DESTROY, set())
+    if trees is None or any(tree.looks_up_names for tree in trees):
+        return None
+    return _uncalled(trees, _DESTROY, set())
 
 
 def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | None:
@@ -109,7 +111,7 @@ def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | 
     found: list[Site] = []
     for tree, node in _mentions(trees, name):
         function = tree.function(node)
-        if function is None or function.name.startswith("__") or not function.name.isidentifier():
+        if function is None or _may_be_called(tree, function):
             return None
         if function.name not in seen:
             seen.add(function.name)
@@ -118,6 +120,14 @@ def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | 
                 return None
             found += callers or [Site(tree.path, tree.parent(function))]
     return found
+
+
+def _may_be_called(tree: Tree, function: ir.Function) -> bool:
+    """Whether something may call a function that nothing names."""
+    owner = tree.scope(tree.parent(function))
+    inherits = isinstance(owner, ir.ClassDef) and (owner.bases or owner.decorators)
+    own = function.name.isidentifier() and not function.name.startswith("__")
+    return not own or bool(function.decorators or inherits)
 
 
 def _mentions(trees: Iterable[Tree], name: str) -> Iterator[tuple[Tree, ir.Node]]:
