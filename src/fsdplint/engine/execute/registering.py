@@ -11,11 +11,12 @@ from fsdplint.engine.unit import Unit
 
 
 def registers(project: Project, unit: Unit) -> bool:
-    """Whether importing a file registers functions, of its own or of a file it imports."""
+    """Whether importing a file registers functions, of its own or of those it imports."""
     if unit not in project.registering:
+        project.registering[unit] = unit.registers  # for files that import each other
         found = {project.find(m, level, unit) for m, level, _ in unit.bindings.values()}
         inner = [project.units.get(each.as_posix()) for each in found if each is not None]
-        some = any(each is not None and each.registers for each in inner)
+        some = any(each is not None and registers(project, each) for each in inner)
         project.registering[unit] = unit.registers or some
     return project.registering[unit]
 
