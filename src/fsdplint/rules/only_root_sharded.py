@@ -45,8 +45,11 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(fact.shard.site.path))
+    tree = program.tree(fact.shard.site.path)
+    code = fixes.code.Code.of(tree)
     if fact.idle_policy is not None:
+        if tree.function(fact.idle_policy) is not tree.function(fact.shard.call):
+            return Declined("the policy is made in another function")
         return fixes.shard_blocks.use_policy(code, fact.shard.call, fact.idle_policy)
     if not fact.containers:
         return Declined("where the blocks are depends on the checkpoint the model is made from")

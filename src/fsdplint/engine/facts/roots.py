@@ -27,7 +27,7 @@ class RootOnly:
             repeats blocks but not where can be read.
         model_class: the name of the model's class.
         several: the same call shards models whose blocks stand in different places.
-        idle_policy: the assignment of a wrap policy that the function goes on to use nowhere.
+        idle_policy: the assignment of a wrap policy that is used nowhere.
     """
 
     shard: Shard
@@ -64,18 +64,31 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
 
 
 def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
-    """A wrap policy assigned before an FSDP1 call to a name that nothing reads."""
+    """A wrap policy assigned to a name that nothing reads, before an FSDP1 call."""
     tree = program.tree(shard.site.path)
     if shard.generation is not Generation.FSDP1:
         return None
-    scope = tree.function(shard.call) or tree.module
-    for node in tree.nodes_of(scope):
-        if isinstance(node, ir.Assign) and len(node.targets) == 1 and node.end < shard.call.start:
+    for scope, node in _before(tree, shard.call):
+        if isinstance(node, ir.Assign) and len(node.targets) == 1:
             target = node.targets[0]
             named = isinstance(target, ir.Name) and _makes_policy(program, tree, node.value)
             if named and isinstance(target, ir.Name) and _is_idle(program, tree, scope, target.id):
                 return node
     return None
+
+
+def _before(tree: Tree, call: ir.Call) -> Iterator[tuple[ir.Function | ir.Module, ir.Node]]:
+    """What stands before a call in its scope, and in functions that are called there for nothing.
+
+    Each with the scope that it is in.
+    """
+    scope = tree.function(call) or tree.module
+    nodes = [node for node in tree.nodes_of(scope) if node.end < call.start]
+    yield from ((scope, node) for node in nodes)
+    calls = (node.value for node in nodes if isinstance(node, ir.Expression))
+    called = {c.func.id for c in calls if isinstance(c, ir.Call) and isinstance(c.func, ir.Name)}
+    for function in (each for each in tree.functions if each.name in called):
+        yield from ((function, node) for node in tree.nodes_of(function))
 
 
 def _is_idle(program: Program, tree: Tree, scope: ir.Function | ir.Module, name: str) -> bool:
