@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
@@ -217,12 +217,20 @@ class Tree:
         return tuple(node for node in nodes if isinstance(node, (ir.Import, ir.ImportFrom)))
 
     @cached_property
-    def looks_up_names(self) -> bool:
-        """Whether the file may read something of its own by a name that it puts together."""
-        pairs = [pair for node in self.imports for pair in node.names]
-        imported = {alias or name.split(".")[0] for name, alias in pairs}
-        calls = (node for node in self.walk(*_LOOKUPS, "getattr") if isinstance(node, ir.Call))
-        return any(_looks_up(call, imported) for call in calls)
+    def looks_up_variables(self) -> bool:
+        """Whether the file may read one of its variables by a name that it puts together."""
+        calls = [node for node in self.walk(*_LOOKUPS) if isinstance(node, ir.Call)]
+        found = [call for call in calls if isinstance(call.func, ir.Name)]
+        return any(_is_lookup(call.func.id, call.args) for call in found)  # type: ignore[union-attr]  # Names
+
+    @cached_property
+    def looked_into(self) -> frozenset[str]:
+        """The last names of what attributes are read from by names that are put together."""
+        calls = [node for node in self.walk("getattr") if isinstance(node, ir.Call)]
+        owners = [call.args[0].value for call in calls if _is_dynamic(call)]
+        return frozenset(
+            each.attr if isinstance(each, ir.Attribute) else self.slice(each) for each in owners
+        )
 
     def slice(self, node: ir.Node) -> str:
         return self.text[node.start : node.end]
@@ -248,15 +256,14 @@ def _own_nodes(scope: ir.Node) -> Iterator[ir.Node]:
             stack.extend(reversed(ir.children(node)))
 
 
-def _looks_up(call: ir.Call, imported: Set[str]) -> bool:
-    function = call.func.id if isinstance(call.func, ir.Name) else ""
-    if function != "getattr" or len(call.args) < 2:
-        return function in _LOOKUPS
-    owner = call.args[0].value
-    while isinstance(owner, ir.Attribute):
-        owner = owner.value
-    foreign = isinstance(owner, ir.Name) and owner.id in imported
-    return not foreign and not isinstance(call.args[1].value, ir.Constant)
+def _is_lookup(name: str, args: Sequence[ir.Argument]) -> bool:
+    return name in _LOOKUPS and not (name == "vars" and args)
+
+
+def _is_dynamic(call: ir.Call) -> bool:
+    """``getattr`` with a name that is not written there."""
+    named = isinstance(call.func, ir.Name) and call.func.id == "getattr"
+    return named and len(call.args) > 1 and not isinstance(call.args[1].value, ir.Constant)
 
 
 def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:

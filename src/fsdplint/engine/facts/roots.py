@@ -99,7 +99,7 @@ def _is_idle(program: Program, tree: Tree, scope: ir.Function | ir.Module, name:
     if scope is tree.module:
         shared = (
             shared
-            or tree.looks_up_names
+            or tree.looks_up_variables
             or any(other is not tree for other in program.trees_with(name))
         )
     return len(named) == 1 and not shared

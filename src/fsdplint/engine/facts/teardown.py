@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
@@ -101,9 +102,7 @@ def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
     None if some code may destroy it, or if not all of the program is known.
     """
     trees = whole_program(program, script)
-    if trees is None or any(tree.looks_up_names for tree in trees):
-        return None
-    return _uncalled(trees, _DESTROY, set())
+    return None if trees is None else _uncalled(trees, _DESTROY, set())
 
 
 def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | None:
@@ -111,7 +110,7 @@ def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | 
     found: list[Site] = []
     for tree, node in _mentions(trees, name):
         function = tree.function(node)
-        if function is None or _may_be_called(tree, function):
+        if function is None or _may_be_called(trees, tree, function):
             return None
         if function.name not in seen:
             seen.add(function.name)
@@ -122,12 +121,16 @@ def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | 
     return found
 
 
-def _may_be_called(tree: Tree, function: ir.Function) -> bool:
+def _may_be_called(trees: Sequence[Tree], tree: Tree, function: ir.Function) -> bool:
     """Whether something may call a function that nothing names."""
     owner = tree.scope(tree.parent(function))
-    inherits = isinstance(owner, ir.ClassDef) and (owner.bases or owner.decorators)
     own = function.name.isidentifier() and not function.name.startswith("__")
-    return not own or bool(function.decorators or inherits)
+    if not own or function.decorators or tree.looks_up_variables:
+        return True
+    looked_into = frozenset(name for each in trees for name in each.looked_into)
+    if isinstance(owner, ir.ClassDef):
+        return bool(owner.bases or owner.decorators or looked_into)
+    return Path(tree.path).stem in looked_into
 
 
 def _mentions(trees: Iterable[Tree], name: str) -> Iterator[tuple[Tree, ir.Node]]:
