@@ -101,11 +101,17 @@ def check_text(
 
     Args:
         torch: the releases of PyTorch that it is meant to run on.
+
+    Raises:
+        SourceError: it was not looked at, or a rule failed on it, so that findings may be missing.
     """
     source = from_text(text, path)
     overlay = {source.path: source}
     settings = replace(defaults(preview=True), target_torch=torch)
-    return list(check([source.path], settings, overlay, alone=True).findings)
+    outcome = check([source.path], settings, overlay, alone=True)
+    if outcome.failures:
+        raise outcome.failures[0]
+    return list(outcome.findings)
 
 
 def inspect(path: str | Path) -> tuple[Inspection, Outcome]:

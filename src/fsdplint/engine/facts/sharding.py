@@ -11,12 +11,15 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import Object, Parameters, Sequence, contained, resolved
+from fsdplint.engine.written import library_name
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 
 MESHES = (
     "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
 )
+
+_SUMMONS = "summon_full_params"
 
 
 def replaces(shard: Shard, capture: Parameters) -> bool:
@@ -76,14 +79,23 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
 
 
 def is_summoned(program: Program, site: Site) -> bool:
-    """Whether a place is in ``with FSDP.summon_full_params(…)``, here or in a caller."""
+    """Whether a place may be in ``with FSDP.summon_full_params(…)``, here or in a caller."""
+    if not any(True for _ in program.trees_with(_SUMMONS)):
+        return False
     return any(
-        "summon_full_params" in tree.slice(above.items[at]) + tree.slice(context)
-        for tree, node in ((program.tree(path), node) for path, node in site.frames())
-        for above in tree.ancestors(node)
+        _may_summon(program, path, context)
+        for path, node in site.frames()
+        for above in program.tree(path).ancestors(node)
         if isinstance(above, ir.With)
-        for at, context in enumerate(tree.contexts(above))
+        for context in program.tree(path).contexts(above)
     )
+
+
+def _may_summon(program: Program, path: str, context: ir.Expr) -> bool:
+    """Whether a context is that one, holds others, or is made where nobody sees it."""
+    function = context.func if isinstance(context, ir.Call) else context
+    name = library_name(program.project, path, function)
+    return not name or name.startswith("contextlib.") or name.endswith(_SUMMONS)
 
 
 def is_two_dimensional(trace: Trace, shard: Shard) -> bool:
