@@ -114,11 +114,16 @@ def _prepared(folder: str) -> bool:
     """
     os.makedirs(folder, 0o700, exist_ok=True)
     if not _is_tagged(folder):
-        if os.listdir(folder):
-            return False
+        if not all(map(_is_tag_to_be, os.listdir(folder))):
+            return _is_tagged(folder)  # by another run in the meantime
         _replace(os.path.join(folder, _TAG), _TAG_TEXT)
         _replace(os.path.join(folder, _IGNORE), b"*\n")
     return True
+
+
+def _is_tag_to_be(name: str) -> bool:
+    """Whether a file is one that another run is about to tag the folder with."""
+    return name.startswith(f"{_TAG}.") and name.endswith(_UNFINISHED)
 
 
 def _is_tagged(folder: str) -> bool:
