@@ -13,8 +13,6 @@ from fsdplint.source.lexing import NEWLINE
 
 STATEMENTS: tuple[type[ir.Node], ...] = get_args(ir.Stmt)
 COMPOUND = (ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match)
-
-
 # Builtins that give, or read, variables by their names.
 _LOOKUPS = ("globals", "locals", "vars", "eval", "exec")
 

@@ -92,10 +92,10 @@ def is_summoned(program: Program, site: Site) -> bool:
 
 
 def _may_summon(program: Program, path: str, context: ir.Expr) -> bool:
-    """Whether a context is that one, holds others, or is made where nobody sees it."""
+    """Whether a context is that one, or none of PyTorch's, which may enter it."""
     function = context.func if isinstance(context, ir.Call) else context
     name = library_name(program.project, path, function)
-    return not name or name.startswith("contextlib.") or name.endswith(_SUMMONS)
+    return not name.startswith("torch.") or name.endswith(_SUMMONS)
 
 
 def is_two_dimensional(trace: Trace, shard: Shard) -> bool:
