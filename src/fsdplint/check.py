@@ -74,17 +74,21 @@ def check(
     discovery = discover([Path(p) for p in paths if absolute(p) not in overlay], settings.exclude)
     sources = Sources(overlay, alone, packs)
     files = [*map(absolute, discovery.files), *(path for path in given if path in overlay)]
-    wanted = [source for file in sorted(files) if (source := sources.read(file)) is not None]
+    wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
+    read = len(sources.failures)
     if not wanted and not failures:
         failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
     record = Record(failures)
     findings = deep(lambda: _findings(wanted, given, sources, settings, record, alone))
+    failures += [error for error in sources.failures[read:] if error.path in wanted]
+    held = sources.held()
+    findings = [finding for finding in findings if finding.paths <= held.keys()]
     found = {*map(absolute, files), *(error.path for error in discovery.skipped)}
     accounts = _accounts(found, record, [*discovery.skipped, *failures], sources)
     return Outcome(
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
-        sources=sources.loaded(),
+        sources=held,
         failures=tuple(failures),
         base=Path.cwd().as_posix(),
         partly=tuple(record.partly),
@@ -150,11 +154,11 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         return inspection.inspect(program, source.path)
 
     found = deep(understood)
-    return found, Outcome((), sources.loaded(), tuple(sources.failures), Path.cwd().as_posix())
+    return found, Outcome((), sources.held(), tuple(sources.failures), Path.cwd().as_posix())
 
 
 def _findings(
-    wanted: Sequence[SourceFile],
+    wanted: Sequence[str],
     given: frozenset[str],
     sources: Sources,
     settings: Settings,
@@ -163,7 +167,8 @@ def _findings(
 ) -> list[Finding]:
     from fsdplint.rules import RULES
 
-    found: dict[str, list[Finding]] = {source.path: [] for source in wanted}
+    all_parsed = sources.characters <= _MAX_PARSED
+    found: dict[str, list[Finding]] = {path: [] for path in wanted}
     for root, files in _programs(wanted, given).items():
         single = [] if alone else [file for file in files if file in given]
         around = _around(root, single, settings.exclude)
@@ -172,20 +177,26 @@ def _findings(
             # What lies in a file that was only followed into is not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
-    # A notebook may hold IPython's syntax that is not known here; it is parsed where it matters.
-    scripts = {source.path for source in wanted if not source.path.endswith(".ipynb")}
-    all_parsed = sum(len(source.text) for source in wanted) <= _MAX_PARSED
-    for source in wanted:
-        enabled = settings.enabled(source.path)
-        parsed = source.path in given or (all_parsed and source.path in scripts)
+    for path in wanted:
+        # A notebook may hold syntax of IPython that is not known here: parsed where it matters.
+        parsed = path in given or (all_parsed and not path.endswith(".ipynb"))
+        if sources.is_left(path) and not parsed:
+            _note_unparsed(record, path)
+            continue
+        source = sources.read(path)
+        if source is None:  # it was changed in the meantime
+            continue
+        enabled = settings.enabled(path)
         problem = _problem(source, record, parsed)
         if problem is None:
-            chosen = [f for f in found[source.path] if f.rule in enabled]
+            chosen = [finding for finding in found[path] if finding.rule in enabled]
             kept += suppress(source, chosen, RULES, enabled, settings.target_torch)
-        elif (finding := _invalid_syntax(source, problem)).rule in enabled:
+            continue
+        sources.hold(path)
+        if (finding := _invalid_syntax(source, problem)).rule in enabled:
             kept.append(finding)
         else:  # the rules that are run are not heard on it, which is no less a failure
-            record.failures.append(SourceError(source.path, _not_python(source, problem)))
+            record.failures.append(SourceError(path, _not_python(source, problem)))
     return kept
 
 
@@ -204,19 +215,23 @@ def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax 
         line, _ = source.position(refused.offset)
         reason = f"line {line} is Python that the parser does not understand: {refused.message}"
         record.failures.append(SourceError(source.path, reason))
-    elif not parsed and source.path in record.irrelevant:
-        record.irrelevant[source.path] += ", so it was not parsed"
+    elif not parsed:
+        _note_unparsed(record, source.path)
     return problem
 
 
-def _programs(wanted: Sequence[SourceFile], given: frozenset[str]) -> dict[Path, list[str]]:
+def _note_unparsed(record: Record, path: str) -> None:
+    if path in record.irrelevant:
+        record.irrelevant[path] += ", so it was not parsed"
+
+
+def _programs(wanted: Sequence[str], given: frozenset[str]) -> dict[Path, list[str]]:
     """The files by the project that they are a part of, which imports are followed in."""
     roots = sorted({project_root(Path(path)) for path in given}, key=str, reverse=True)
     programs: dict[Path, list[str]] = {}
-    for source in wanted:
-        path = Path(source.path)
-        holding = (root for root in roots if path.is_relative_to(root))
-        programs.setdefault(next(holding, path.parent), []).append(source.path)
+    for path in wanted:
+        holding = (root for root in roots if Path(path).is_relative_to(root))
+        programs.setdefault(next(holding, Path(path).parent), []).append(path)
     return programs
 
 
@@ -253,7 +268,8 @@ def _raised(
     from fsdplint.engine.sieve import mentions_sharding
 
     root, every = program_files.root, list(map(Path, program_files.every))
-    if not any(mentions_sharding(sources.text(path) or "") for path in every):
+    named = (path for path in every if not sources.is_left(path))
+    if not any(mentions_sharding(sources.text(path) or "") for path in named):
         record.irrelevant.update(dict.fromkeys(program_files.checked, _UNRELATED))
         return
     from fsdplint.engine.program import analyze  # the engine, which takes long to import
@@ -268,11 +284,11 @@ def _raised(
         yield from judgement.findings
     # At the end, since suites are lowered as they are needed, by rules too.
     program.project.note_refused()
-    _note(record, program_files, program.project)
+    _note(record, program_files, program.project, sources)
 
 
-def _note(record: Record, files: Files, project: Project) -> None:
-    """Take down what the engine did not look at."""
+def _note(record: Record, files: Files, project: Project, sources: Sources) -> None:
+    """Take down what the engine did not look at, and hold what it did."""
     record.partly.extend(sorted(project.overlong))
     record.problems.update(project.failures)
     record.failures.extend(Skipped(*unread) for unread in sorted(project.unread.items()))
@@ -282,6 +298,8 @@ def _note(record: Record, files: Files, project: Project) -> None:
     )
     related = {path for path, unit in project.units.items() if unit and unit.lowered}
     related |= project.broken
+    for path in related:
+        sources.hold(path)
     unrelated = (path for path in files.checked if path not in related)
     record.irrelevant.update(dict.fromkeys(unrelated, _UNRELATED))
 

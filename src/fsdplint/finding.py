@@ -88,3 +88,10 @@ class Finding:
     evidence: tuple[Evidence, ...] = field(default=())
     fix: Fix | None = None
     fix_declined: str = ""
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files that it shows or edits."""
+        edits = [edit.span for edit in self.fix.edits] if self.fix else []
+        spans = [self.span, *(evidence.span for evidence in self.evidence), *edits]
+        return frozenset(span.path for span in spans)

@@ -7,28 +7,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint import disk
 from fsdplint.source import SourceError, SourceFile, load
 from fsdplint.source.file import absolute
+from fsdplint.suppression import has_own_comment
 
 if TYPE_CHECKING:
     from fsdplint.cache.pack import Packs
     from fsdplint.engine.kept import Kept
 
 
+# Characters of texts that are held. Of a larger tree, those that say nothing of sharding are read
+# again where something of them is needed, so that memory does not grow with the number of files.
+_MAX_HELD = 30_000_000
+
+
 @dataclass(slots=True)
 class Sources:
-    """Files of a run, each read once.
+    """Files of a run, each seen as it was when it was first read.
 
     Attributes:
         overlay: what to see in the place of files on disk.
         alone: whether nothing but the overlay is read.
         packs: what files were lowered to by other runs, if that is kept.
+        files: those that are held, None for one that cannot be read.
+        left: those that are not held, with a hash of their text.
+        characters: how many the texts have together.
     """
 
     overlay: Mapping[str, SourceFile] = field(default_factory=dict)
     alone: bool = False
     packs: Packs | None = None
     files: dict[str, SourceFile | None] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    characters: int = 0
     failures: list[SourceError] = field(default_factory=list)
 
     def read(self, path: str | Path) -> SourceFile | None:
@@ -36,13 +48,27 @@ class Sources:
         key = absolute(path)
         if self.alone and key not in self.overlay:
             return None
+        if key in self.left:
+            return self._again(key)
         if key not in self.files:
-            try:
-                self.files[key] = self.overlay.get(key) or load(Path(key))
-            except SourceError as error:
-                self.failures.append(error)
-                self.files[key] = None
+            source = self._loaded(key)
+            self.characters += len(source.text) if source else 0
+            if source and self.characters > _MAX_HELD and not _is_of_interest(source):
+                self.left[key] = hash(source.text)
+                return source
+            self.files[key] = source
         return self.files[key]
+
+    def hold(self, path: str) -> SourceFile | None:
+        """As `read`; the file is held from then on."""
+        source = self.read(path)
+        if self.left.pop(path, None) is not None:
+            self.files[path] = source
+        return source
+
+    def is_left(self, path: str | Path) -> bool:
+        """Whether nothing in the file at ``path`` is of interest by itself, and it is not held."""
+        return absolute(path) in self.left
 
     def text(self, path: Path) -> str | None:
         """The text of the file at ``path``, or None if it cannot be read."""
@@ -53,6 +79,31 @@ class Sources:
         """What the files of the project at ``root`` were lowered to, if that is kept."""
         return self.packs.of(root) if self.packs else None
 
-    def loaded(self) -> dict[str, SourceFile]:
-        """The files that could be read."""
+    def held(self) -> dict[str, SourceFile]:
+        """The files whose text is held."""
         return {path: source for path, source in self.files.items() if source is not None}
+
+    def _again(self, key: str) -> SourceFile | None:
+        """A file that was read before and not held; none if it is another one by now."""
+        source = self._loaded(key)
+        if source is not None and hash(source.text) != self.left[key]:
+            disk.unrepeatable()
+            self.failures.append(SourceError(key, "was changed while it was checked"))
+            source = None
+        if source is None:
+            del self.left[key]
+            self.files[key] = None
+        return source
+
+    def _loaded(self, key: str) -> SourceFile | None:
+        try:
+            return self.overlay.get(key) or load(Path(key))
+        except SourceError as error:
+            self.failures.append(error)
+            return None
+
+
+def _is_of_interest(source: SourceFile) -> bool:
+    from fsdplint.engine.sieve import mentions_sharding  # with all that is known of PyTorch
+
+    return mentions_sharding(source.text) or has_own_comment(source.text)

@@ -93,7 +93,7 @@ def suppress(
             that all of these have reached silences nothing.
     """
     findings = list(findings)
-    if not findings and _OURS not in source.text:
+    if not findings and not has_own_comment(source.text):
         return []  # most files; a `noqa` without a finding is no concern of ours
     every = list(_suppressions(source.text, rules))
     expired = [s for s in every if s.until is not None and torch.is_from(s.until)]
@@ -110,6 +110,11 @@ def suppress(
         idle += [_expired(source, suppression, rule) for suppression in expired]
         kept += [finding for finding in idle if not comments.silence(finding)]
     return kept
+
+
+def has_own_comment(text: str) -> bool:
+    """Whether ``text`` may hold a comment that is for nobody but us."""
+    return _OURS in text
 
 
 def directive(rules: Sequence[str], reason: str) -> str:

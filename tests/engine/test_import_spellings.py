@@ -25,5 +25,5 @@ from fsdplint.engine.imports import Binding, imports
 def test_blanks_stand_where_python_allows_them(
     text: str, bindings: dict[str, Binding], modules: int
 ) -> None:
-    assert imports(text).bindings == bindings
-    assert len(imports(text).modules) == modules
+    assert imports(text, {}).bindings == bindings
+    assert len(imports(text, {}).modules) == modules

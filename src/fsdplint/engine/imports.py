@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fsdplint.source.lexing import NEWLINE
 
 # Where a name comes from: module, level of a relative import, member or None for a module.
 Binding = tuple[str, int, "str | None"]
+Shared = dict[Any, Any]
 
 # Blanks may stand around the dots of a name.
 _DOTTED = r"\w+(?:[ \t\f]*\.[ \t\f]*\w+)*"
@@ -44,8 +46,13 @@ class Imports:
     stars: tuple[tuple[str, int], ...]
 
 
-def imports(text: str) -> Imports:
-    """The imports of a file."""
+def imports(text: str, shared: Shared) -> Imports:
+    """The imports of a file.
+
+    Args:
+        shared: the names, bindings and modules of other files, each itself. What one file imports
+            many do, and so it is in memory once.
+    """
     bindings: dict[str, Binding] = {}
     modules: dict[tuple[str, int], None] = {}
     stars: list[tuple[str, int]] = []
@@ -62,7 +69,9 @@ def imports(text: str) -> Imports:
         for name, alias in _MEMBER.findall(members):
             bindings[alias or name] = (module, level, name)
             modules[f"{module}.{name}" if module else name, level] = None
-    return Imports(bindings, tuple(modules), tuple(stars))
+    same = shared.setdefault
+    own = {same(name, name): same(binding, binding) for name, binding in bindings.items()}
+    return Imports(own, tuple([same(each, each) for each in modules]), tuple(stars))
 
 
 def _statements(text: str) -> list[tuple[str, str, str, str]]:

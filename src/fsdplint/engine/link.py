@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.folders import Folders
-from fsdplint.engine.imports import Binding, Imports, imports
+from fsdplint.engine.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.kept import Kept
 from fsdplint.engine.lower import lower
 from fsdplint.engine.unit import Definition, TopLevel, Unit
@@ -65,6 +65,7 @@ class Project:
         self.folders = Folders()
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, Imports] = {}
+        self.shared: Shared = {}
         self.keys: dict[object, int] = {}
         self.numbers = count()
         self.top_levels: dict[Unit, TopLevel] = {}
@@ -133,7 +134,8 @@ class Project:
             return None
         key = (module, level, directory)
         if key not in self.found:
-            self.found[key] = self._search(module, level, directory)
+            found = self._search(module, level, directory)
+            self.found[key] = self.shared.setdefault(found, found)
         return self.found[key]
 
     def _search(self, module: str, level: int, directory: Path) -> Path | None:
@@ -179,7 +181,7 @@ class Project:
     def imports(self, path: Path) -> Imports:
         """The imports of a file, read off its text."""
         if path not in self.imported:
-            self.imported[path] = imports(self.read(path) or "")
+            self.imported[path] = imports(self.read(path) or "", self.shared)
         return self.imported[path]
 
     def defines_one(self, unit: Unit, names: Iterable[str]) -> bool:

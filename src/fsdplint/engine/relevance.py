@@ -29,7 +29,7 @@ _MAX_NAMING = 200
 
 _RELATIVE = ("from .", "from  ", "from\t")
 
-Texts = Mapping[Path, str]
+Files = Mapping[Path, bool]  # whether each may hold a sharding call
 Graph = Mapping[Path, list[Path]]
 
 
@@ -45,33 +45,34 @@ def related_units(
         focus: if given, only the programs that these files are a part of are wanted: what they
             import, what imports them, and what that imports.
     """
-    texts: Texts = {path: text for path in files if (text := project.read(path)) is not None}
-    if focus is not None and not texts.keys() <= set(focus):
-        texts = _programs(project, texts, focus)
-    strict = [path for path, text in texts.items() if mentions_sharding(text)]
-    importers = _importers(project, texts, strict)
+    texts = ((path, project.read(path)) for path in files)
+    every: Files = {path: mentions_sharding(text) for path, text in texts if text is not None}
+    if focus is not None and not every.keys() <= set(focus):
+        every = _programs(project, every, focus)
+    strict = [path for path, shards in every.items() if shards]
+    importers = _importers(project, every, strict)
     if len(importers) > _MAX_IMPORTERS:
         wanted = frozenset(focus or ())  # first, so that a budget is not spent on others
-        others = [path for path in texts if path not in strict]
-        importers = _naming(project, texts, strict, sorted(others, key=lambda p: p not in wanted))
+        others = [path for path in every if path not in strict]
+        importers = _naming(project, strict, sorted(others, key=lambda p: p not in wanted))
     chosen = {*strict, *importers}
-    units = [unit for path in texts if path in chosen and (unit := project.sketch(path))]
+    units = [unit for path in every if path in chosen and (unit := project.sketch(path))]
     heat(project, units)
     for path in strict:
-        if not is_python(texts[path]):
+        if not is_python(project.read(path) or ""):
             project.unit(path)  # which tells why
     return units
 
 
-def _programs(project: Project, texts: Texts, focus: Collection[Path]) -> Texts:
+def _programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
     """The files of the programs that those in ``focus`` are a part of."""
-    graph = {path: _imported(project, path) for path in texts}
+    graph = {path: _imported(project, path) for path in every}
     users: dict[Path, list[Path]] = defaultdict(list)
     for path, targets in graph.items():
         for target in targets:
             users[target].append(path)
     program = _reach(_reach(focus, users), graph)
-    return {path: text for path, text in texts.items() if path in program}
+    return {path: shards for path, shards in every.items() if path in program}
 
 
 def _imported(project: Project, path: Path) -> list[Path]:
@@ -91,15 +92,15 @@ def _reach(start: Iterable[Path], graph: Graph) -> set[Path]:
     return seen
 
 
-def _importers(project: Project, texts: Texts, strict: Collection[Path]) -> list[Path]:
+def _importers(project: Project, every: Collection[Path], strict: Collection[Path]) -> list[Path]:
     """Up to one more than can be taken of the files that import ``strict``, through others too."""
     found: dict[Path, None] = {}
     fresh = list(strict)
     while fresh and len(found) <= _MAX_IMPORTERS:
         targets, words = frozenset(fresh), _words(fresh)
         fresh = []
-        for path, text in texts.items():
-            if path in found or path in strict or not any(word in text for word in words):
+        for path in every:
+            if path in found or path in strict or not _has_one(project, path, words):
                 continue
             if not targets.isdisjoint(_imported(project, path)):
                 found[path] = None
@@ -107,6 +108,11 @@ def _importers(project: Project, texts: Texts, strict: Collection[Path]) -> list
             if len(found) > _MAX_IMPORTERS:
                 break
     return list(found)
+
+
+def _has_one(project: Project, path: Path, words: Collection[str]) -> bool:
+    text = project.read(path) or ""
+    return any(word in text for word in words)
 
 
 def _words(paths: Iterable[Path]) -> frozenset[str]:
@@ -120,7 +126,7 @@ def _ways(path: Path) -> tuple[str, ...]:
     return (path.parent.name, *_RELATIVE)  # the files of a package also mean it by dots alone
 
 
-def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Path]) -> list[Path]:
+def _naming(project: Project, strict: list[Path], others: list[Path]) -> list[Path]:
     """Those of ``others`` that import a function or class which can reach a sharding call."""
     units = [unit for path in strict if (unit := project.sketch(path))]
     taken = {path: _taken(project, path) for path in others}
@@ -129,7 +135,7 @@ def _naming(project: Project, texts: Texts, strict: list[Path], others: list[Pat
         heat(project, units)
         carried = _carried(project)
         left = (path for path in others if path not in chosen)
-        every = [path for path in left if taken[path].is_one_of(carried, texts[path])]
+        every = [path for path in left if taken[path].has_one_of(project, path, carried)]
         fresh = every[: _MAX_NAMING - len(chosen)]
         for path in every[len(fresh) :]:
             place = (str(path), "<module>")
@@ -158,11 +164,12 @@ class _Taken:
     members: frozenset[tuple[Path, str]]
     files: frozenset[Path]
 
-    def is_one_of(self, carried: Carried, text: str) -> bool:
-        """Whether a carried name is among it, or ``text`` has one of a file's that is."""
+    def has_one_of(self, project: Project, path: Path, carried: Carried) -> bool:
+        """Whether a carried name is among it, or in the file at ``path`` that it is of."""
         if any(name in carried.get(file, ()) for file, name in self.members):
             return True
-        return any(name in text for file in self.files for name in carried.get(file, ()))
+        names = {name for file in self.files for name in carried.get(file, ())}
+        return bool(names) and _has_one(project, path, names)
 
 
 def _carried(project: Project) -> Carried:
