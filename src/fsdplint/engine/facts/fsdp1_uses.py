@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace, Unwrap
 from fsdplint.engine.execute.calls import is_unit
+from fsdplint.engine.facts.called import called
 from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
@@ -131,7 +132,7 @@ def _skips_for_good(program: Program, site: Site) -> bool:
         return False
     arms = (branch.body, branch.orelse)
     taken, other = reversed(arms) if isinstance(test, ir.Not) else arms
-    if not taken or any(not isinstance(each, ir.Pass) for each in other):
+    if not taken or not _does_nothing(program, site.path, other):
         return False
     if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
         return False
@@ -139,6 +140,23 @@ def _skips_for_good(program: Program, site: Site) -> bool:
     names = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
     unit = program.project.unit(Path(site.path))
     return unit is not None and _needs(program, unit, names)
+
+
+def _does_nothing(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0) -> bool:
+    """Whether a block has no effect, nor has any function that it calls."""
+    return all(_is_idle(program, path, statement, depth) for statement in block)
+
+
+def _is_idle(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
+    value = statement.value if isinstance(statement, ir.Expression) else None
+    if isinstance(statement, ir.Pass) or isinstance(value, ir.Constant):
+        return True
+    found = called(program, path, statement) if isinstance(value, ir.Call) and depth < 3 else None
+    given = [each.value for each in value.args] if isinstance(value, ir.Call) else []
+    plain = all(isinstance(each, (ir.Name, ir.Constant)) for each in given)
+    if found is None or not plain or found[1].decorators:
+        return False
+    return _does_nothing(program, found[0], found[1].body, depth + 1)
 
 
 def _needs(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> bool:

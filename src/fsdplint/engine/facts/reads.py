@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Read, Shard, Trace
 from fsdplint.engine.execute.shape import exits, exits_cleanly
+from fsdplint.engine.facts.called import called
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -79,18 +79,5 @@ def _is_error(program: Program, path: str, statement: ir.Stmt, depth: int) -> bo
         return True
     if isinstance(statement, ir.With):
         return _fails(program, path, statement.body, depth)
-    found = _called(program, path, statement) if depth < 3 else None
+    found = called(program, path, statement) if depth < 3 else None
     return found is not None and _fails(program, found[0], found[1].body, depth + 1)
-
-
-def _called(program: Program, path: str, statement: ir.Stmt) -> tuple[str, ir.Function] | None:
-    """The function of the project that a statement calls by its name, and the file it is in."""
-    calls = isinstance(statement, (ir.Expression, ir.Assign, ir.Return))
-    call = statement.value if calls else None  # type: ignore[union-attr]  # all have a value
-    name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
-    unit = program.project.unit(Path(path))
-    found = None if unit is None else program.project.definition(unit, name)
-    if found is None or program.project.unit(Path(found.unit.path)) is None:
-        return None
-    node = found.unit.node(found)
-    return (found.unit.path, node.function) if isinstance(node, ir.FunctionDef) else None
