@@ -6,6 +6,7 @@ library symbols, even when they lie below the root.
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ _TEST = re.compile(r"^(?:unit)?test|_test(?:s|ing)?(?:\.\w+)?$")
 
 Reader = Callable[[Path], "str | None"]
 Getter = Callable[[Path], "Unit | None"]
+_BUILTINS = frozenset(dir(builtins))
 
 
 class Project:
@@ -185,11 +187,14 @@ class Project:
         return self.imported[path]
 
     def defines_one(self, unit: Unit, names: Iterable[str]) -> bool:
-        """Whether one of these names in a file means code of the project."""
+        """Whether one of these names in a file means, or may mean, code of the project."""
         for name in names:
             module, level, _ = unit.bindings.get(name, ("", 0, None))
-            imported = name in unit.bindings and self.find(module, level, unit) is not None
-            if imported or name in unit.definitions:
+            imported = name in unit.bindings
+            own = not imported and name not in _BUILTINS  # by a loop or another file's star, say
+            if name in unit.definitions or own:
+                return True
+            if imported and self.find(module, level, unit) is not None:
                 return True
         return False
 
