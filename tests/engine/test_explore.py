@@ -19,6 +19,11 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
     return machines_started(monkeypatch)
 
 
+def steps(followed: list[Machine]) -> list[int]:
+    """Those of each path through a function."""
+    return [machine.steps for machine in followed if machine.trace.entry != "<module>"]
+
+
 def left(found: Program) -> dict[str, str]:
     """Why entries were not followed to the end."""
     return {name: reason for (_, name), reason in found.project.exhausted.items()}
@@ -82,6 +87,7 @@ def test_what_calls_a_function_with_an_event_is_followed(tmp_path: Path) -> None
     assert QUIET not in left(script(tmp_path, text)).values()
 
 
+MANY = "    x = x + 1\n" * 50
 LONG = "".join(f"def f{i}(m):\n    slow(m)\n    fully_shard(m)\n" for i in range(8))
 
 
@@ -90,9 +96,40 @@ def test_programs_that_are_too_long_make_the_next_ones_shorter(
 ) -> None:
     monkeypatch.setattr(state, "MAX_STEPS", 240)
     monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    monkeypatch.setattr(paths, "MAX_CUT", 9)
     script(tmp_path, SLOW + LONG)
-    steps = [machine.steps for machine in followed if machine.trace.entry != "<module>"]
-    assert steps == [241, 121, 81, 61, 61, 61, 61, 61]
+    assert steps(followed) == [241, 121, 81, 61, 61, 61, 61, 61]
+
+
+def test_a_function_that_no_path_found_an_end_of_ends_the_next_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+) -> None:
+    monkeypatch.setattr(state, "MAX_STEPS", 240)
+    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    found = script(tmp_path, SLOW + LONG + "def quick(m):\n    slow.m = fully_shard\n")
+    assert steps(followed)[:4] == [241, 121, 81, 10]
+    assert {name for _, name in found.project.overlong} == {f"f{i}" for i in range(8)}
+
+
+def test_a_function_that_was_cut_early_in_may_have_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+) -> None:
+    monkeypatch.setattr(state, "MAX_STEPS", 240)
+    monkeypatch.setattr(paths, "MIN_ALLOWED", 240)
+    late = "".join(f"def f{i}(m):\n{MANY}    last(m)\n    fully_shard(m)\n" for i in range(8))
+    script(tmp_path, f"def last(x):\n{MANY}{late}")
+    assert steps(followed) == [241] * 8
+
+
+def test_after_sharding_every_function_is_followed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+) -> None:
+    monkeypatch.setattr(state, "MAX_STEPS", 240)
+    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    shards = "def shards(m):\n    fully_shard(m)\n"
+    again = "def again(m):\n    slow(m)\n    fully_shard(m)\n"
+    script(tmp_path, SLOW + LONG + shards + again)
+    assert steps(followed)[-1] == 241
 
 
 def test_a_program_that_shards_in_time_has_the_whole_budget(

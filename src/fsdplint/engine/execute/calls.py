@@ -311,7 +311,7 @@ class Calls(Expressions):
         self.bind_parameters(function, args, keywords, inner, more)
         mark = len(self.guards)
         self.calls.append((frame.unit.path, node))
-        self.active.append(function.function)
+        self.begin(function.function)
         try:
             with self.under([] if function.only is None else [function.only]):
                 self.run(function.function.body, inner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -30,7 +30,18 @@ class Entry:
 
 
 class Machine(Effects):
-    """One path through one entry."""
+    """One path through one entry.
+
+    Attributes:
+        endless: functions that are not worth entering before something is sharded.
+    """
+
+    endless: Container[ir.Function] = ()
+
+    def begin(self, function: ir.Function) -> None:
+        super().begin(function)
+        if function in self.endless and not self.may_have_sharded():
+            self.give_up()
 
     def run_out(self) -> None:
         if self.allowed < state.MAX_STEPS and self.may_have_sharded():

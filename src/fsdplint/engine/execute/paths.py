@@ -8,6 +8,7 @@ that a rule asks about: an entry is left once its paths bring nothing new.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
@@ -32,6 +33,7 @@ MAX_BLIND_STEPS = 30_000  # in public code the first sharding is within 25,000
 MAX_BLIND_DRY = 5_000
 MAX_BARREN = 1  # paths that are too long, and had not come to sharding when they were cut
 MIN_ALLOWED = 5_000  # steps of a path before it shards, where others had to be cut
+MAX_CUT = 3  # paths that were cut in one function, which took most of each
 
 # A kind of event, and where it happens.
 Place = tuple[type[Event], ir.Node]
@@ -47,6 +49,7 @@ class Known:
         places: where events happened.
         covered: branches and the outcomes that were followed.
         barren: the paths since the last one that shards that were too long to come to sharding.
+        cut: how many of these were cut in a function that took most of them.
     """
 
     reached: set[ir.Node] = field(default_factory=set)
@@ -54,6 +57,11 @@ class Known:
     places: set[Place] = field(default_factory=set)
     covered: set[tuple[object, bool]] = field(default_factory=set)
     barren: int = 0
+    cut: Counter[ir.Function] = field(default_factory=Counter)
+
+    def endless(self) -> frozenset[ir.Function]:
+        """The functions that no path found an end of, and none need enter again to be cut."""
+        return frozenset(each for each, count in self.cut.items() if count >= MAX_CUT)
 
     def allowed(self) -> int:
         """The steps in which a path has to come to sharding: fewer where others did not."""
@@ -62,7 +70,12 @@ class Known:
 
     def add(self, machine: Machine, shards: bool) -> bool:
         """Notes a path; returns whether it has an event at a place that had none before."""
-        self.barren = 0 if shards else self.barren + (not machine.trace.complete)
+        if shards:
+            self.barren = 0
+            self.cut.clear()
+        elif not machine.trace.complete:
+            self.barren += 1
+            self.cut.update(machine.too_long)
         self.reached |= machine.reached
         self.eventful |= machine.eventful
         places = {(type(event), event.site.node) for event in machine.trace.events}
@@ -82,7 +95,7 @@ def paths(
     prefix: tuple[bool, ...] | None = ()
     project.keys.clear()  # they hold the objects of the paths they are from, and no others ask
     while prefix is not None and not cut:
-        machine = _path(project, entry, prefix, interest, known.allowed())
+        machine = _path(project, entry, prefix, interest, known)
         shards = machine.may_have_sharded()
         if shards:
             found.append(machine.trace)
@@ -96,12 +109,12 @@ def paths(
 
 
 def _path(
-    project: Project, entry: Entry, prefix: tuple[bool, ...], interest: Interest, allowed: int
+    project: Project, entry: Entry, prefix: tuple[bool, ...], interest: Interest, known: Known
 ) -> Machine:
     """Follows one path; the machine it was followed by holds its trace."""
     trace = Trace(entry.name, entry.unit.path)
     machine = Machine(project, trace, Decisions(prefix), interest)
-    machine.allowed = allowed
+    machine.allowed, machine.endless = known.allowed(), known.endless()
     try:
         machine.start(entry)
     except (OutOfBudget, RecursionError):

@@ -138,6 +138,8 @@ class State:
         self.guards: list[Guard] = []
         self.calls: list[tuple[str, ir.Node]] = []
         self.active: list[ir.Function] = []
+        self.begun: dict[ir.Function, int] = {}  # the steps before each
+        self.too_long: list[ir.Function] = []  # those that took most of a path that is
         self.in_forward: list[Object] = []
         self.entered_forwards: set[Object] = set()
         self.sums: dict[ir.Expr, Value] = {}
@@ -170,9 +172,19 @@ class State:
             self.run_out()
 
     def run_out(self) -> None:
+        """Ends the path, which is too long."""
+        half = self.steps // 2
+        self.too_long = [each for each in self.active if self.begun[each] < half]
+        self.give_up()
+
+    def give_up(self) -> None:
         """Ends the path."""
         self.eventful.update(self.active)
         raise OutOfBudget
+
+    def begin(self, function: ir.Function) -> None:
+        self.active.append(function)
+        self.begun[function] = self.steps
 
     def site(self, node: ir.Node, frame: Frame) -> Site:
         return Site(frame.unit.path, node, tuple(self.calls), tuple(self.guards))

@@ -143,20 +143,20 @@ def _skips_for_good(program: Program, site: Site) -> bool:
 
 
 def _does_nothing(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0) -> bool:
-    """Whether a block has no effect, nor has any function that it calls."""
+    """Whether a block has no effect but on the terminal, nor has any function that it calls."""
     return all(_is_idle(program, path, statement, depth) for statement in block)
 
 
 def _is_idle(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
     value = statement.value if isinstance(statement, ir.Expression) else None
-    if isinstance(statement, ir.Pass) or isinstance(value, ir.Constant):
-        return True
-    found = called(program, path, statement) if isinstance(value, ir.Call) and depth < 3 else None
-    given = [each.value for each in value.args] if isinstance(value, ir.Call) else []
-    plain = all(isinstance(each, (ir.Name, ir.Constant)) for each in given)
-    if found is None or not plain or found[1].decorators:
+    if not isinstance(value, ir.Call):
+        return isinstance(statement, ir.Pass) or isinstance(value, ir.Constant)
+    if not all(isinstance(each.value, (ir.Name, ir.Constant)) for each in value.args):
         return False
-    return _does_nothing(program, found[0], found[1].body, depth + 1)
+    found = called(program, path, statement) if depth < 3 else None
+    if found is None:
+        return isinstance(value.func, ir.Name) and value.func.id == "print"
+    return not found[1].decorators and _does_nothing(program, found[0], found[1].body, depth + 1)
 
 
 def _needs(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> bool:
