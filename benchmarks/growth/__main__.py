@@ -1,8 +1,8 @@
-"""How CPU time grows with the size of what is checked: a slope on logarithmic axes for each way.
+"""How CPU time and memory grow with the size of what is checked.
 
-Projects are generated in doubling sizes and checked by a process each, with an empty cache. What
-the smallest trainer takes is subtracted. A slope of 1 is cost in proportion; above 1.1 it is too
-steep.
+Projects are generated in doubling sizes and checked by a process each, with an empty cache. Of the
+time, what the smallest trainer takes is subtracted, and the slope is on logarithmic axes: 1 is cost
+in proportion; above 1.1 it is too steep. Memory is that of the process at its peak.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 from benchmarks.adversaries import SHAPES
 from benchmarks.growth.projects import WAYS, Files, Way, script
 from benchmarks.growth.slope import Point, slope
-from benchmarks.speed.measure import cost_of
+from benchmarks.speed.measure import Cost, cost_of, middle
 
 _MOST = 1.1
+_MOST_BYTES = 300_000_000
 # Seconds above the smallest program's that tell growth from noise, as a part of that program's. It
 # varies by a tenth from run to run, which is half of a fifth and would tilt a whole curve.
 _TELLING = 0.5
 _LEAST_ROUNDS = 9  # of the smallest program, whose error is in every figure
 
 
-def cpu(files: Files, rounds: int, limit: float) -> float | None:
-    """Seconds that a check of ``files`` takes, None if it is more than ``limit``."""
+def cost(files: Files, rounds: int, limit: float) -> Cost | None:
+    """What a check of ``files`` takes, None if it is more than ``limit`` seconds."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "project")
         for name, text in files.items():
@@ -39,22 +39,22 @@ def cpu(files: Files, rounds: int, limit: float) -> float | None:
         for number in range(rounds):
             empty = {"FSDPLINT_CACHE_DIR": str(Path(scratch, f"cache{number}"))}
             # 2 is that a program is too demanding, and said to be.
-            cost = cost_of(command, Path(scratch), empty, limit, codes=(0, 1, 2))
-            if not cost.ended:
+            one = cost_of(command, Path(scratch), empty, limit, codes=(0, 1, 2))
+            if not one.ended:
                 return None
-            costs.append(cost.cpu)
-        return median(costs)
+            costs.append(one)
+        return middle(costs)
 
 
-def curve(way: Way, least: float, rounds: int, limit: float) -> Iterator[Point]:
-    """Sizes with what they take above ``least``, up to the first that takes too long."""
+def curve(way: Way, rounds: int, limit: float) -> Iterator[tuple[int, Cost]]:
+    """Sizes with what they take, up to the first that takes too long."""
     size = way.first
     while size <= way.last:
-        seconds = cpu(way.files(size), rounds, limit)
-        if seconds is None:
+        found = cost(way.files(size), rounds, limit)
+        if found is None:
             print(f"{way.files.__name__}: {size} takes more than {limit:g} s", flush=True)
             return
-        yield size, seconds - least
+        yield size, found
         size *= 2
 
 
@@ -81,24 +81,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=120, help="seconds for one check")
     args = parser.parse_args()
-    least = cpu({"train.py": script()}, max(args.rounds, _LEAST_ROUNDS), args.limit)
+    least = cost({"train.py": script()}, max(args.rounds, _LEAST_ROUNDS), args.limit)
     assert least is not None, "the smallest program takes too long"
-    print(f"smallest program: {least:.2f} CPU s, subtracted below\n")
-    print("| | size: CPU s | slope | |\n|---|---|---:|---|")
-    steep = [name for name in args.ways if not _row(name, ways()[name], least, args)]
+    print(f"smallest program: {least.cpu:.2f} CPU s, subtracted below; {_mb(least)} MB\n")
+    print("| | size: CPU s, MB | slope | |\n|---|---|---:|---|")
+    steep = [name for name in args.ways if not _row(name, ways()[name], least.cpu, args)]
     sys.exit(1 if steep else 0)
 
 
 def _row(name: str, way: Way, least: float, args: argparse.Namespace) -> bool:
     """Prints the curve of one way; whether it is flat enough."""
-    points = list(curve(way, least, args.rounds, args.limit))
-    telling = [(size, cost) for size, cost in points if cost > _TELLING * least]
-    steepness = slope(telling)
-    shown = ", ".join(f"{size}: {cost:.2f}" for size, cost in points)
-    flat = steepness is None or steepness <= _MOST
+    points = list(curve(way, args.rounds, args.limit))
+    times: list[Point] = [(size, found.cpu - least) for size, found in points]
+    steepness = slope([(size, seconds) for size, seconds in times if seconds > _TELLING * least])
+    shown = ", ".join(f"{size}: {c.cpu - least:.2f} s {_mb(c)} MB" for size, c in points)
+    steep = "STEEP" if steepness is not None and steepness > _MOST else ""
+    large = "LARGE" if max((found.memory for _, found in points), default=0) > _MOST_BYTES else ""
     number = "flat" if steepness is None else f"{steepness:.2f}"
-    print(f"| {name} | {shown} | {number} | {'' if flat else 'STEEP'} |", flush=True)
-    return flat
+    print(f"| {name} | {shown} | {number} | {steep} {large} |", flush=True)
+    return not steep and not large
+
+
+def _mb(found: Cost) -> int:
+    return found.memory // 1_000_000
 
 
 if __name__ == "__main__":

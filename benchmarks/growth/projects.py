@@ -97,6 +97,16 @@ def plain_files(n: int) -> Files:
     return {**plain, "train.py": script()}
 
 
+def large_plain_files(n: int) -> Files:
+    """As `plain_files`, of 20 kB each."""
+    return {
+        name: text
+        if name == "train.py"
+        else text.replace("Reads records.", "Reads records." * 1_430)
+        for name, text in plain_files(n).items()
+    }
+
+
 def plain_importers(n: int) -> Files:
     """Files that import a module with sharding, for what does not shard."""
     helper = f"{_IMPORTS}\n\ndef shard(model):\n    fully_shard(model)\n\n\nLIMIT = 10\n"
@@ -171,6 +181,7 @@ WAYS = {
     way.files.__name__: way
     for way in (
         Way(plain_files, 500, 16_000),
+        Way(large_plain_files, 500, 16_000),
         Way(plain_importers, 25, 1_600),
         Way(relevant_files, 10, 160),
         Way(file_length, 10, 1_280),

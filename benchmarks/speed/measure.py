@@ -76,7 +76,8 @@ def cost_of(
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in codes and not watch.late:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
-    memory = max(watch.peak, usage.ru_maxrss * 1024)
+    # What the system tells at the end counts this process's own, which the other began as.
+    memory = watch.peak or usage.ru_maxrss * 1024
     cpu = max(watch.spent, usage.ru_utime + usage.ru_stime)
     return Cost(wall, cpu, memory, ended=not watch.late)
 

@@ -277,7 +277,8 @@ def _raised(
     from fsdplint.rules import RULES
 
     focus = list(map(Path, program_files.checked))
-    program = analyze(root, every, sources.text, focus, torch, sources.kept(root))
+    kept = sources.kept(root)
+    program = analyze(root, every, sources.text, focus, torch, kept, sources.is_left)
     for rule in RULES:
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)

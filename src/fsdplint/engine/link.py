@@ -43,6 +43,7 @@ class Project:
         root: no import is resolved to a file outside it.
         torch: the releases of PyTorch that it is meant to run on.
         kept: what files were lowered to before.
+        is_plain: whether a file is known to have no name of a sharding call.
         failures: files that could not be lowered, with the error.
         overlong: those of the exhausted entries with a path longer than the budget of one path.
         unread: files that would take too much, with the reason.
@@ -56,9 +57,11 @@ class Project:
         read: Reader,
         torch: TorchRange = EVERY_RELEASE,
         kept: Kept | None = None,
+        is_plain: Callable[[Path], bool] = lambda _: False,
     ) -> None:
         self.root = root
         self.read = read
+        self.is_plain = is_plain
         self.torch = torch
         self.kept = kept
         self.units: dict[str, Unit | None] = {}

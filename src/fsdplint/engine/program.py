@@ -7,7 +7,7 @@ whatever the code says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,6 +134,7 @@ def analyze(
     focus: Collection[Path] | None = None,
     torch: TorchRange = EVERY_RELEASE,
     kept: Kept | None = None,
+    is_plain: Callable[[Path], bool] = lambda _: False,
 ) -> Program:
     """What the program in ``files`` does, following imports to other files below ``root``.
 
@@ -142,8 +143,9 @@ def analyze(
         read: the text of a file, or None if it cannot be read.
         torch: the releases of PyTorch that the program is meant to run on.
         kept: what files were lowered to by other runs, which this one adds to.
+        is_plain: whether a file is known to have no name of a sharding call, without reading it.
     """
-    project = Project(root, read, torch, kept)
+    project = Project(root, read, torch, kept, is_plain)
     units = related_units(project, files, focus)
     with lowered_ahead(kept, units):
         traces = explore(project, units)

@@ -45,8 +45,11 @@ def related_units(
         focus: if given, only the programs that these files are a part of are wanted: what they
             import, what imports them, and what that imports.
     """
-    texts = ((path, project.read(path)) for path in files)
-    every: Files = {path: mentions_sharding(text) for path, text in texts if text is not None}
+    every: Files = {
+        path: mentions_sharding(text)
+        for path in files
+        if (text := "" if project.is_plain(path) else project.read(path)) is not None
+    }
     if focus is not None and not every.keys() <= set(focus):
         every = _programs(project, every, focus)
     strict = [path for path, shards in every.items() if shards]

@@ -147,6 +147,14 @@ class Tree:
             return []
         return [node for node in self.nodes_of(scope) if _binds(node, name.id)]
 
+    def is_parameter(self, name: ir.Name) -> bool:
+        """Whether a name is what its function is given for one parameter, whatever runs there."""
+        scope = self.scope(name)
+        parameters = scope.parameters if isinstance(scope, ir.Function) else ()
+        plain = any(each.name == name.id and not each.kind.startswith("*") for each in parameters)
+        bound = name.id in self._shared or any(_binds(n, name.id) for n in self.nodes_of(scope))
+        return plain and not bound
+
     @cached_property
     def _shared(self) -> frozenset[str]:
         """The names that a function may bind in a scope around it."""

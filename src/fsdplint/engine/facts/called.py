@@ -1,4 +1,4 @@
-"""What statements call, as it is written."""
+"""What is called, as it is written."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from fsdplint.engine import ir
 from fsdplint.engine.program import Program
 
 
-def called(program: Program, path: str, statement: ir.Stmt) -> tuple[str, ir.Function] | None:
-    """The function of the project that a statement calls by its name, and the file it is in."""
-    calls = isinstance(statement, (ir.Expression, ir.Assign, ir.Return))
-    call = statement.value if calls else None  # type: ignore[union-attr]  # all have a value
+def called(program: Program, path: str, node: ir.Node) -> tuple[str, ir.Function] | None:
+    """The function of the project that a call, or the call that a statement consists of, means by
+    its name, and the file that it is in."""
+    call = node.value if isinstance(node, (ir.Expression, ir.Assign, ir.Return)) else node
     name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
     unit = program.project.unit(Path(path))
     found = None if unit is None else program.project.definition(unit, name)
     if found is None or program.project.unit(Path(found.unit.path)) is None:
         return None
-    node = found.unit.node(found)
-    return (found.unit.path, node.function) if isinstance(node, ir.FunctionDef) else None
+    definition = found.unit.node(found)
+    function = definition.function if isinstance(definition, ir.FunctionDef) else None
+    return None if function is None else (found.unit.path, function)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.called import called
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
+from fsdplint.engine.written import argument
 
 Loop = ir.For | ir.Clause
+Frame = tuple[str, ir.Node]  # as `Site.frames`
 WHOLE_VIEWS = (".modules()", ".named_modules()")
 # Functions that run through what they are given in its order.
 _IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
@@ -18,13 +21,29 @@ _IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
 
 def is_known_one(program: Program, shard: Shard) -> bool:
     """Whether a call shards the module that it is taken to, and no other that a list holds."""
-    for path, node in shard.site.frames():
-        tree = program.tree(path)
-        for loop in loops(tree, node):
-            known = keeps_order(tree, loop.iterable) or is_turned(tree, loop.iterable)
-            if not known and _bound(loop) & _names(node):
-                return False
+    frames = shard.site.frames()
+    for index, (path, node) in enumerate(frames):
+        for loop in loops(program.tree(path), node):
+            if _bound(loop) & _names(node):
+                tree, given = _given(program, frames[: index + 1], loop.iterable)
+                if not keeps_order(tree, given) and not is_turned(tree, given):
+                    return False
     return True
+
+
+def _given(program: Program, frames: Sequence[Frame], iterable: ir.Expr) -> tuple[Tree, ir.Expr]:
+    """An iterable, or what a caller gives for the parameter that it is, and the tree of that."""
+    *callers, (path, node) = frames
+    tree = program.tree(path)
+    function = tree.function(node)
+    if not callers or not function or not isinstance(iterable, ir.Name):
+        return tree, iterable
+    found = called(program, *callers[-1])
+    if found is None or found[1] is not function or not tree.is_parameter(iterable):
+        return tree, iterable
+    position = [each.name for each in function.parameters].index(iterable.id)
+    written = argument(callers[-1][1], position, iterable.id)
+    return (tree, iterable) if written is None else _given(program, callers, written.value)
 
 
 @lru_cache(maxsize=1024)  # asked again for every path that is in the loop
