@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 from helpers import program, project, write
 
 from fsdplint.engine import heat, relevance
+from fsdplint.engine.execute.registering import registers
 from fsdplint.engine.relevance import related_units
 from fsdplint.engine.sieve import mentions_sharding
 
@@ -244,6 +246,25 @@ def test_a_file_registers_when_a_decorated_function_shards(tmp_path: Path) -> No
     }
     units = program(tmp_path, files).units
     assert {Path(each.path).stem: each.registers for each in units} == {"hot": True, "cold": False}
+
+
+@pytest.mark.parametrize("order", [*permutations("abcd")], ids="".join)
+def test_what_importing_files_registers_does_not_hang_on_which_is_asked_first(
+    order: tuple[str, ...], tmp_path: Path
+) -> None:
+    registers_one = SHARD + "from keeping import keep\n@keep\ndef shard(m):\n    fully_shard(m)\n"
+    files = {
+        "keeping.py": "FOUND = []\ndef keep(f):\n    FOUND.append(f)\n    return f\n",
+        "a.py": SHARD + "import b\n",
+        "b.py": SHARD + "import a, c\n",
+        "c.py": registers_one,
+        "d.py": SHARD + "import keeping\n",
+    }
+    found = program(tmp_path, files)
+    units = {Path(unit.path).stem: unit for unit in found.units}
+    found.project.registering.clear()
+    told = {name: registers(found.project, units[name]) for name in order}
+    assert told == {"a": True, "b": True, "c": True, "d": False}
 
 
 def test_the_order_of_files_is_kept(tmp_path: Path) -> None:

@@ -29,25 +29,37 @@ _QUICK = 1  # level of compression
 
 
 class Packs:
-    """The IR of projects, each in an entry of its own."""
+    """The IR of projects, each in an entry of its own.
 
-    def __init__(self) -> None:
+    Attributes:
+        opened: those that this run has come to, by the name of the entry.
+        on_disk: whether other runs left some and will use these; else they are this run's alone,
+            which lowers a file again for each fix that it tries.
+    """
+
+    def __init__(self, *, on_disk: bool = True) -> None:
         self.opened: dict[str, Kept] = {}
+        self.on_disk = on_disk
 
     def of(self, root: Path) -> Kept:
         """What is kept of the project at ``root``."""
-        name = disk.digest(f"{_maker()} {root}".encode("utf-8", "surrogateescape"))
+        name = self._name(root)
         if name not in self.opened:
             from fsdplint.engine.kept import Kept  # and with it the engine
 
-            data = stored(place(), name, LOWERED)
+            data = stored(place(), name, LOWERED) if self.on_disk else None
             self.opened[name] = Kept({} if data is None else unpacked(data))
         return self.opened[name]
+
+    def _name(self, root: Path) -> str:
+        if not self.on_disk:
+            return str(root)
+        return disk.digest(f"{_maker()} {root}".encode("utf-8", "surrogateescape"))
 
     def save(self) -> None:
         """Keep what this run lowered, and what earlier ones left, as far as there is room."""
         for name, kept in self.opened.items():
-            if kept.has_news:
+            if self.on_disk and kept.has_news:
                 store(place(), name, packed(kept), LOWERED)
 
 

@@ -40,13 +40,13 @@ class Plan:
 
     Attributes:
         piped: what is checked that is in no file.
-        packs: what files were lowered to by other runs, unless that is not to be believed.
+        packs: what files were lowered to, by other runs too unless that is not to be believed.
     """
 
     groups: tuple[Group, ...]
     baselines: tuple[Baseline | None, ...]
     piped: Mapping[str, SourceFile]
-    packs: Packs | None
+    packs: Packs
 
     def wholes(self, overlay: Mapping[str, SourceFile]) -> list[Outcome]:
         """The outcome of each group, with ``overlay`` in the place of files."""
@@ -83,7 +83,7 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     options.expect_consistent(paths)
     paths, piped = _inputs(paths, options.stdin_filename)
     # What is written into files rests on nothing that an earlier run left.
-    packs = Packs() if recording and not options.changes else None
+    packs = Packs(on_disk=recording is not None and not options.changes)
     plan = _planned(options, paths, piped, packs)
     reports = _reports(options, paths)
     with progress("fsdplint: checking…"):
@@ -101,8 +101,7 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     code = _exit_code(outcome, options, bool(gone or (options.diff and changes and changes.files)))
     if recording and not (options.changes or piped or any(report.file for report in reports)):
         recording.keep(said, code)
-    if packs:
-        packs.save()
+    packs.save()
     return code
 
 
@@ -117,7 +116,7 @@ def _planned(
     options: Options,
     paths: tuple[str, ...],
     piped: Mapping[str, SourceFile],
-    packs: Packs | None,
+    packs: Packs,
 ) -> Plan:
     known = groups_for(paths, options.config, options.isolated, every_rule(), options.preview)
     groups = tuple(_narrowed(group, options.selectors, options.force_exclude) for group in known)

@@ -13,12 +13,25 @@ from fsdplint.engine.unit import Unit
 def registers(project: Project, unit: Unit) -> bool:
     """Whether importing a file registers functions, of its own or of those it imports."""
     if unit not in project.registering:
-        project.registering[unit] = unit.registers  # for files that import each other
-        found = {project.find(m, level, unit) for m, level, _ in unit.bindings.values()}
-        inner = [project.units.get(each.as_posix()) for each in found if each is not None]
-        some = any(each is not None and registers(project, each) for each in inner)
-        project.registering[unit] = unit.registers or some
+        reached, queue = {unit}, [unit]
+        for each in queue:
+            if each.registers or project.registering.get(each):
+                project.registering[unit] = True
+                break
+            queue.extend(fresh := set(_imported(project, each)) - reached)
+            reached |= fresh
+        else:  # none of them imports one that does, either
+            project.registering.update(dict.fromkeys(reached, False))
     return project.registering[unit]
+
+
+def _imported(project: Project, unit: Unit) -> Iterator[Unit]:
+    """The files that are known already of those that a file imports."""
+    for module, level, _ in unit.bindings.values():
+        found = project.find(module, level, unit)
+        inner = None if found is None else project.units.get(found.as_posix())
+        if inner is not None:
+            yield inner
 
 
 def may_register(project: Project, unit: Unit, node: ir.Expr) -> bool:

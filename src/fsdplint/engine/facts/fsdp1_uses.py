@@ -12,6 +12,7 @@ from fsdplint.engine.events import Call, Shard, Trace, Unwrap
 from fsdplint.engine.execute.calls import is_unit
 from fsdplint.engine.facts.called import called
 from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.gradient_modes import last_name
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -148,14 +149,27 @@ def _does_nothing(program: Program, path: str, block: Sequence[ir.Stmt], depth: 
 
 
 def _is_idle(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
+    if isinstance(statement, (ir.Pass, ir.Import, ir.ImportFrom)):
+        return True
+    if isinstance(statement, ir.With):
+        contexts = all(last_name(item.value) == "nullcontext" for item in statement.items)
+        return contexts and _does_nothing(program, path, statement.body, depth)
+    if isinstance(statement, ir.Try):
+        handled = [each for handler in statement.handlers for each in handler.body]
+        every = (*statement.body, *handled, *statement.orelse, *statement.final)
+        return _does_nothing(program, path, every, depth)
     value = statement.value if isinstance(statement, ir.Expression) else None
-    if not isinstance(value, ir.Call):
-        return isinstance(statement, ir.Pass) or isinstance(value, ir.Constant)
-    if not all(isinstance(each.value, (ir.Name, ir.Constant)) for each in value.args):
+    if isinstance(value, ir.Call):
+        return _calls_nothing(program, path, value, depth)
+    return isinstance(value, ir.Constant)
+
+
+def _calls_nothing(program: Program, path: str, call: ir.Call, depth: int) -> bool:
+    if not all(isinstance(each.value, (ir.Name, ir.Constant)) for each in call.args):
         return False
-    found = called(program, path, statement) if depth < 3 else None
+    found = called(program, path, call) if depth < 3 else None
     if found is None:
-        return isinstance(value.func, ir.Name) and value.func.id == "print"
+        return isinstance(call.func, ir.Name) and call.func.id == "print"
     return not found[1].decorators and _does_nothing(program, found[0], found[1].body, depth + 1)
 
 
