@@ -68,6 +68,18 @@ def test_only_what_changed_is_parsed(project: Path, runs: Runs, parsed: list[str
     assert made == runs.uncached()
 
 
+def test_fixing_parses_what_no_fix_changes_once_and_leaves_nothing(
+    project: Path, runs: Runs, parsed: list[str]
+) -> None:
+    write(project, {"train.py": LONG})
+    before = sorted(project.parent.rglob("*"))
+    with pytest.raises(SystemExit):
+        main(["check", "--isolated", "--fix", "--unsafe-fixes", "."])
+    assert "loss = model(batch)" in (project / "train.py").read_text()
+    assert len(parsed) == len(set(parsed))
+    assert sorted(project.parent.rglob("*")) == before
+
+
 def test_nothing_is_parsed_where_another_path_is_checked(
     project: Path, runs: Runs, parsed: list[str]
 ) -> None:
