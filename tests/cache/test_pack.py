@@ -68,8 +68,9 @@ def test_only_what_changed_is_parsed(project: Path, runs: Runs, parsed: list[str
     assert made == runs.uncached()
 
 
+@pytest.mark.usefixtures("runs")
 def test_fixing_parses_what_no_fix_changes_once_and_leaves_nothing(
-    project: Path, runs: Runs, parsed: list[str]
+    project: Path, parsed: list[str]
 ) -> None:
     write(project, {"train.py": LONG})
     before = sorted(project.parent.rglob("*"))
