@@ -205,6 +205,14 @@ class Project:
         """The function or class a name means, in whatever file."""
         return self._definition(unit, name, self.sketch)
 
+    def function(self, unit: Unit, name: str) -> tuple[Unit, ir.Function] | None:
+        """The function that a name means in ``unit``, with the file that it is in."""
+        found = self.definition(unit, name)
+        if found is None or self.unit(Path(found.unit.path)) is None:
+            return None
+        node = found.unit.node(found)
+        return (found.unit, node.function) if isinstance(node, ir.FunctionDef) else None
+
     def loaded_definition(self, unit: Unit, name: str) -> Definition | None:
         """The function or class a name means, among the files that are known already."""
         return self._definition(unit, name, self._known)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.accelerators import prepares_sharded
 from fsdplint.engine.events import Call, Event, Shard
 from fsdplint.engine.execute import state
+from fsdplint.engine.execute.construction import run_by_construction
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame
 from fsdplint.engine.unit import Definition, Unit
@@ -77,34 +78,11 @@ class Machine(Effects):
             else []
         )
         made = self.instantiate(cls, Arguments(given, {}, open=True), cls.node, frame)
-        if entry.method is None or entry.method.name in run_by_construction(cls):
+        if entry.method is None or entry.method.name in run_by_construction(self.project, cls):
             return
         method, node = cls.lookup(entry.method.name), entry.unit.node(entry.method)
         if isinstance(method, FunctionValue) and node is not None:
             self.invoke(method, self.open_parameters(method, made), {}, frame, node, more=True)
-
-
-def run_by_construction(cls: ClassValue) -> set[str]:
-    """The constructor and the methods it calls on ``self``, which nobody calls once more."""
-    found = {"__init__"}
-    names = ["__init__"]
-    while names:
-        method = cls.lookup(names.pop())
-        if isinstance(method, FunctionValue):
-            called = set(_called_on_receiver(method.function)) - found
-            found |= called
-            names += called
-    return found
-
-
-def _called_on_receiver(function: ir.Function) -> Iterator[str]:
-    receiver = function.parameters[0].name if function.parameters else ""
-    for node in ir.walk(function):
-        called = node.func if isinstance(node, ir.Call) else None
-        owner = called.value if isinstance(called, ir.Attribute) else None
-        if isinstance(owner, ir.Name) and owner.id == receiver:
-            assert isinstance(called, ir.Attribute)
-            yield called.attr
 
 
 def _may_shard(event: Event) -> bool:

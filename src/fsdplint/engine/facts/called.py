@@ -14,9 +14,5 @@ def called(program: Program, path: str, node: ir.Node) -> tuple[str, ir.Function
     call = node.value if isinstance(node, (ir.Expression, ir.Assign, ir.Return)) else node
     name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
     unit = program.project.unit(Path(path))
-    found = None if unit is None else program.project.definition(unit, name)
-    if found is None or program.project.unit(Path(found.unit.path)) is None:
-        return None
-    definition = found.unit.node(found)
-    function = definition.function if isinstance(definition, ir.FunctionDef) else None
-    return None if function is None else (found.unit.path, function)
+    found = None if unit is None else program.project.function(unit, name)
+    return None if found is None else (found[0].path, found[1])

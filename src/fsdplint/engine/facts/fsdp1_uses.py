@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace, Unwrap
 from fsdplint.engine.execute.calls import is_unit
-from fsdplint.engine.facts.called import called
 from fsdplint.engine.facts.caught import is_caught
-from fsdplint.engine.facts.gradient_modes import last_name
+from fsdplint.engine.facts.idle import does_nothing
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -133,7 +132,7 @@ def _skips_for_good(program: Program, site: Site) -> bool:
         return False
     arms = (branch.body, branch.orelse)
     taken, other = reversed(arms) if isinstance(test, ir.Not) else arms
-    if not taken or not _does_nothing(program, site.path, other):
+    if not taken or not does_nothing(program, site.path, other):
         return False
     if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
         return False
@@ -141,36 +140,6 @@ def _skips_for_good(program: Program, site: Site) -> bool:
     names = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
     unit = program.project.unit(Path(site.path))
     return unit is not None and _needs(program, unit, names)
-
-
-def _does_nothing(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0) -> bool:
-    """Whether a block has no effect but on the terminal, nor has any function that it calls."""
-    return all(_is_idle(program, path, statement, depth) for statement in block)
-
-
-def _is_idle(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
-    if isinstance(statement, (ir.Pass, ir.Import, ir.ImportFrom)):
-        return True
-    if isinstance(statement, ir.With):
-        contexts = all(last_name(item.value) == "nullcontext" for item in statement.items)
-        return contexts and _does_nothing(program, path, statement.body, depth)
-    if isinstance(statement, ir.Try):
-        handled = [each for handler in statement.handlers for each in handler.body]
-        every = (*statement.body, *handled, *statement.orelse, *statement.final)
-        return _does_nothing(program, path, every, depth)
-    value = statement.value if isinstance(statement, ir.Expression) else None
-    if isinstance(value, ir.Call):
-        return _calls_nothing(program, path, value, depth)
-    return isinstance(value, ir.Constant)
-
-
-def _calls_nothing(program: Program, path: str, call: ir.Call, depth: int) -> bool:
-    if not all(isinstance(each.value, (ir.Name, ir.Constant)) for each in call.args):
-        return False
-    found = called(program, path, call) if depth < 3 else None
-    if found is None:
-        return isinstance(call.func, ir.Name) and call.func.id == "print"
-    return not found[1].decorators and _does_nothing(program, found[0], found[1].body, depth + 1)
 
 
 def _needs(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> bool:
