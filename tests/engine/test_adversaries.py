@@ -60,7 +60,7 @@ def test_no_path_costs_more_than_its_budget(shape: str, monkeypatch: pytest.Monk
         ("guarded_shards", 200, "a path is too long to be followed"),
         ("shards_in_a_row", 200, "a path is too long to be followed"),
         ("unrolled_loops", 4, "a path is too long to be followed"),
-        ("doubling_calls", 300, "none of the code before it in its file was seen to shard"),
+        ("doubling_calls", 300, "a path is too long to be followed"),
     ],
 )
 def test_what_is_not_followed_is_told(shape: str, size: int, reason: str) -> None:

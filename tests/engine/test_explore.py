@@ -154,6 +154,17 @@ def test_many_programs_that_do_not_shard_end_the_search(
     assert {name for _, name in found.project.overlong} == {"f2", "f3", "f4"}
 
 
+def test_many_programs_of_a_file_that_do_not_shard_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[explore.__module__], "MAX_BLIND_STEPS", 500)
+    names = [f"def f{i}(m):\n    slow(m)\n    m.shard = fully_shard\n" for i in range(5)]
+    found = script(tmp_path, SLOW + "".join(names))
+    told = "none of the code before it in its file was seen to shard"
+    assert [name for name, reason in left(found).items() if reason == told] == ["f2", "f3", "f4"]
+    assert {name for _, name in found.project.overlong} == {"f2", "f3", "f4"}
+
+
 def test_scripts_that_name_sharding_come_before_others(tmp_path: Path) -> None:
     files = {
         "a.py": "from z import run\nrun(build())\n",
