@@ -68,8 +68,39 @@ def test_a_file_that_is_changed_meanwhile_is_told_and_not_mixed(tmp_path: Path) 
         plain.write_text("x = 2\n")
         assert read.text(plain) is None
         assert read.hold(plain.as_posix()) is None
-    assert [error.reason for error in read.failures] == ["was changed while it was checked"]
+    assert read.failures == []
+    assert [error.reason for error in read.lost] == ["was changed while it was checked"]
     assert not notes.repeatable
+
+
+@pytest.mark.usefixtures("none_held")
+def test_an_inspection_has_the_text_of_all_that_it_shows(tmp_path: Path) -> None:
+    (tmp_path / "build.py").write_text("from torch import nn\n\nmodel = nn.Linear(8, 8)\n")
+    text = "from torch.distributed.fsdp import fully_shard\nfrom build import model\n"
+    (tmp_path / "train.py").write_text(f"{text}fully_shard(model)\n")
+    _, outcome = checking.inspect(tmp_path / "train.py")
+    assert {"build.py", "train.py"} <= {Path(path).name for path in outcome.sources}
+
+
+@pytest.mark.usefixtures("none_held")
+def test_a_file_beside_the_given_one_that_goes_meanwhile_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = tmp_path / "helper.py"
+    helper.write_text("from torch import nn\n\nmodel = nn.Linear(8, 8)\n")
+    text = "from torch.distributed.fsdp import fully_shard\nfrom helper import model\n"
+    train = tmp_path / "train.py"
+    train.write_text(f"{text}fully_shard(model)\nmodel.forward(1)\n")
+    note = checking._note
+
+    def without_helper(*args: object) -> None:
+        helper.unlink()
+        note(*args)  # type: ignore[arg-type]  # what it is called with
+
+    monkeypatch.setattr(checking, "_note", without_helper)
+    outcome = check([train], defaults(preview=True))
+    (error,) = outcome.failures
+    assert (error.path, error.reason) == (helper.as_posix(), "was changed while it was checked")
 
 
 @pytest.mark.usefixtures("none_held")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,12 +77,11 @@ def check(
     files = [*map(absolute, discovery.files), *(path for path in given if path in overlay)]
     wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
-    read = len(sources.failures)
     if not wanted and not failures:
         failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
     record = Record(failures)
     findings = deep(lambda: _findings(wanted, given, sources, settings, record, alone))
-    failures += [error for error in sources.failures[read:] if error.path in wanted]
+    failures += sources.lost
     held = sources.held()
     findings = [finding for finding in findings if finding.paths <= held.keys()]
     found = {*map(absolute, files), *(error.path for error in discovery.skipped)}
@@ -140,7 +140,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     if problem is not None:
         line, _ = source.position(problem.offset)
         raise SourceError(source.path, f"line {line}: {problem.message}")
-    sources = Sources({source.path: source})
+    sources = Sources({source.path: source}, most=sys.maxsize)
     root = project_root(Path(source.path))
     files = [source.path, *_around(root, [source.path])]
 

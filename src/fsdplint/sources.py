@@ -31,7 +31,9 @@ class Sources:
         alone: whether nothing but the overlay is read.
         packs: what files were lowered to by other runs, if that is kept.
         files: those that are held, None for one that cannot be read.
+        most: the characters that are held; of what is above, only text that says something.
         left: those that are not held, with a hash of their text.
+        lost: why some of these could not be read as they were before.
         characters: how many the texts have together.
     """
 
@@ -39,7 +41,9 @@ class Sources:
     alone: bool = False
     packs: Packs | None = None
     files: dict[str, SourceFile | None] = field(default_factory=dict)
+    most: int = field(default_factory=lambda: _MAX_HELD)
     left: dict[str, int] = field(default_factory=dict)
+    lost: list[SourceError] = field(default_factory=list)
     characters: int = 0
     failures: list[SourceError] = field(default_factory=list)
 
@@ -53,7 +57,7 @@ class Sources:
         if key not in self.files:
             source = self._loaded(key)
             self.characters += len(source.text) if source else 0
-            if source and self.characters > _MAX_HELD and not _is_of_interest(source):
+            if source and self.characters > self.most and not _is_of_interest(source):
                 self.left[key] = hash(source.text)
                 return source
             self.files[key] = source
@@ -86,20 +90,20 @@ class Sources:
     def _again(self, key: str) -> SourceFile | None:
         """A file that was read before and not held; none if it is another one by now."""
         source = self._loaded(key)
-        if source is not None and hash(source.text) != self.left[key]:
-            disk.unrepeatable()
-            self.failures.append(SourceError(key, "was changed while it was checked"))
-            source = None
-        if source is None:
-            del self.left[key]
-            self.files[key] = None
-        return source
+        if source is not None and hash(source.text) == self.left[key]:
+            return source
+        disk.unrepeatable()
+        self.lost.append(SourceError(key, "was changed while it was checked"))
+        del self.left[key]
+        self.files[key] = None
+        return None
 
     def _loaded(self, key: str) -> SourceFile | None:
         try:
             return self.overlay.get(key) or load(Path(key))
         except SourceError as error:
-            self.failures.append(error)
+            if key not in self.left:
+                self.failures.append(error)
             return None
 
 

@@ -121,6 +121,19 @@ def test_a_function_that_was_cut_early_in_may_have_an_end(
     assert steps(followed) == [241] * 8
 
 
+def test_what_calls_an_endless_function_may_call_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+) -> None:
+    monkeypatch.setattr(state, "MAX_STEPS", 240)
+    monkeypatch.setattr(paths, "MIN_ALLOWED", 240)
+    text = f"{SLOW}def launch(f, m):\n    f(m)\n    fully_shard(m)\n"
+    entries = "".join(f"def f{i}(m):\n    launch(slow, m)\n" for i in range(5))
+    quick = "def quick(m):\n    pass\ndef last(m):\n    launch(quick, m)\n"
+    found = script(tmp_path, f"{text}{entries}{quick}")
+    assert steps(followed)[3] < 60
+    assert [trace.entry for trace in found.traces] == ["last"]
+
+
 def test_after_sharding_every_function_is_followed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:

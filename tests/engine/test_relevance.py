@@ -236,6 +236,12 @@ def test_an_attribute_with_many_namesakes_means_those_of_its_file(tmp_path: Path
     assert "x:f" in hot(tmp_path / "few", {"m0.py": many["m0.py"], "x.py": text})
 
 
+def test_a_table_goes_on_in_lines_that_are_not_indented(tmp_path: Path) -> None:
+    table = "TABLE = {'way': (\nshard,\n)}\nother = 1\n"
+    files = {"x.py": SHARD + f"def shard(m): fully_shard(m)\n{table}"}
+    assert hot(tmp_path, files) == {"x:shard", "x:TABLE"}
+
+
 def test_a_file_registers_when_a_decorated_function_shards(tmp_path: Path) -> None:
     registry = "TABLE = {}\ndef register(f):\n    TABLE[f.__name__] = f\n    return f\n"
     body = SHARD + "from registry import register\n@register\ndef shard(m): {}\n"

@@ -36,7 +36,8 @@ _TYPE_TEST = re.compile(
 _MOCKED = re.compile(
     rf"\b(?:patch|setattr|object)\s*\([^()\"']*[\"'](?:[\w.]+\.)?(?:{'|'.join(SHARDING_NAMES)})[\"']"
 )
-_STATEMENT = re.compile(r"^[^\s)\]}#]", re.MULTILINE)
+# Where a statement may start, and the brackets that it goes on in.
+_STATEMENT = re.compile(r"^(?=[^\s#])|[\[({]|[\])}]", re.MULTILINE)
 _VARIABLE = re.compile(r"([^\W\d]\w*)[ \t]*(?::[^=\n]*)?=(?!=)")
 
 Kind = Literal["def", "class", "variable", "module"]
@@ -190,12 +191,21 @@ class _Sketch:
         return made
 
     def variables(self, piece: str) -> Iterator[Definition]:
-        starts = [found.start() for found in _STATEMENT.finditer(piece)]
-        for start, end in pairwise([*starts, len(piece)]):
+        for start, end in pairwise([*_starts(piece), len(piece)]):
             target = _VARIABLE.match(piece, start, end)
             if target is not None:
                 found = words([piece[target.end() : end]])
                 yield Definition(self.unit, "variable", target[1], None, *found)
+
+
+def _starts(piece: str) -> Iterator[int]:
+    """Where statements start that are not indented."""
+    depth = 0
+    for found in _STATEMENT.finditer(piece):
+        if found.group():
+            depth = depth + 1 if found.group() in "[({" else max(depth - 1, 0)
+        elif not depth:
+            yield found.start()
 
 
 def _between(code: str, start: int, end: int, inner: Iterable[Block]) -> Iterator[str]:

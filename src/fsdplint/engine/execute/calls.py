@@ -44,6 +44,9 @@ from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import means_combining
 
+# Decorators that hand on what the function gives.
+_HAND_ON = frozenset({"classmethod", "staticmethod"})
+
 
 class Calls(Expressions):
     @abstractmethod
@@ -320,8 +323,8 @@ class Calls(Expressions):
             self.active.pop()
             del self.guards[mark:]
         if function.function.is_generator:
-            if "contextmanager" in decorators(function.function):
-                return self.unknown()  # what it yields is had by entering it
+            if decorators(function.function) - _HAND_ON:
+                return self.unknown()  # what a context manager yields is had by entering it
             return Sequence([], inner.yielded or [NONE], "generator")
         return choice(inner.returned) if inner.returned else NONE
 

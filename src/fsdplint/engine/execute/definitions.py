@@ -129,13 +129,10 @@ class Definitions(Calls):
         return Flow.NEXT
 
     def run_for_effect(self, module: str, frame: Frame) -> None:
-        """A file whose name is never read is imported for what it registers."""
+        """A file whose name is never read is imported for what it registers, or takes back."""
         found = self.project.find(module, 0, frame.unit)
         unit = None if found is None else self.project.unit(found)
-        if unit is None:
-            return
-        classes = [node for node in unit.module.body if isinstance(node, ir.ClassDef)]
-        if any(node.decorators for node in classes) or registers(self.project, unit):
+        if unit is not None:
             self.imported_scope(unit)
 
     def import_from(self, node: ir.ImportFrom, frame: Frame) -> Flow:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.enumeration import is_known_one
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
@@ -20,7 +21,8 @@ def sharded_containers(program: Program) -> Iterator[tuple[Shard, str]]:
         for shard in trace.of(Shard):
             if shard.generation is Generation.FSDP2 and not shard.listed:
                 name = container_class(shard.module)
-                if name and _is_given_itself(program, shard) and is_known_one(program, shard):
+                known = name and _is_given_itself(program, shard) and is_known_one(program, shard)
+                if known and not is_caught(program, shard.site, "ValueError"):
                     yield shard, name
 
 

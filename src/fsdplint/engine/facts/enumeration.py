@@ -28,6 +28,8 @@ def is_known_one(program: Program, shard: Shard) -> bool:
                 tree, given = _given(program, frames[: index + 1], loop.iterable)
                 if not keeps_order(tree, given) and not is_turned(tree, given):
                     return False
+                if any(_bound(loop) & _names(each.test) for each in shard.site.guards):
+                    return False  # which elements are taken is not known
     return True
 
 
@@ -36,14 +38,22 @@ def _given(program: Program, frames: Sequence[Frame], iterable: ir.Expr) -> tupl
     *callers, (path, node) = frames
     tree = program.tree(path)
     function = tree.function(node)
-    if not callers or not function or not isinstance(iterable, ir.Name):
+    if not callers or not function or function.decorators or not isinstance(iterable, ir.Name):
         return tree, iterable
     found = called(program, *callers[-1])
     if found is None or found[1] is not function or not tree.is_parameter(iterable):
         return tree, iterable
     position = [each.name for each in function.parameters].index(iterable.id)
     written = argument(callers[-1][1], position, iterable.id)
-    return (tree, iterable) if written is None else _given(program, callers, written.value)
+    if written is None:
+        return tree, iterable
+    outer, given = _given(program, callers, written.value)
+    return (outer, given) if _is_fixed(outer.meaning(given)) else (tree, iterable)
+
+
+def _is_fixed(node: ir.Expr) -> bool:
+    """Whether it is what no function can change that is given it."""
+    return isinstance(node, ir.Collection) and node.kind == "tuple"
 
 
 @lru_cache(maxsize=1024)  # asked again for every path that is in the loop

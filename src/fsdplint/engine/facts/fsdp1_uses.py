@@ -11,10 +11,10 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace, Unwrap
 from fsdplint.engine.execute.calls import is_unit
 from fsdplint.engine.facts.caught import is_caught
-from fsdplint.engine.facts.idle import does_nothing
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
 from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import ClassValue, Object, Value, resolved
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Generation
@@ -132,14 +132,24 @@ def _skips_for_good(program: Program, site: Site) -> bool:
         return False
     arms = (branch.body, branch.orelse)
     taken, other = reversed(arms) if isinstance(test, ir.Not) else arms
-    if not taken or not does_nothing(program, site.path, other):
+    if not taken or any(not isinstance(each, ir.Pass) for each in other):
         return False
     if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
         return False
     calls = [n.func for each in taken for n in ir.walk(each) if isinstance(n, ir.Call)]
     names = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
     unit = program.project.unit(Path(site.path))
-    return unit is not None and _needs(program, unit, names)
+    if unit is None or not _needs(program, unit, names):
+        return False
+    return not _needs(program, unit, _named_beside(tree, branch))
+
+
+def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
+    """The names and attributes in the function of a branch that are not in the branch."""
+    nodes = tree.nodes_of(tree.function(branch) or tree.module)
+    beside = [node for node in nodes if not branch.start <= node.start < branch.end]
+    named = [getattr(node, "attr", getattr(node, "id", "")) for node in beside]
+    return {name for name in named if name}
 
 
 def _needs(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> bool:

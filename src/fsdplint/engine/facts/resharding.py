@@ -82,14 +82,20 @@ def _meant(value: Value) -> bool | None:
 
 def kept_blocks(program: Program) -> Iterator[tuple[Shard, Shard]]:
     """Blocks that stay gathered from forward to backward, with the call on the model around."""
+    shards = [shard for trace in program.traces for shard in trace.of(Shard)]
+    chosen = {shard.call for shard in shards if not _keeps(shard)}  # on some other path
     for trace in program.traces:
         for shard in trace.of(Shard):
-            value = shard.keywords.get(_KEYWORD)
-            kept = isinstance(value, Const) and value.value is False
+            kept = _keeps(shard) and shard.call not in chosen
             if kept and shard.generation is Generation.FSDP2 and shard.module.step == "[]":
                 root = _root(trace, shard)
                 if root is not None:
                     yield shard, root
+
+
+def _keeps(shard: Shard) -> bool:
+    value = shard.keywords.get(_KEYWORD)
+    return isinstance(value, Const) and value.value is False
 
 
 def _root(trace: Trace, block: Shard) -> Shard | None:
