@@ -139,9 +139,10 @@ def _skips_for_good(program: Program, site: Site) -> bool:
     calls = [n.func for each in taken for n in ir.walk(each) if isinstance(n, ir.Call)]
     names = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
     unit = program.project.unit(Path(site.path))
-    if unit is None or not _needs(program, unit, names):
+    needed = set() if unit is None else _needed(program, unit, names)
+    if unit is None or not needed:
         return False
-    return not _needs(program, unit, _named_beside(tree, branch))
+    return needed.isdisjoint(_needed(program, unit, _named_beside(tree, branch)))
 
 
 def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
@@ -152,13 +153,14 @@ def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
     return {name for name in named if name}
 
 
-def _needs(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> bool:
-    """Whether code that refers to ``names``, or a function among them, does what FSDP2 needs."""
-    if not _NEEDED.isdisjoint(names):
-        return True
-    found = (program.project.definition(unit, name) for name in names if depth < 3)
-    functions = (d for d in found if d is not None and d.kind == "def")
-    return any(_needs(program, d.unit, d.names | d.attributes, depth + 1) for d in functions)
+def _needed(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> set[str]:
+    """What FSDP2 needs of what code does that refers to ``names``, or a function among them."""
+    found = {name for name in names if name in _NEEDED}
+    definitions = [program.project.definition(unit, name) for name in names if depth < 3]
+    for each in definitions:
+        if each is not None and each.kind == "def":
+            found |= _needed(program, each.unit, each.names | each.attributes, depth + 1)
+    return found
 
 
 def _wraps_by_fsdp1(program: Program) -> bool:
