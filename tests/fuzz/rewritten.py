@@ -25,11 +25,12 @@ MAY_BE_SILENT = {
         "fresh-optimizer-in-dcp-load",
         "inplace-on-sharded-output",
         "materialized-without-init",
+        "only-root-sharded",
         "policy-missing-on-root",
         "reentrant-checkpoint",
     ),
     "import_style": ("old-import-path",),
-    "split": ("local-rank-argument",),
+    "split": ("local-rank-argument", "only-root-sharded"),
     "wrap_main": ("fresh-optimizer-in-dcp-load",),
 }
 
