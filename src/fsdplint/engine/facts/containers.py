@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.caught import is_caught
-from fsdplint.engine.facts.enumeration import is_known_one
+from fsdplint.engine.facts.enumeration import is_chosen, is_known_one
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import ClassValue, Object, Symbol, class_names
@@ -21,9 +21,14 @@ def sharded_containers(program: Program) -> Iterator[tuple[Shard, str]]:
         for shard in trace.of(Shard):
             if shard.generation is Generation.FSDP2 and not shard.listed:
                 name = container_class(shard.module)
-                known = name and _is_given_itself(program, shard) and is_known_one(program, shard)
-                if known and not is_caught(program, shard.site, "ValueError"):
+                if name and _is_given_itself(program, shard) and _is_certain(program, shard):
                     yield shard, name
+
+
+def _is_certain(program: Program, shard: Shard) -> bool:
+    """Whether it is this module that is sharded, and not just tried."""
+    known = is_known_one(program, shard) and not is_chosen(program, shard)
+    return known and not is_caught(program, shard.site, "ValueError")
 
 
 def _is_given_itself(program: Program, shard: Shard) -> bool:

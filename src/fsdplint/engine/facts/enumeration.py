@@ -28,9 +28,18 @@ def is_known_one(program: Program, shard: Shard) -> bool:
                 tree, given = _given(program, frames[: index + 1], loop.iterable)
                 if not keeps_order(tree, given) and not is_turned(tree, given):
                     return False
-                if any(_bound(loop) & _names(each.test) for each in shard.site.guards):
-                    return False  # which elements are taken is not known
     return True
+
+
+def is_chosen(program: Program, shard: Shard) -> bool:
+    """Whether a test that is not understood says which of a loop's elements a call shards."""
+    tests = [guard.test for guard in shard.site.guards]
+    return any(
+        _bound(loop) & _names(test)
+        for path, node in shard.site.frames()
+        for loop in loops(program.tree(path), node)
+        for test in tests
+    )
 
 
 def _given(program: Program, frames: Sequence[Frame], iterable: ir.Expr) -> tuple[Tree, ir.Expr]:

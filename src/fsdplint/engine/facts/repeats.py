@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
-from fsdplint.engine.facts.enumeration import is_known_one, iterated, loops
+from fsdplint.engine.facts.enumeration import is_chosen, is_known_one, iterated, loops
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import Object
@@ -26,6 +26,8 @@ def repeats(program: Program) -> Iterator[Repeat]:
         seen: dict[Object, Shard] = {}
         for shard in trace.of(Shard):
             if shard.generation is not Generation.FSDP2 or not is_known_one(program, shard):
+                continue
+            if is_chosen(program, shard):
                 continue
             first = seen.setdefault(shard.module, shard)
             if first is not shard and _surely_both(program, first, shard):
