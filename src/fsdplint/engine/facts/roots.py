@@ -13,7 +13,7 @@ from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import ClassValue, Object, Origin, reachable
-from fsdplint.engine.written import library_name
+from fsdplint.engine.written import argument, library_name
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import WRAP_POLICIES
 
@@ -51,6 +51,8 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
         for shard in trace.of(Shard):
             if shard.call in spoiled or shard.wraps_children is not False:
                 continue
+            if _chooses_policy(program, shard):
+                continue
             found = block_containers(shard.module)
             idle = _idle_policy(program, shard)
             if found is None and idle is not None:
@@ -61,6 +63,15 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
         for shard, containers, model_class in facts:
             several = len(places[shard.call]) > 1
             yield RootOnly(shard, containers, model_class, several)
+
+
+def _chooses_policy(program: Program, shard: Shard) -> bool:
+    """Whether a call is given what may be a wrap policy on paths that were not followed."""
+    given = argument(shard.call, 4, "auto_wrap_policy")
+    if given is None or shard.generation is not Generation.FSDP1:
+        return False
+    meant = program.tree(shard.site.path).meaning(given.value)
+    return not (isinstance(meant, ir.Constant) and meant.value is None)
 
 
 def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
