@@ -518,6 +518,13 @@ def _collect(values: tuple[object, ...], found: list[Node]) -> None:
             _collect(value, found)
 
 
+def last_name(node: Node | None) -> str:
+    """The last part of a dotted name as it is written, "" of what is none."""
+    if isinstance(node, Attribute):
+        return node.attr
+    return node.id if isinstance(node, Name) else ""
+
+
 def walk(node: Node) -> Iterator[Node]:
     """``node`` and every node below it, parents first."""
     stack = [node]

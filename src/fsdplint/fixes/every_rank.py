@@ -194,17 +194,13 @@ def _check_quiet(code: Code, statement: ir.Stmt, guarded: Guarded) -> None:
     kinds = (ir.Assign, ir.AugAssign, ir.Expression, ir.For, ir.With, ir.Pass)
     inner = [node for node in ir.walk(statement) if isinstance(node, _STATEMENTS)]
     calls = [node for node in ir.walk(statement) if isinstance(node, ir.Call)]
-    loud = [call for call in calls if call is not guarded.call and _name(call) not in _QUIET]
+    others = (call for call in calls if call is not guarded.call)
+    loud = [call for call in others if ir.last_name(call.func) not in _QUIET]
     if loud or not all(isinstance(node, kinds) for node in inner):
         raise NoFixError(f"`{code.short(statement)}` does more than the collective needs")
 
 
 _STATEMENTS = (*COMPOUND, ir.Return, ir.Raise, ir.Delete, ir.Break, ir.Continue, ir.Assign, ir.Pass)
-
-
-def _name(call: ir.Call) -> str:
-    function = call.func
-    return function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
 
 
 def _check_unwritten(
@@ -227,7 +223,7 @@ def _contexts(code: Code, guarded: Guarded, statement: ir.Stmt) -> list[ir.With]
     around = [statement, *_below(code, statement, inner)]
     contexts = [node for node in around if isinstance(node, ir.With)]
     quiet = all(
-        _name(call) in _QUIET
+        ir.last_name(call.func) in _QUIET
         for context in contexts
         for item in context.items
         for call in ir.walk(item)

@@ -43,16 +43,11 @@ def _edits(code: Code, read: ir.Node) -> Iterator[Edit]:
         yield code.edit(read.end, read.end, f"){_WHOLE}")
 
 
-def _callee(call: ir.Call) -> str:
-    function = call.func
-    return function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
-
-
 def _reads_argument(call: ir.Call) -> bool:
     in_math = isinstance(call.func, ir.Attribute) and getattr(call.func.value, "id", "") == "math"
-    plain = isinstance(call.func, ir.Name) and _callee(call) in ("float", "int", "bool")
+    plain = isinstance(call.func, ir.Name) and call.func.id in ("float", "int", "bool")
     return (in_math or plain) and len(call.args) >= 1
 
 
 def _is_asked(call: ir.Call) -> bool:
-    return isinstance(call.func, ir.Name) and _callee(call) in ("any", "all")
+    return isinstance(call.func, ir.Name) and call.func.id in ("any", "all")

@@ -94,9 +94,8 @@ class Calls(Expressions):
 
     def note_combining(self, node: ir.Call, arguments: Arguments) -> None:
         """Numbers read on each rank may be combined by a function that is called like that."""
-        function = node.func
-        name = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
-        if means_combining(name) and not self.importing and is_local(*arguments.values()):
+        named = means_combining(ir.last_name(node.func))
+        if named and not self.importing and is_local(*arguments.values()):
             self.trace.combined.append(self.tick())
 
     def evaluate_callee(self, node: ir.Expr, frame: Frame) -> Value:

@@ -37,9 +37,7 @@ def exits_cleanly(body: Items[ir.Stmt]) -> bool:
 
 def exits(node: ir.Stmt) -> bool:
     call = node.value if isinstance(node, ir.Expression) else None
-    function = call.func if isinstance(call, ir.Call) else None
-    name = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
-    return name in ("exit", "_exit", "abort")
+    return isinstance(call, ir.Call) and ir.last_name(call.func) in ("exit", "_exit", "abort")
 
 
 def adds_to_itself(node: ir.Assign) -> bool:
@@ -65,8 +63,8 @@ def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
 
 
 def main_guard(module: ir.Module) -> ir.If | None:
-    """``if __name__ == "__main__":``."""
-    found = (node for node in module.body if isinstance(node, ir.If) and is_main_guard(node))
+    """``if __name__ == "__main__":``, which a function that the file calls may hold."""
+    found = (node for node in ir.walk(module) if isinstance(node, ir.If) and is_main_guard(node))
     return next(found, None)
 
 

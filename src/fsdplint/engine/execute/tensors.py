@@ -188,9 +188,7 @@ def _norms(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> V
 
 def _clipped(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
     """``clip_grad_norm_`` and ``get_total_norm``: from 2.10 on whole but for the maximum norm."""
-    total = node.func
-    named = total.attr if isinstance(total, ir.Attribute) else getattr(total, "id", "")
-    order = arguments.get(1 if "total" in named else 2, "norm_type")
+    order = arguments.get(1 if "total" in ir.last_name(node.func) else 2, "norm_type")
     largest = order is not None and is_infinite(order)
     if not largest and not known.clips_by_parts(state.project.torch):
         return None

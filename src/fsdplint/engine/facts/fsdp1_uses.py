@@ -136,8 +136,8 @@ def _skips_for_good(program: Program, site: Site) -> bool:
         return False
     if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
         return False
-    calls = [n.func for each in taken for n in ir.walk(each) if isinstance(n, ir.Call)]
-    names = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
+    calls = (n for each in taken for n in ir.walk(each) if isinstance(n, ir.Call))
+    names = {ir.last_name(call.func) for call in calls}
     unit = program.project.unit(Path(site.path))
     needed = set() if unit is None else _needed(program, unit, names)
     if unit is None or not needed:
@@ -148,9 +148,8 @@ def _skips_for_good(program: Program, site: Site) -> bool:
 def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
     """The names and attributes in the function of a branch that are not in the branch."""
     nodes = tree.nodes_of(tree.function(branch) or tree.module)
-    beside = [node for node in nodes if not branch.start <= node.start < branch.end]
-    named = [getattr(node, "attr", getattr(node, "id", "")) for node in beside]
-    return {name for name in named if name}
+    beside = (node for node in nodes if not branch.start <= node.start < branch.end)
+    return set(map(ir.last_name, beside)) - {""}
 
 
 def _needed(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> set[str]:

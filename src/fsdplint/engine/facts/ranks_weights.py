@@ -152,9 +152,7 @@ def _is_from_config(model: Object, name: str) -> bool:
     made = model.site.node if model.site is not None else None
     if hugging_face_blocks(name) is None or not isinstance(made, ir.Call):
         return False
-    function = made.func
-    by = function.attr if isinstance(function, ir.Attribute) else getattr(function, "id", "")
-    return by in ("from_config", "_from_config", name.rpartition(".")[2])
+    return ir.last_name(made.func) in ("from_config", "_from_config", name.rpartition(".")[2])
 
 
 def _concerns(load: Call, part: Object) -> bool:
