@@ -686,6 +686,73 @@ def test_branches_that_exclude_each_other(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        ('case "one" | "two": FSDP(model)', {"FSDP(model)"}),
+        ('case "two" | "three": FSDP(model)', {"fully_shard(model)"}),
+        ('case "one" as kind: FSDP(model)', {"FSDP(model)"}),
+        ('case kind if kind == "two": FSDP(model)', {"fully_shard(model)"}),
+        ('case "one" if args.flat: FSDP(model)', {"FSDP(model)", "fully_shard(model)"}),
+        ('case "two" if args.flat: FSDP(model)', {"fully_shard(model)"}),
+        ('case ["one"]: FSDP(model)', {"FSDP(model)", "fully_shard(model)"}),
+        ("case str(): FSDP(model)", {"FSDP(model)", "fully_shard(model)"}),
+    ],
+)
+def test_a_case_asks_what_its_pattern_does(tmp_path: Path, cases: str, expected: set[str]) -> None:
+    text = f"""\
+        model = Net()
+        kind = "one"
+        match kind:
+            {cases}
+            case _: fully_shard(model)
+    """
+    assert {code for path in paths(tmp_path, text) for _, code in path} == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("FSDPModule()", {"fully_shard(part)"}),
+        ("FullyShardedDataParallel()", {"FSDP(part)"}),
+        ("FSDPModule(width=8)", {"fully_shard(part)", "FSDP(part)"}),
+        ("FSDPModule() | FullyShardedDataParallel()", {"fully_shard(part)"}),
+        ("FullyShardedDataParallel() | DistributedDataParallel()", {"FSDP(part)"}),
+    ],
+)
+def test_a_class_pattern_asks_for_an_instance(
+    tmp_path: Path, pattern: str, expected: set[str]
+) -> None:
+    text = f"""\
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+        from torch.nn.parallel import DistributedDataParallel
+        model, part = fully_shard(Net()), Net()
+        match model:
+            case {pattern}: fully_shard(part)
+            case _: FSDP(part)
+    """
+    found = {code for path in paths(tmp_path, text) for _, code in path}
+    assert found - {"fully_shard(Net())"} == expected
+
+
+def test_the_same_asked_twice_of_a_subject_is_answered_alike(tmp_path: Path) -> None:
+    text = """\
+        model = Net()
+        match args.plan:
+            case {"kind": "two"}:
+                fully_shard(model)
+        match args.plan:
+            case {"kind": "two"}:
+                pass
+            case _:
+                FSDP(model)
+    """
+    assert sorted(paths(tmp_path, text)) == [
+        [("Shard", "FSDP(model)")],
+        [("Shard", "fully_shard(model)")],
+    ]
+
+
 def test_a_match_is_a_chain_of_branches(tmp_path: Path) -> None:
     text = """\
         model = Net()

@@ -230,10 +230,14 @@ match x:
         b
     case None:
         c
-    case [d, *e] | {"k": d, **e}:
+    case [d, *_] | {"k": 1, **d}:
         f
     case Point(x=g) as h:
         i
+    case r.S() | 2 as t:
+        u
+    case v | 3:
+        w
     case j:
         k
     case _:
@@ -241,18 +245,45 @@ match x:
 """
     (match,) = module(source).body
     assert isinstance(match, ir.Match)
-    assert [
-        (dump(c.pattern), sorted(set(c.names)), c.irrefutable, dump(c.guard), dump(c.body))
-        for c in match.cases
-    ] == [
-        ("Constant(1)", [], False, "Name('y')", "[Expression(Name('a'))]"),
-        ("Attribute(Name('p'), 'Q')", [], False, "None", "[Expression(Name('b'))]"),
-        ("Constant(None)", [], False, "None", "[Expression(Name('c'))]"),
-        ("None", ["d", "e"], False, "None", "[Expression(Name('f'))]"),
-        ("None", ["g", "h"], False, "None", "[Expression(Name('i'))]"),
-        ("None", ["j"], True, "None", "[Expression(Name('k'))]"),
-        ("None", [], True, "None", "[Expression(Name('l'))]"),
+    assert [(dump(case.test), dump(case.body)) for case in cases(match)] == [
+        (
+            "BoolOp('and', Matches([Pattern(Constant(1), None, False)], [], None), Name('y'))",
+            "[Expression(Name('a'))]",
+        ),
+        (
+            "Matches([Pattern(Attribute(Name('p'), 'Q'), None, False)], [], None)",
+            "[Expression(Name('b'))]",
+        ),
+        ("Matches([Pattern(Constant(None), None, False)], [], None)", "[Expression(Name('c'))]"),
+        (
+            "Matches([Pattern(None, None, True), Pattern(None, None, True)], ['d', 'd'], None)",
+            "[Expression(Name('f'))]",
+        ),
+        (
+            "Matches([Pattern(None, Name('Point'), True)], ['h', 'g'], 'h')",
+            "[Expression(Name('i'))]",
+        ),
+        (
+            "Matches([Pattern(None, Attribute(Name('r'), 'S'), False),"
+            " Pattern(Constant(2), None, False)], ['t'], 't')",
+            "[Expression(Name('u'))]",
+        ),
+        ("Matches([], ['v'], None)", "[Expression(Name('w'))]"),
+        ("Matches([], ['j'], 'j')", "[Expression(Name('k'))]"),
+        ("Matches([], [], None)", "[Expression(Name('l'))]"),
     ]
+
+
+def cases(match: ir.Match) -> list[ir.Case]:
+    """The cases of a match statement, each of which is the last one's other arm."""
+    found: list[ir.Case] = []
+    arm = match.body
+    while arm:
+        (case,) = arm
+        assert isinstance(case, ir.Case)
+        found.append(case)
+        arm = case.orelse
+    return found
 
 
 # Spans

@@ -494,7 +494,7 @@ match rank:
     case _:
         pass
 """,
-        "`match rank:` tells ranks apart by its cases",
+        "`case 0:` is one of several branches",
     ),
     "two tests": (
         "FSDP2",

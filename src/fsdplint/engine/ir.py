@@ -168,6 +168,35 @@ class Opaque(Node):
     children: tuple[Expr, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern(Node):
+    """One alternative of a pattern.
+
+    Attributes:
+        value: what the subject must be equal to.
+        cls: what it must be an instance of.
+        partly: more is asked of it than that.
+    """
+
+    value: Expr | None
+    cls: Expr | None
+    partly: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matches(Node):
+    """Whether the subject of the `Match` around is like a pattern, whose names it binds.
+
+    Attributes:
+        patterns: of which one must match; empty where anything does.
+        whole: the one of ``names`` that the subject gets as a whole.
+    """
+
+    patterns: tuple[Pattern, ...]
+    names: tuple[str, ...]
+    whole: str | None
+
+
 Expr = (
     Name
     | Constant
@@ -183,6 +212,7 @@ Expr = (
     | BoolOp
     | Not
     | Compare
+    | Matches
     | BinOp
     | NamedExpr
     | FormattedString
@@ -362,19 +392,19 @@ class Try(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case(Node):
-    """``pattern`` is the value of a value pattern, None for any other pattern."""
+    """One case of a ``match``; the next one is its ``orelse``, as of an ``elif``."""
 
-    pattern: Expr | None
-    names: tuple[str, ...]
-    irrefutable: bool
-    guard: Expr | None
+    test: Expr
     body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match(Node):
+    """``match``; ``body`` is its first case."""
+
     subject: Expr
-    cases: tuple[Case, ...]
+    body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -445,6 +475,7 @@ Stmt = (
     | With
     | Try
     | Match
+    | Case
     | Import
     | ImportFrom
     | Raise

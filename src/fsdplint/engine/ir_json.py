@@ -18,7 +18,7 @@ Later = Callable[[int, int], ir.LoweredSuite]
 _KINDS: tuple[type[ir.Node], ...] = (
     *get_args(ir.Expr),
     *get_args(ir.Stmt),
-    *(ir.Argument, ir.Clause, ir.Parameter, ir.Function, ir.WithItem, ir.Handler, ir.Case),
+    *(ir.Argument, ir.Clause, ir.Parameter, ir.Function, ir.WithItem, ir.Handler, ir.Pattern),
 )
 _SAME = -1  # in the place of a kind: a node that was there before, by its number
 

@@ -5,7 +5,8 @@ Whitespace, punctuation, annotations of no consequence and type parameters are n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 import libcst as cst
@@ -212,22 +213,38 @@ class _Lowering(Expressions):
         )
 
     def match(self, node: cst.Match) -> ir.Stmt:
-        cases = tuple(self.case(case) for case in node.cases)
-        return ir.Match(*self.at(node), self.expr(node.subject), cases)
+        start, end = self.at(node)
+        subject, cases = self.expr(node.subject), tuple[ir.Stmt, ...]()
+        for case in reversed(node.cases):
+            test, body = self.case_test(case), self.suite(case.body)
+            cases = (ir.Case(self.at(case)[0], end, test, body, cases),)
+        return ir.Match(start, end, subject, cases)
 
-    def case(self, node: cst.MatchCase) -> ir.Case:
-        pattern = node.pattern
-        value = self.expr(pattern.value) if isinstance(pattern, cst.MatchValue) else None
-        if isinstance(pattern, cst.MatchSingleton):
-            value = self.expr(pattern.value)
-        names = tuple(
-            capture.name.value
-            for capture in _captures(pattern)
-            if isinstance(capture.name, cst.Name)
-        )
-        irrefutable = isinstance(pattern, cst.MatchAs) and pattern.pattern is None
-        guard = self.optional(node.guard)
-        return ir.Case(*self.at(node), value, names, irrefutable, guard, self.suite(node.body))
+    def case_test(self, node: cst.MatchCase) -> ir.Expr:
+        pattern, names = node.pattern, tuple(_captured(node.pattern))
+        patterns, whole = self.alternatives(pattern), _whole(pattern)
+        matches = ir.Matches(*self.at(pattern), patterns, names, whole)
+        if node.guard is None:
+            return matches
+        guard = self.expr(node.guard)
+        return ir.BoolOp(matches.start, guard.end, "and", matches, guard)
+
+    def alternatives(self, pattern: cst.MatchPattern) -> tuple[ir.Pattern, ...]:
+        """What of which one must match; empty if anything does."""
+        if isinstance(pattern, cst.MatchAs):
+            return () if pattern.pattern is None else self.alternatives(pattern.pattern)
+        if isinstance(pattern, cst.MatchOr):
+            parts = [self.alternatives(each.pattern) for each in pattern.patterns]
+            return () if () in parts else tuple(chain.from_iterable(parts))
+        return (self.pattern(pattern),)
+
+    def pattern(self, pattern: cst.MatchPattern) -> ir.Pattern:
+        if isinstance(pattern, (cst.MatchValue, cst.MatchSingleton)):
+            return ir.Pattern(*self.at(pattern), self.expr(pattern.value), None, False)
+        if isinstance(pattern, cst.MatchClass):
+            partly = bool(pattern.patterns or pattern.kwds)
+            return ir.Pattern(*self.at(pattern), None, self.expr(pattern.cls), partly)
+        return ir.Pattern(*self.at(pattern), None, None, True)
 
     def import_(self, node: cst.Import) -> ir.Stmt:
         return ir.Import(*self.at(node), tuple(map(_alias, node.names)))
@@ -268,11 +285,21 @@ def _dotted(node: cst.BaseExpression) -> str:
     return node.value if isinstance(node, cst.Name) else ""
 
 
-def _captures(pattern: cst.CSTNode) -> Iterable[cst.MatchAs | cst.MatchStar]:
-    if isinstance(pattern, (cst.MatchAs, cst.MatchStar)):
-        yield pattern
+def _whole(pattern: cst.MatchPattern) -> str | None:
+    """The name that a pattern gives to all that it matches."""
+    if isinstance(pattern, cst.MatchAs) and pattern.name is not None:
+        return pattern.name.value
+    return None
+
+
+def _captured(pattern: cst.CSTNode) -> Iterator[str]:
+    """The names that a pattern binds."""
+    if isinstance(pattern, (cst.MatchAs, cst.MatchStar)) and isinstance(pattern.name, cst.Name):
+        yield pattern.name.value
+    elif isinstance(pattern, cst.MatchMapping) and pattern.rest is not None:
+        yield pattern.rest.value
     for child in pattern.children:
-        yield from _captures(child)
+        yield from _captured(child)
 
 
 # LibCST's node type decides the handler's parameter type; a dict cannot say so.

@@ -199,17 +199,17 @@ def _branches(program: Program, path: str, node: ir.Node, guards: list[Guard]) -
 
 def branch(program: Program, guard: Guard) -> Step | None:
     """A branch as a line; None for the ordinary course past a ``try`` or a case."""
-    tree, test = program.tree(guard.path), guard.test
+    test = guard.test
     text = written(program, guard.path, test)
     word = "if" if guard.taken else "unless"
     if isinstance(test, (ir.Try, ir.Handler)):
         if not guard.taken:
             return None
         word, text = "except", ""
-    elif isinstance(test, ir.Case) or isinstance(tree.parent(test), ir.Case):
+    elif guard.is_case:
         if not guard.taken:
             return None
-        word, text = "case", "" if isinstance(test, ir.Case) else text
+        word = "case"
     note = "only some steps" if guard.progress else ""
     if program.is_rank_test(guard):
         note = "only some ranks"

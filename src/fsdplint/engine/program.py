@@ -97,11 +97,24 @@ class Program:
         if isinstance(guard.test, (ir.Handler, ir.Try)):
             return "when an exception is caught here" if guard.taken else "when nothing is raised"
         text = _short(self.text(guard.path, guard.test))
+        if guard.is_case:
+            verb = "matches" if guard.taken else "does not match"
+            return f"when `{_short(self._subject(guard))}` {verb} `{text}`"
         return f"when `{text}` is {'true' if guard.taken else 'false'}"
+
+    def _subject(self, guard: Guard) -> str:
+        """What the ``match`` around a case is about, "" for another branch."""
+        above = self.tree(guard.path).ancestors(guard.test) if guard.is_case else ()
+        subjects = (node.subject for node in above if isinstance(node, ir.Match))
+        return next((self.text(guard.path, subject) for subject in subjects), "")
+
+    def words(self, guard: Guard) -> str:
+        """What a branch is about, as the user wrote it."""
+        return f"{self._subject(guard)} {self.text(guard.path, guard.test)}"
 
     def is_rank_test(self, guard: Guard) -> bool:
         """Whether a branch is, or by its words may be, one that only some ranks take."""
-        return guard.divergent or means_rank(self.text(guard.path, guard.test))
+        return guard.divergent or means_rank(self.words(guard))
 
     # Feasibility
 
@@ -111,16 +124,14 @@ class Program:
         if any((key, not taken) in theirs for key, taken in ours):
             return False  # two arms of one branch
         refused = [guard for key, guard in ours.items() if key not in theirs and not guard.taken]
-        if any(means_sharding(self.text(g.path, g.test)) for g in refused):
+        if any(means_sharding(self.words(g)) for g in refused):
             return False
         if not ours.keys() - theirs.keys() or not theirs.keys() - ours.keys():
             return True
         apart = [
             guard for key, guard in (ours | theirs).items() if (key in ours) != (key in theirs)
         ]
-        return not any(
-            means_parallel_mode(self.text(g.path, g.test)) for g in apart if g in ours.values()
-        )
+        return not any(means_parallel_mode(self.words(g)) for g in apart if g in ours.values())
 
     def sometimes_without(self, use: Site, shard: Site) -> bool:
         """Whether a branch that ``use`` does not hang on decides if the sharding happens."""

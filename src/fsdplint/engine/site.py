@@ -36,6 +36,12 @@ class Guard(NamedTuple):
     telling: tuple[ir.Node, ...] = ()
     told_by: frozenset[str] = frozenset()
 
+    @property
+    def is_case(self) -> bool:
+        """Whether it is a case of a ``match``, with its guard if it has one."""
+        first = self.test.left if isinstance(self.test, ir.BoolOp) else self.test
+        return isinstance(first, ir.Matches)
+
 
 class Site(NamedTuple):
     """A node as it is reached: through which calls, under which branches.

@@ -12,7 +12,9 @@ from fsdplint.engine import ir
 from fsdplint.source.lexing import NEWLINE
 
 STATEMENTS: tuple[type[ir.Node], ...] = get_args(ir.Stmt)
-COMPOUND = (ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match)
+COMPOUND = (
+    *(ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match, ir.Case),
+)
 # Builtins that give, or read, variables by their names.
 _LOOKUPS = ("globals", "locals", "vars", "eval", "exec")
 
@@ -309,7 +311,7 @@ def _binds(node: ir.Node, name: str) -> bool:
         return True
     elif isinstance(node, (ir.Import, ir.ImportFrom)):
         return any(name in (alias or module.split(".")[0], "*") for module, alias in node.names)
-    elif isinstance(node, (ir.Case, ir.Scope)):
+    elif isinstance(node, (ir.Matches, ir.Scope)):
         return name in node.names
     elif isinstance(node, ir.Handler):
         return name == node.name

@@ -122,6 +122,9 @@ class Code(Tree):
         return self.starts_line(statement) and self.ends_line(statement)
 
     def is_elif(self, statement: ir.Stmt) -> bool:
+        """Whether it is no statement of its own in the text, but an arm of one."""
+        if isinstance(statement, ir.Case):
+            return True
         return isinstance(statement, ir.If) and self.text.startswith("elif", statement.start)
 
     def extent(self, statement: ir.Stmt) -> tuple[int, int]:

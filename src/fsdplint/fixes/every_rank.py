@@ -103,8 +103,8 @@ def _out_of_expression(code: Code, guarded: Guarded, place: ir.Stmt) -> list[Edi
         if value.left is guarded.test and value.right is guarded.call and code.alone(place):
             return [code.edit(value.start, guarded.call.start, "")]
     around = [node for node in code.ancestors(guarded.call) if _inside(node, place)]
-    if isinstance(place, ir.Match):
-        raise NoFixError(f"`{code.short(place)}` tells ranks apart by its cases")
+    if isinstance(place, ir.Case):
+        raise NoFixError(f"`{code.short(place)}` is one of several branches")
     tests = [node for node in around if isinstance(node, ir.Conditional)]
     if isinstance(place, COMPOUND) or len(tests) != 1 or not _inside(guarded.test, tests[0].test):
         raise NoFixError(f"`{code.short(guarded.test)}` is part of a larger expression")

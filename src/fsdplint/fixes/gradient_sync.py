@@ -126,7 +126,7 @@ def _is_chosen(code: Code, off: ir.Call, step: ir.Node) -> bool:
     """Whether a branch that the step is not in decides over ``off``: elsewhere the flag stays."""
     stepped = set(code.ancestors(step))
     return any(
-        isinstance(above, (ir.If, ir.Match)) and above not in stepped
+        isinstance(above, (ir.If, ir.Case)) and above not in stepped
         for above in code.ancestors(off)
     )
 

@@ -164,7 +164,7 @@ def _bound(node: ir.Node) -> Iterator[str]:
         yield from filter(None, [node.name])
     elif isinstance(node, ir.Parameter):
         yield node.name
-    elif isinstance(node, ir.Case):
+    elif isinstance(node, ir.Matches):
         yield from node.names
     elif isinstance(node, (ir.Import, ir.ImportFrom)):
         for name, alias in node.names:

@@ -1,4 +1,4 @@
-"""Branches: `if` and `match`.
+"""Branches: `if` and `match`, whose cases are arms like those of an `if`.
 
 A branch whose condition is not known is decided once per path where it matters (one of its arms can
 reach an event), and otherwise both arms run and what they assign differently becomes a choice. Both
@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.execute.comparison import compare
+from fsdplint.engine.execute.cases import Cases
 from fsdplint.engine.execute.groups import joined
 from fsdplint.engine.execute.ranks import ranks_of, tellers, telling_parts
 from fsdplint.engine.execute.shape import exits_cleanly, leaves, returns_value
 from fsdplint.engine.execute.state import SHARDS, Flow, Frame
-from fsdplint.engine.execute.stores import Stores
 from fsdplint.engine.site import EVERY_RANK, Guard
 from fsdplint.engine.values import Condition, Const, Taint, Value, choice, key_of, same
 
 
-class Branches(Stores):
+class Branches(Cases):
     def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
         if isinstance(node, ir.Not):
             node, taken = node.operand, not taken
@@ -44,7 +43,7 @@ class Branches(Stores):
             told_by=told_by,
         )
 
-    def if_(self, node: ir.If, frame: Frame) -> Flow:
+    def if_(self, node: ir.If | ir.Case, frame: Frame) -> Flow:
         test = self.truth(node.test, frame)
         return self.branch(test, node.test, node.body, node.orelse, frame)
 
@@ -150,48 +149,6 @@ class Branches(Stores):
             options = [result[name] for result in results if name in result]
             one = len(options) == 1 or same(options[0], options[1])
             names[name] = options[0] if one else choice(options)
-
-    def match(self, node: ir.Match, frame: Frame) -> Flow:
-        subject = self.evaluate(node.subject, frame)
-        return self.cases(subject, node.cases, frame)
-
-    def cases(self, subject: Value, cases: Items[ir.Case], frame: Frame) -> Flow:
-        if not cases:
-            return Flow.NEXT
-        case, *others = cases
-        for name in case.names:
-            frame.scope.names[name] = subject if case.irrefutable else self.unknown()
-        if case.irrefutable and case.guard is None:
-            return self.run(case.body, frame)
-        test: Value = self.unknown(key=("case", id(case)))
-        if case.pattern is not None:
-            test = compare("Equal", subject, self.evaluate(case.pattern, frame))
-        return self.branch_cases(test, case, others, subject, frame)
-
-    def branch_cases(
-        self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
-    ) -> Flow:
-        outcome = self.decisions.known(test)
-        if outcome is None and test.taint & Taint.RANK and not self.importing:
-            return self.both_cases(test, case, others, subject, frame)
-        if outcome is None:
-            prefer = self.is_hot(case.body) or not self.is_hot(others)
-            outcome = self.decisions.decide(test, prefer, 0 if self.importing else 2, case)
-        with self.under([self.guard(test, case.pattern or case, outcome, frame)]):
-            return self.run(case.body, frame) if outcome else self.cases(subject, others, frame)
-
-    def both_cases(
-        self, test: Value, case: ir.Case, others: list[ir.Case], subject: Value, frame: Frame
-    ) -> Flow:
-        """One rank takes this case, another one of the others."""
-        place, up = case.pattern or case, self.group_up
-        with self.under([self.guard(test, place, True, frame)]):
-            flow = self.run(case.body, frame)
-        state, self.group_up = self.group_up, up
-        with self.under([self.guard(test, place, False, frame)]):
-            other = self.cases(subject, others, frame)
-        self.group_up = joined([flow, other], [state, self.group_up])
-        return flow if flow is other else Flow.NEXT
 
 
 def is_told_in_reverse(test: Value) -> bool:

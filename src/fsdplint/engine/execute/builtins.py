@@ -20,6 +20,7 @@ from fsdplint.engine.execute.elements import (
     store_key,
 )
 from fsdplint.engine.execute.expressions import MAX_TEXT
+from fsdplint.engine.execute.instances import is_instance
 from fsdplint.engine.execute.state import Frame, State
 from fsdplint.engine.execute.statements import EXIT, Statements
 from fsdplint.engine.execute.tensors import tensor_of
@@ -52,8 +53,6 @@ from fsdplint.knowledge.data import DATA_LOADERS
 from fsdplint.knowledge.names import (
     DTENSOR,
     FSDP1,
-    FSDP2_MODULE,
-    MODULE,
 )
 
 
@@ -184,16 +183,12 @@ class Builtins(Statements):
         if key_of(classes) == ("symbol", DTENSOR) and self.is_sharded_tensor(value):
             return Const(True)
         options = classes.items if isinstance(classes, Sequence) else [classes]
-        verdicts = [_instance_of(value, resolved(option)) for option in options]
-        if True in verdicts:
-            return Const(True)
-        if None not in verdicts:
-            if isinstance(value, Object) and is_unit(value) and _names_fsdp1(*options):
-                site, name = self.site(node, frame), "builtins.isinstance"
-                self.emit(Call(self.tick(), site, name, None, arguments, Const(False)))
-            return Const(False)
-        key = ("isinstance", key_of(value), *map(key_of, options))
-        return Condition("isinstance", tuple(arguments.args), key, value.taint)
+        test = is_instance(value, options)
+        denied = isinstance(test, Const) and not test.value
+        if denied and isinstance(value, Object) and is_unit(value) and _names_fsdp1(*options):
+            site, name = self.site(node, frame), "builtins.isinstance"
+            self.emit(Call(self.tick(), site, name, None, arguments, test))
+        return test
 
     def has_attribute(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         if len(arguments.args) != 2:
@@ -366,31 +361,6 @@ def holds_fsdp2(module: Object, state: State) -> bool:
         and is_module(module)
         for event in events
     )
-
-
-def _instance_of(value: Value, cls: Value) -> bool | None:
-    """Whether ``value`` is an instance of ``cls``; None where it is not known."""
-    if not isinstance(value, Object):
-        return None
-    if isinstance(cls, Symbol) and value.sharded:
-        generation = value.generation()
-        if cls.name == FSDP1:
-            return generation is known.Generation.FSDP1
-        if cls.name == FSDP2_MODULE:
-            return generation is known.Generation.FSDP2
-        if cls.name.startswith("torch.nn.parallel."):
-            return False
-    if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
-        return True
-    if isinstance(cls, Symbol) and isinstance(value.cls, Symbol) and value.cls.name == cls.name:
-        return True
-    if isinstance(cls, ClassValue) and isinstance(value.cls, Symbol):
-        return False if known.is_harmless(value.cls.name) else None
-    if isinstance(value.cls, ClassValue) and isinstance(cls, ClassValue):
-        if cls in value.cls.lineage():
-            return True
-        return None if value.cls.opaque() else False
-    return None
 
 
 def _names_fsdp1(*classes: Value) -> bool:

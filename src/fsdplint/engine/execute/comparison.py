@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 
 from fsdplint.engine.values import (
     Choice,
@@ -49,9 +50,7 @@ def compare(op: str, left: Value, right: Value) -> Value:
     if known is not None:
         return Const(known, taint)
     if op == "In" and isinstance(right, Sequence) and right.items and not right.rest:
-        tests = [compare("Equal", left, item) for item in right.items]
-        key = ("or", *map(key_of, tests))
-        return tests[0] if len(tests) == 1 else Condition("or", tuple(tests), key, taint)
+        return any_of([compare("Equal", left, item) for item in right.items])
     return _normal(op, left, right, taint)
 
 
@@ -63,6 +62,28 @@ def _normal(op: str, left: Value, right: Value, taint: Taint) -> Value:
         left, right = right, left
     name = {"Equal": "==", "Is": "==", "GreaterThan": ">"}.get(op, op)
     return Condition(name, (left, right), (name, key_of(left), key_of(right)), taint)
+
+
+def any_of(tests: Items[Value]) -> Value:
+    """Whether one of ``tests`` is true."""
+    return _joined("or", tests)
+
+
+def all_of(tests: Items[Value]) -> Value:
+    """Whether each of ``tests`` is true."""
+    return _joined("and", tests)
+
+
+def _joined(op: str, tests: Items[Value]) -> Value:
+    absorbing, taint = op == "or", taint_of(*tests)
+    unknown = [test for test in tests if not isinstance(test, Const)]
+    if any(isinstance(test, Const) and bool(test.value) is absorbing for test in tests):
+        return Const(absorbing, taint)
+    if not unknown:
+        return Const(not absorbing, taint)
+    if len(unknown) == 1:
+        return unknown[0]
+    return Condition(op, tuple(unknown), (op, *map(key_of, unknown)), taint, len(unknown))
 
 
 def negated(value: Value) -> Value:

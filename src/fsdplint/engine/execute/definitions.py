@@ -78,7 +78,7 @@ class Definitions(Calls):
         names = {parameter.name: self.unknown() for parameter in wrapper.function.parameters}
         frame = Frame(Scope({**names}, wrapper.scope, wrapper.scope.unit), wrapper.scope.unit)
         nodes = [node for statement in wrapper.function.body for node in ir.walk(statement)]
-        tests = [node.test for node in nodes if isinstance(node, (ir.If, ir.Conditional))]
+        tests = [node.test for node in nodes if isinstance(node, (ir.If, ir.Case, ir.Conditional))]
         self.importing += 1
         try:
             return any(self.evaluate(test, frame).taint & Taint.RANK for test in tests)

@@ -38,6 +38,9 @@ class Expressions(Displays):
     @abstractmethod
     def call(self, node: ir.Call, frame: Frame) -> Value: ...
 
+    @abstractmethod
+    def matches(self, node: ir.Matches, frame: Frame) -> Value: ...
+
     def evaluate(self, node: ir.Expr, frame: Frame) -> Value:
         self.steps += 1  # as `spend` does, but for a call that is made at every expression
         if self.steps > self.allowed:
@@ -215,6 +218,7 @@ _HANDLERS: dict[type[ir.Node], Callable[..., Value]] = {
     ir.BoolOp: Expressions.bool_op,
     ir.Not: Expressions.not_,
     ir.Compare: Expressions.compare,
+    ir.Matches: lambda machine, node, frame: machine.matches(node, frame),
     ir.BinOp: Expressions.bin_op,
     ir.NamedExpr: Expressions.named,
     ir.FormattedString: Expressions.formatted,

@@ -15,8 +15,11 @@ def leaves(body: Items[ir.Stmt]) -> bool:
     if not body:
         return False
     last = body[-1]
-    if isinstance(last, ir.If):
-        return leaves(last.body) and leaves(last.orelse)
+    if isinstance(last, (ir.If, ir.Case)):
+        always = isinstance(last.test, ir.Matches) and not last.test.patterns
+        return leaves(last.body) and (always or leaves(last.orelse))
+    if isinstance(last, ir.Match):
+        return leaves(last.body)
     return isinstance(last, _LEAVES) or exits(last)
 
 

@@ -93,6 +93,7 @@ class Frame:
         receiver: what ``self`` is, for methods.
         elsewhere: scopes of the names that are declared global or nonlocal.
         on_yield: the body of the with statement that entered this generator function.
+        subjects: what the match statements that are under way are about.
     """
 
     scope: Scope
@@ -104,6 +105,7 @@ class Frame:
     loops: int = 0
     elsewhere: dict[str, Scope] = field(default_factory=dict)
     on_yield: Callable[[Value], None] | None = None
+    subjects: list[Value] = field(default_factory=list)
 
 
 class Under:

@@ -206,6 +206,7 @@ _HANDLERS: dict[type[ir.Node], Callable[..., Flow]] = {
     ir.ImportFrom: Statements.import_from,
     ir.If: Statements.if_,
     ir.Match: Statements.match,
+    ir.Case: Statements.if_,
     ir.For: Statements.for_,
     ir.While: Statements.while_,
     ir.With: Statements.with_,

@@ -266,5 +266,5 @@ def _runs_alone(program: Program, guard: Guard) -> bool:
     key, one = guard.key, ("const", "int", 1)
     if not (isinstance(key, tuple) and len(key) == 3 and key[2] == one):
         return False
-    counts_ranks = means_rank_count(program.text(guard.path, guard.test))
+    counts_ranks = means_rank_count(program.words(guard))
     return counts_ranks and bool(key[0] == ("==" if guard.taken else ">"))

@@ -207,7 +207,7 @@ def _written(tree: Tree, statement: ir.Stmt, name: str) -> ir.Node | None:
                 return node
             bound = {n.id for t in node.targets for n in ir.walk(t) if isinstance(n, ir.Name)}
             names = names | bound if _is_one_of(node.value, names) else names - bound
-        elif not names or isinstance(node, (ir.If, ir.For, ir.While, ir.Match, ir.Return)):
+        elif not names or isinstance(node, (ir.If, ir.For, ir.While, ir.Case, ir.Return)):
             return None
     return None
 
