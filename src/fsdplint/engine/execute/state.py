@@ -12,7 +12,7 @@ from fsdplint.engine.events import Divided, Escape, Event, Repoint, Shard, Trace
 from fsdplint.engine.execute.decisions import Decisions
 from fsdplint.engine.link import Project, identifiers
 from fsdplint.engine.site import Guard, Site
-from fsdplint.engine.unit import Unit
+from fsdplint.engine.unit import Definition, Unit
 from fsdplint.engine.values import (
     ClassValue,
     Const,
@@ -321,18 +321,22 @@ class State:
         return self.worth(nodes) > 1
 
     def leads_to_events(self, nodes: Sequence[ir.Node], frame: Frame) -> bool:
-        """Whether code, or a function that it mentions or that one does, can reach an event."""
+        """Whether code can reach an event, through any number of functions of known names."""
         mentioned = {name for node in nodes for name in self.interest.mentioned(node)}
-        return self.is_hot(nodes) or self._mention_events(frame.unit, mentioned, 2)
+        return self.is_hot(nodes) or self._mention_events(frame.unit, mentioned)
 
-    def _mention_events(self, unit: Unit, names: Iterable[str], depth: int) -> bool:
-        found = (self.project.loaded_definition(unit, name) for name in names if depth)
-        return any(
-            not self.interest.events.isdisjoint(d.names | d.attributes)
-            or self._mention_events(d.unit, d.names, depth - 1)
-            for d in found
-            if d is not None
-        )
+    def _mention_events(self, unit: Unit, names: Iterable[str]) -> bool:
+        seen: set[Definition] = set()
+        waiting = [(unit, name) for name in names]
+        while waiting:
+            found = self.project.loaded_definition(*waiting.pop())
+            if found is None or found in seen:
+                continue
+            seen.add(found)
+            if not self.interest.events.isdisjoint(found.names | found.attributes):
+                return True
+            waiting += ((found.unit, name) for name in found.names)
+        return False
 
     def worth(self, nodes: Sequence[ir.Node]) -> int:
         """How much following ``nodes`` promises, see `Interest.worth`."""

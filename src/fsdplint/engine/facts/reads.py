@@ -64,20 +64,34 @@ def _asked_by_all(program: Program, read: Read) -> bool:
     return False
 
 
-def _fails(program: Program, path: str, block: Sequence[ir.Stmt], depth: int = 0) -> bool:
-    """Whether a block surely ends the run with an error, or calls what does."""
+Functions = frozenset[ir.Function]
+
+
+def _fails(
+    program: Program, path: str, block: Sequence[ir.Stmt], inside: Functions = frozenset()
+) -> bool:
+    """Whether a block surely ends the run with an error, or calls what does.
+
+    It is that of a function which those of ``inside`` call.
+    """
     for statement in block:
-        if _is_error(program, path, statement, depth):
+        if _is_error(program, path, statement, inside):
             return True
         if any(isinstance(node, ir.Return) for node in ir.walk(statement)):
             return False
     return False
 
 
-def _is_error(program: Program, path: str, statement: ir.Stmt, depth: int) -> bool:
+def _is_error(program: Program, path: str, statement: ir.Stmt, inside: Functions) -> bool:
     if isinstance(statement, ir.Raise) or (exits(statement) and not exits_cleanly([statement])):
         return True
     if isinstance(statement, ir.With):
-        return _fails(program, path, statement.body, depth)
-    found = called(program, path, statement) if depth < 3 else None
-    return found is not None and _fails(program, found[0], found[1].body, depth + 1)
+        return _fails(program, path, statement.body, inside)
+    if isinstance(statement, ir.Try):
+        tried = (statement.body, *(handler.body for handler in statement.handlers))
+        fails = partial(_fails, program, path, inside=inside)
+        return fails(statement.final) or all(map(fails, tried))
+    found = called(program, path, statement)
+    if found is None or found[1] in inside:
+        return False
+    return _fails(program, found[0], found[1].body, inside | {found[1]})
