@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from tests.fuzz.rewriting.cases import as_cases
 from tests.fuzz.rewriting.extract import extract, inline, wrap_main
 from tests.fuzz.rewriting.modules import by_keyword, import_late, import_style, reorder, split
 from tests.fuzz.rewriting.names import annotate, rename_function, rename_local
@@ -30,6 +31,7 @@ Rewriting = Callable[[Trees, Random], bool]
 
 _EVERY: tuple[Rewriting, ...] = (
     annotate,
+    as_cases,
     by_keyword,
     count_along,
     dead_code,
