@@ -22,6 +22,7 @@ MAY_BE_SILENT = {
     "dead_code": ("fsdp1-api-on-fsdp2-model",),
     "enclose": ("fsdp1-api-on-fsdp2-model",),
     "extract": (
+        "cpu-offload-without-cpu-backend",
         "fsdp1-api-on-fsdp2-model",
         "fresh-optimizer-in-dcp-load",
         "inplace-on-sharded-output",

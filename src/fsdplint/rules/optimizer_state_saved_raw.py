@@ -33,7 +33,7 @@ def _of_write(program: Program, fact: ShardedWrite) -> Report:
         (
             program.evidence(fact.shard.site, "the parameters are sharded"),
             *(program.evidence(state.source, "sharded state") for state in fact.states),
-            *program.conditions(site, fact.shard.site),
+            *program.conditions(*fact.sites),
         ),
         partial(fixes.gathered_write.gathered_write, program, fact),
     )

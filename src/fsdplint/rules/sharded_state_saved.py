@@ -38,5 +38,5 @@ def _evidence(program: Program, fact: ShardedWrite) -> tuple[Evidence, ...]:
     return (
         program.evidence(fact.shard.site, "the parameters become DTensor shards"),
         *(program.evidence(state.source, "sharded state") for state in fact.states),
-        *program.conditions(fact.write.site, fact.shard.site),
+        *program.conditions(*fact.sites),
     )

@@ -13,11 +13,11 @@ from fsdplint.engine.values import ClassValue, FunctionValue
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """A function, and the parameter that it is handed the object by."""
+    """A function, and the names that the object has in it."""
 
     unit: Unit
     function: ir.Function
-    parameter: str
+    names: frozenset[str]
 
 
 def run_by_construction(project: Project, cls: ClassValue) -> set[str]:
@@ -38,7 +38,16 @@ def run_by_construction(project: Project, cls: ClassValue) -> set[str]:
 def _method(cls: ClassValue, name: str) -> Iterator[_Holder]:
     method = cls.lookup(name)
     if isinstance(method, FunctionValue) and method.function.parameters:
-        yield _Holder(method.scope.unit, method.function, method.function.parameters[0].name)
+        yield _holder(method.scope.unit, method.function, method.function.parameters[0].name)
+
+
+def _holder(unit: Unit, function: ir.Function, parameter: str) -> _Holder:
+    """A function that is handed the object by ``parameter``."""
+    names = {parameter}
+    for node in ir.walk(function):
+        if isinstance(node, ir.Assign) and ir.last_name(node.value) in names:
+            names.update(target.id for target in node.targets if isinstance(target, ir.Name))
+    return _Holder(unit, function, frozenset(names))
 
 
 def _asked_for(holder: _Holder) -> Iterator[str]:
@@ -49,7 +58,7 @@ def _asked_for(holder: _Holder) -> Iterator[str]:
 
 
 def _is_it(node: ir.Expr | None, holder: _Holder) -> bool:
-    return isinstance(node, ir.Name) and node.id == holder.parameter
+    return isinstance(node, ir.Name) and node.id in holder.names
 
 
 def _handed_on(project: Project, holder: _Holder) -> Iterator[_Holder]:
@@ -61,4 +70,4 @@ def _handed_on(project: Project, holder: _Holder) -> Iterator[_Holder]:
         for index in given if found else ():
             unit, function = found  # type: ignore[misc]  # it is there
             positional = [each.name for each in function.parameters[index:]]
-            yield _Holder(unit, function, call.args[index].keyword or next(iter(positional), ""))
+            yield _holder(unit, function, call.args[index].keyword or next(iter(positional), ""))

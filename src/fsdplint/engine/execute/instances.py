@@ -16,6 +16,7 @@ from fsdplint.engine.values import (
     resolved,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.fsdp1 import WRAPPERS
 from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE
 
 
@@ -38,7 +39,7 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
             return generation is known.Generation.FSDP1
         if cls.name == FSDP2_MODULE:
             return generation is known.Generation.FSDP2
-        if cls.name.startswith("torch.nn.parallel."):
+        if cls.name in WRAPPERS:
             return False
     if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
         return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.execute.elements import composed
-from fsdplint.engine.facts.gradient_modes import GRADIENTS, NO_GRADIENTS, last_name
+from fsdplint.engine.facts.gradient_modes import GRADIENTS, NO_GRADIENTS, last_called
 from fsdplint.engine.facts.weights import (
     driven,
     first_forward,
@@ -20,6 +20,7 @@ from fsdplint.engine.facts.weights import (
 from fsdplint.engine.link import identifiers
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import ClassValue, FunctionValue, Object
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import LOADS_STATE, READS_STATE, keeps_weights
@@ -79,7 +80,7 @@ def _undefined(program: Program, module: Object) -> dict[str, Site]:
     return {
         f"{cls.node.name}.{name}": Site(cls.scope.unit.path, call)
         for cls in made
-        for name, call in _registered(cls)
+        for name, call in _registered(program.tree(cls.scope.unit.path), cls)
         if _is_read(cls, name) and not _is_set(program, made, cls, name)
     }
 
@@ -94,7 +95,7 @@ def _only_load(trace: Trace, module: Object, emptied: Call, forward: Call) -> Si
     return loads[0].site if loads else None
 
 
-def _registered(cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
+def _registered(tree: Tree, cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
     """The buffers that a class surely registers as it is built, and that are no part of its state.
 
     Those of its bases are left out, and those that wait for somebody to fill them.
@@ -102,7 +103,7 @@ def _registered(cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
     found = cls.attrs.get("__init__")
     if cls.opaque() or not isinstance(found, FunctionValue):
         return
-    for statement in _always_run(found.function.body):
+    for statement in _always_run(tree, found.function.body):
         if any(isinstance(node, ir.Return) for node in ir.walk(statement)):
             return
         call = statement.value if isinstance(statement, ir.Expression) else None
@@ -115,12 +116,12 @@ def _registered(cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
                 yield str(name.value), call  # type: ignore[union-attr]  # plain
 
 
-def _always_run(body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
+def _always_run(tree: Tree, body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
     """The statements of a block, with those in contexts that say nothing of devices."""
     for statement in body:
-        contexts = statement.items if isinstance(statement, ir.With) else ()
-        if contexts and all(last_name(each.value) in _ABOUT_NO_DEVICE for each in contexts):
-            yield from _always_run(statement.body)  # type: ignore[union-attr]  # a With
+        contexts = tree.contexts(statement) if isinstance(statement, ir.With) else ()
+        if contexts and all(last_called(each) in _ABOUT_NO_DEVICE for each in contexts):
+            yield from _always_run(tree, statement.body)  # type: ignore[union-attr]  # a With
         else:
             yield statement
 

@@ -59,15 +59,12 @@ def _meant(program: Program, place: Site) -> str:
     """What a context or decorator is called where it is defined, as far as imports say."""
     function = place.node.func if isinstance(place.node, ir.Call) else place.node
     full = library_name(program.project, place.path, function)  # type: ignore[arg-type]  # an Expr
-    return full.rpartition(".")[2] or last_name(place.node)
+    return full.rpartition(".")[2] or last_called(place.node)
 
 
-def last_name(expression: ir.Node) -> str:
+def last_called(expression: ir.Node) -> str:
     """``c`` of ``a.b.c`` and of ``a.b.c()``."""
-    function = expression.func if isinstance(expression, ir.Call) else expression
-    if isinstance(function, ir.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ir.Name) else ""
+    return ir.last_name(expression.func if isinstance(expression, ir.Call) else expression)
 
 
 def _is_of_torch(program: Program, place: Site) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
-from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_name
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_called
 from fsdplint.engine.facts.iteration import iterated
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -92,7 +92,7 @@ def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
             names |= {name for name in bound if _is_own(iterated(tree, node, name), attribute)}
     for node in _own(forward.function):
         called = tree.meaning(node.func) if isinstance(node, ir.Call) else node
-        if last_name(called) in names and isinstance(called, (ir.Name, ir.Attribute)):
+        if last_called(called) in names and isinstance(called, (ir.Name, ir.Attribute)):
             own = isinstance(called, ir.Name) or _of_self(called)
             if own and isinstance(called, ir.Attribute) is (held is module):
                 yield Site(path, node)
@@ -239,6 +239,6 @@ def _changes(call: ir.Expr, names: set[str]) -> bool:
     """Whether it is ``name.mul_(…)``."""
     if not isinstance(call, ir.Call) or not isinstance(call.func, ir.Attribute):
         return False
-    method = last_name(call)
+    method = last_called(call)
     changing = method.endswith("_") and not method.startswith("_")
     return changing and method not in CHANGES_NOTHING and _is_one_of(call.func.value, names)

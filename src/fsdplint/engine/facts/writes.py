@@ -25,6 +25,11 @@ class ShardedWrite:
     guards: tuple[Guard, ...]
 
     @property
+    def sites(self) -> tuple[Site, ...]:
+        """Where the states are taken and written, and their parameters sharded."""
+        return *(state.source for state in self.states), self.write.site, self.shard.site
+
+    @property
     def of_optimizers(self) -> bool:
         """Whether there is no model's state in it."""
         return all(state.optimizer is not None for state in self.states)
@@ -41,7 +46,8 @@ def sharded_writes(program: Program) -> Iterator[ShardedWrite]:
             if one_per_rank(program, write.site, write.target, bool(guards), 1):
                 continue
             shard = sharding_of(trace, states[0].owner, states[0].generation)
-            if shard is not None and program.together(write.site, shard.site):
+            sites = (write.site, *(state.source for state in states))
+            if shard is not None and all(program.together(site, shard.site) for site in sites):
                 yield ShardedWrite(trace, write, states, shard, guards)
 
 
