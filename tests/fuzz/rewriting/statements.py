@@ -189,6 +189,7 @@ def leave_early(trees: Trees, random: Random) -> bool:
         if isinstance(node, ast.FunctionDef)
         and isinstance(node.body[-1], ast.If)
         and not node.body[-1].orelse
+        and not _is_main(node.body[-1])
     ]
     if not found:
         return False
