@@ -735,6 +735,33 @@ def test_a_class_pattern_asks_for_an_instance(
     assert found - {"fully_shard(Net())"} == expected
 
 
+@pytest.mark.parametrize(
+    ("bases", "cls", "expected"),
+    [
+        ("nn.Module", "nn.Module", {"fully_shard(part)"}),
+        ("nn.Module", "nn.Linear", {"FSDP(part)"}),
+        ("nn.Module", "nn.parallel.DistributedDataParallel", {"FSDP(part)"}),
+        ("nn.Linear", "nn.Linear", {"fully_shard(part)"}),
+        ("nn.Linear", "nn.Module", {"fully_shard(part)"}),
+        ("nn.RNN", "nn.LSTM", {"fully_shard(part)", "FSDP(part)"}),
+        ("nn.Module, Mixin", "nn.Linear", {"fully_shard(part)", "FSDP(part)"}),
+        ("nn.Module", "Mixin", {"fully_shard(part)", "FSDP(part)"}),
+    ],
+)
+def test_a_class_of_the_project_is_what_its_bases_are(
+    tmp_path: Path, bases: str, cls: str, expected: set[str]
+) -> None:
+    text = f"""\
+        from mixins import Mixin
+        class Own({bases}):
+            pass
+        model, part = Own(), Net()
+        if isinstance(model, {cls}): fully_shard(part)
+        else: FSDP(part)
+    """
+    assert {code for path in paths(tmp_path, text) for _, code in path} == expected
+
+
 def test_the_same_asked_twice_of_a_subject_is_answered_alike(tmp_path: Path) -> None:
     text = """\
         model = Net()

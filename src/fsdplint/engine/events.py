@@ -260,6 +260,8 @@ class Trace:
             not what they should be yet.
         called: the functions and methods of libraries and of unknown code that were called, in
             order: when, and by which name ("?" where that is not known).
+        picked: what generators yield of their elements only if a test of these says so; that it is
+            what a loop over one is at is not sure.
         decisions: the conditions that were decided, with the outcome, in order.
         complete: False when a budget ended the path early.
         _kept: what was asked for before, and of how many events it is the answer.
@@ -275,6 +277,7 @@ class Trace:
     combined: list[int] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     called: list[tuple[int, str]] = field(default_factory=list)
+    picked: set[Object] = field(default_factory=set)
     _kept: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
 
     def of(self, kind: type[E]) -> list[E]:

@@ -311,7 +311,7 @@ class Calls(Expressions):
         inner.loops = frame.loops
         inner.on_yield, self.on_yield = self.on_yield, None
         self.bind_parameters(function, args, keywords, inner, more)
-        mark = len(self.guards)
+        mark = inner.mark = len(self.guards)
         self.calls.append((frame.unit.path, node))
         self.begin(function.function)
         try:

@@ -182,7 +182,10 @@ class Expressions(Displays):
         if frame.on_yield is not None:
             run_body, frame.on_yield = frame.on_yield, None
             run_body(value)
-        frame.yielded.append(value if node.kind == "yield" else element_of(self, resolved(value)))
+        given = value if node.kind == "yield" else element_of(self, resolved(value))
+        frame.yielded.append(given)
+        if isinstance(given, Object) and len(self.guards) > frame.mark:
+            self.trace.picked.add(given)
         return self.unknown()
 
     def starred(self, node: ir.Starred, frame: Frame) -> Value:

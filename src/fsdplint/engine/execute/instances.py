@@ -47,8 +47,18 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
         return True
     if isinstance(cls, ClassValue) and isinstance(value.cls, Symbol):
         return False if known.is_harmless(value.cls.name) else None
-    if isinstance(value.cls, ClassValue) and isinstance(cls, ClassValue):
-        if cls in value.cls.lineage():
-            return True
-        return None if value.cls.opaque() else False
+    if isinstance(value.cls, ClassValue):
+        return _inherits(value.cls, cls)
     return None
+
+
+def _inherits(own: ClassValue, cls: Value) -> bool | None:
+    """Whether a class of the project has ``cls`` among its bases; None where that is not known."""
+    lineage = list(own.lineage())
+    if isinstance(cls, ClassValue):
+        return True if cls in lineage else None if own.opaque() else False
+    if not isinstance(cls, Symbol) or not cls.name.startswith("torch.nn."):
+        return None
+    library = {base.name for base in lineage if isinstance(base, Symbol)}
+    plain = not own.opaque() and library <= {MODULE}  # others of torch have bases not known here
+    return True if cls.name in library else False if plain else None

@@ -93,6 +93,7 @@ class Frame:
         receiver: what ``self`` is, for methods.
         elsewhere: scopes of the names that are declared global or nonlocal.
         on_yield: the body of the with statement that entered this generator function.
+        mark: how many branches had been taken when it began.
         subjects: what the match statements that are under way are about.
     """
 
@@ -105,6 +106,7 @@ class Frame:
     loops: int = 0
     elsewhere: dict[str, Scope] = field(default_factory=dict)
     on_yield: Callable[[Value], None] | None = None
+    mark: int = 0
     subjects: list[Value] = field(default_factory=list)
 
 
