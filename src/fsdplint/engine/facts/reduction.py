@@ -35,19 +35,32 @@ class LowReduction:
 
 
 def low_reductions(program: Program) -> Iterator[LowReduction]:
+    """Calls whose policy has gradients added up in a low precision, whichever one they get."""
+    policies = list(_policies(program))
+    chosen = {shard.call for shard, policy in policies if _low(policy) is None}
+    for shard, policy in policies:
+        dtype, place = _low(policy), policy.site
+        if dtype is not None and place is not None and shard.call not in chosen:
+            yield LowReduction(shard, place, dtype)
+
+
+def _policies(program: Program) -> Iterator[tuple[Shard, Object]]:
+    """The objects that sharding calls get as their policy, with the call, on every path."""
     for trace in program.traces:
         for shard in trace.of(Shard):
             for argument in ARGUMENTS:
                 value = given(shard, argument)
                 if argument.generation == shard.generation.value and isinstance(value, Object):
-                    yield from _low(shard, value)
+                    yield shard, value
 
 
-def _low(shard: Shard, policy: Object) -> Iterator[LowReduction]:
+def _low(policy: Object) -> str | None:
+    """The precision that a policy has gradients added up in, None for any other object."""
     known = class_names(policy.cls) & {MIXED_PRECISION, MIXED_PRECISION_POLICY}
     fields = {**dict(zip(_FIELDS, policy.args, strict=False)), **policy.keywords}
     reduced, made = fields.get("reduce_dtype"), policy.site
     called = made is not None and isinstance(made.node, ir.Call)
     low = isinstance(reduced, Symbol) and reduced.name in LOW_PRECISIONS
-    if known and made is not None and called and low and isinstance(reduced, Symbol):
-        yield LowReduction(shard, made, reduced.name.rpartition(".")[2])
+    if known and called and low and isinstance(reduced, Symbol):
+        return reduced.name.rpartition(".")[2]
+    return None
