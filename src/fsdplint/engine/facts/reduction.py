@@ -45,22 +45,22 @@ def low_reductions(program: Program) -> Iterator[LowReduction]:
 
 
 def _policies(program: Program) -> Iterator[tuple[Shard, Object]]:
-    """The objects that sharding calls get as their policy, with the call, on every path."""
+    """The precisions that sharding calls are given, with the call, on every path."""
     for trace in program.traces:
         for shard in trace.of(Shard):
             for argument in ARGUMENTS:
                 value = given(shard, argument)
                 if argument.generation == shard.generation.value and isinstance(value, Object):
-                    yield shard, value
+                    if class_names(value.cls) & {MIXED_PRECISION, MIXED_PRECISION_POLICY}:
+                        yield shard, value
 
 
 def _low(policy: Object) -> str | None:
-    """The precision that a policy has gradients added up in, None for any other object."""
-    known = class_names(policy.cls) & {MIXED_PRECISION, MIXED_PRECISION_POLICY}
+    """The low precision that a policy has gradients added up in, None if that is not known."""
     fields = {**dict(zip(_FIELDS, policy.args, strict=False)), **policy.keywords}
     reduced, made = fields.get("reduce_dtype"), policy.site
     called = made is not None and isinstance(made.node, ir.Call)
     low = isinstance(reduced, Symbol) and reduced.name in LOW_PRECISIONS
-    if known and called and low and isinstance(reduced, Symbol):
+    if called and low and isinstance(reduced, Symbol):
         return reduced.name.rpartition(".")[2]
     return None
