@@ -11,6 +11,7 @@ from fsdplint.engine.facts.policies import given
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import Object, Symbol, class_names
+from fsdplint.engine.written import argument
 from fsdplint.knowledge.policies import (
     ARGUMENTS,
     LOW_PRECISIONS,
@@ -18,6 +19,7 @@ from fsdplint.knowledge.policies import (
     MIXED_PRECISION_POLICY,
 )
 
+_CLASSES = {MIXED_PRECISION, MIXED_PRECISION_POLICY}
 _FIELDS = ("param_dtype", "reduce_dtype")  # of both classes, in this order
 
 
@@ -36,23 +38,26 @@ class LowReduction:
 
 def low_reductions(program: Program) -> Iterator[LowReduction]:
     """Calls whose policy has gradients added up in a low precision, whichever one they get."""
-    policies = list(_policies(program))
+    policies = _policies(program)
     chosen = {shard.call for shard, policy in policies if _low(policy) is None}
     for shard, policy in policies:
         dtype, place = _low(policy), policy.site
-        if dtype is not None and place is not None and shard.call not in chosen:
+        if dtype is None or place is None or shard.call in chosen:
+            continue
+        if _is_written(program, place):
             yield LowReduction(shard, place, dtype)
 
 
-def _policies(program: Program) -> Iterator[tuple[Shard, Object]]:
+def _policies(program: Program) -> list[tuple[Shard, Object]]:
     """The precisions that sharding calls are given, with the call, on every path."""
+    found: list[tuple[Shard, Object]] = []
     for trace in program.traces:
         for shard in trace.of(Shard):
-            for argument in ARGUMENTS:
-                value = given(shard, argument)
-                if argument.generation == shard.generation.value and isinstance(value, Object):
-                    if class_names(value.cls) & {MIXED_PRECISION, MIXED_PRECISION_POLICY}:
-                        yield shard, value
+            for each in ARGUMENTS:
+                value = given(shard, each)
+                if each.generation == shard.generation.value and isinstance(value, Object):
+                    found.append((shard, value))
+    return [pair for pair in found if class_names(pair[1].cls) & _CLASSES]
 
 
 def _low(policy: Object) -> str | None:
@@ -64,3 +69,20 @@ def _low(policy: Object) -> str | None:
     if called and low and isinstance(reduced, Symbol):
         return reduced.name.rpartition(".")[2]
     return None
+
+
+def _is_written(program: Program, made: Site) -> bool:
+    """Whether the precision is named where a policy is made, or where functions around are called.
+
+    What a function gives back may be another one for another setting.
+    """
+    path, given, calls = made.path, argument(made.node, 1, _FIELDS[1]), list(made.calls)
+    while given is not None:
+        tree = program.tree(path)
+        meant = tree.meaning(given.value)
+        if not isinstance(meant, ir.Name) or not tree.is_parameter(meant) or not calls:
+            return isinstance(meant, (ir.Name, ir.Attribute))
+        names = [each.name for each in tree.function(meant).parameters]  # type: ignore[union-attr]  # it has the parameter
+        path, call = calls.pop()
+        given = argument(call, names.index(meant.id) - (names[0] == "self"), meant.id)
+    return True
