@@ -151,6 +151,7 @@ CASES: Mapping[str, Case] = {
     "3,000 elif": _skipped(
         b"if x:\n  y\n" + b"elif z:\n  y\n" * 3000, "has more than 1,000 elif branches"
     ),
+    "3,000 cases": _skipped(b"match x:\n" + b"  case 1: y\n" * 3000, "has more than 1,000 cases"),
     "nested pattern": _skipped(
         b"match x:\n  case " + b"[" * 150 + b"a" + b"]" * 150 + b": pass\n",
         "has a pattern that is nested too deeply",

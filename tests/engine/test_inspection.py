@@ -226,6 +226,30 @@ def test_a_path_is_shown_by_what_differs() -> None:
     assert [step.text for step in variant.removed] == ["fully_shard(model)"]
 
 
+def test_a_path_is_shown_by_the_case_that_it_takes() -> None:
+    found = inspected(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+        def main(args):
+            model = torch.nn.Linear(1, 1)
+            match args.kind:
+                case "two" | "fsdp2":
+                    fully_shard(model)
+                case "one" if args.world > 1:
+                    model = FSDP(model)
+                case other:
+                    raise ValueError(other)
+
+        main(parse())
+        """
+    )
+    (variant,) = found.entries[0].variants
+    assert variant.conditions == ('`case "one" if args.world > 1` is taken',)
+    assert [step.text for step in variant.added] == ["FSDP(model)"]
+
+
 def test_only_what_the_outline_has_words_for_is_a_step() -> None:
     found = inspected(
         """

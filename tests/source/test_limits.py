@@ -84,6 +84,7 @@ def test_chains_that_are_not_refused_are_parsed(name: str) -> None:
     [
         ("x = " + ("a" + ".b()" * 450 + "\n") * 8, "is too large to be parsed"),
         ("if x:\n  y\n" + "elif z:\n  y\n" * 3000, "has more than 1,000 elif branches"),
+        ("match x:\n" + "  case 1: y\n" * 3000, "has more than 1,000 cases"),
         ("x = 1\n" * 200_000, "is too large to be parsed"),
         (
             "match x:\n  case " + "[" * 20 + "a" + "]" * 20 + ": pass",
@@ -95,7 +96,7 @@ def test_chains_that_are_not_refused_are_parsed(name: str) -> None:
         ),
         ("x = f'" + "{a}" * 100_000 + "'", "is too large to be parsed"),
     ],
-    ids=["chains", "elif", "size", "pattern", "mapping pattern", "parts"],
+    ids=["chains", "elif", "cases", "size", "pattern", "mapping pattern", "parts"],
 )
 def test_other_text_that_would_take_too_much_is_refused(text: str, reason: str) -> None:
     with pytest.raises(TooDemanding, match=reason):

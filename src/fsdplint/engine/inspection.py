@@ -393,9 +393,14 @@ def _gained(steps: Sequence[Step], others: Sequence[Step], holds: bool) -> Itera
             continue
         inside = None
         word, _, text = step.text.partition(" ")
-        if step.kind == "branch" and _identity(step) not in known and word in ("if", "unless"):
+        if step.kind != "branch" or _identity(step) in known:
+            continue
+        if word in ("if", "unless"):
             inside = step.depth
             yield f"`{text}` is {'true' if holds is (word == 'if') else 'false'}"
+        elif word == "case" and holds:  # that it is no other one goes without saying
+            inside = step.depth
+            yield f"`{step.text}` is taken"
 
 
 def _identity(step: Step) -> tuple[str, Span, str]:

@@ -20,6 +20,7 @@ _MAX_EFFORT = 250_000
 _MAX_DEPTH = 200  # CPython's own limit on nested brackets
 _MAX_CHAIN = 1_000
 _MAX_ELIFS = 1_000
+_MAX_CASES = 1_000
 _MAX_DOUBLINGS = 14
 _MAX_FORMAT = 50_000  # characters of an f-string
 
@@ -40,6 +41,7 @@ _TOKEN = re.compile(
     TOKEN.flags,
 )
 _PATTERN = re.compile(r"^[ \t\f]*case\b(?=[^\r\n]*[(\[{])", re.MULTILINE)
+_CASE = re.compile(r"^[ \t\f]*case\b[^\r\n]*:", re.MULTILINE)
 _FORMATTED = re.compile(r".?[ft]r?[\"']", re.IGNORECASE | re.DOTALL)
 _BRACES = re.compile(r"\{+|\}+")
 _SYMBOL = re.compile(rf"[-+*/%@&|^~<>.(\[{{]|[=!]=|\b(?:{_WORDS}|lambda)\b")
@@ -89,6 +91,8 @@ def expect_parsable(text: str) -> None:
         raise TooDemanding("has a pattern that is nested too deeply")
     if elifs > _MAX_ELIFS:
         raise TooDemanding(f"has more than {_MAX_ELIFS:,} elif branches")
+    if sum(1 for _ in _CASE.finditer(text)) > _MAX_CASES:
+        raise TooDemanding(f"has more than {_MAX_CASES:,} cases")
     if effort > _MAX_EFFORT:
         raise TooDemanding("is too large to be parsed")
 
