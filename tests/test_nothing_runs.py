@@ -31,7 +31,8 @@ MODULES = frozenset(
 )
 
 # Modules of our own: that of a command, a fix, a report, and a rule in the catalogue. Where
-# LibCST is installed is looked up without importing it; other processes run `engine/worker.py`.
+# LibCST is installed is looked up without importing it; other processes run `engine/worker.py`
+# and `source/trial.py`.
 OWN = [
     ("cache/pack.py", "importlib"),
     ("cli.py", "importlib"),
@@ -44,6 +45,7 @@ OWN = [
     ("report/__init__.py", "import_module"),
     ("rule.py", "importlib"),
     ("rule.py", "import_module"),
+    ("source/trial.py", "subprocess"),
 ]
 
 

@@ -14,6 +14,7 @@ import pytest
 from helpers import placed, write
 
 from fsdplint.check import check
+from fsdplint.child import command
 from fsdplint.config import defaults
 from fsdplint.engine import ahead, lower_statements, worker
 from fsdplint.engine.ahead import Workers
@@ -59,7 +60,7 @@ def test_a_file_that_is_no_python_is_left_to_the_run() -> None:
     "code", ["raise SystemExit", "import os; os.kill(os.getpid(), 9)", "print()"]
 )
 def test_processes_that_end_are_done_without(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_CODE", code)
+    monkeypatch.setattr(ahead, "command", lambda _: [sys.executable, "-c", code])
     workers, kept = all_lowered(TEXTS)
     for text in TEXTS:
         workers.awaited(text)
@@ -77,7 +78,8 @@ def test_without_a_python_to_start_there_are_none(
 
 
 def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_CODE", "import time; time.sleep(600)")
+    code = "import time; time.sleep(600)"
+    monkeypatch.setattr(ahead, "command", lambda _: [sys.executable, "-c", code])
     workers = Workers(TEXTS, Kept({}))
     workers.start(1)
     wait_for(lambda: workers.begun == {TEXTS[0]})
@@ -120,8 +122,8 @@ def test_no_variable_has_anything_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_process_ends_with_its_input_and_not_by_an_interrupt() -> None:
-    command = [sys.executable, "-c", ahead._CODE.format(path=sys.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    started = command(worker.__name__)
+    with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(b'"x = 1"\n')
         process.stdin.flush()

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
+from fsdplint.child import command
 from fsdplint.engine.kept import Kept
 from fsdplint.engine.unit import Unit
 
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 # A process takes 60 to 100 MB. With fewer characters the run waits for it as long as it saves.
 _CHARACTERS_EACH = 2_000_000
 _MAX_PROCESSES = 4
-
-# The path is the very one of this process, which holds no folder of the user's.
-_CODE = "import sys; sys.path[:] = {path!r}; from fsdplint.engine.worker import main; main()"
+_WORKER = "fsdplint.engine.worker"
 
 
 @contextmanager
@@ -87,11 +86,9 @@ class Workers:
         """Starts ``count`` processes, as far as the system lets it."""
         from subprocess import DEVNULL, PIPE, Popen  # slow to import
 
-        # Isolated, so that no variable has anything run before the path is set.
-        command = [sys.executable, "-I", "-c", _CODE.format(path=sys.path)]
         with suppress(OSError, TypeError, ValueError):  # no more, or no Python to start
             for _ in range(count):
-                process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+                process = Popen(command(_WORKER), stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
                 thread = Thread(target=self._serve, args=(process,), daemon=True)
                 if not _started(thread):
                     process.kill()

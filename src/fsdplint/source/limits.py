@@ -23,6 +23,7 @@ _MAX_ELIFS = 1_000
 _MAX_CASES = 1_000
 _MAX_DOUBLINGS = 14
 _MAX_FORMAT = 50_000  # characters of an f-string
+_NEAR = 4  # more than a quarter of a limit is near it, as no file of 7,067 in public code is
 
 _OPEN, _END, _LINK, _EQUAL, _PART, _SYMBOL_IN_PART = 2, 4, 2, 2, 10, 4
 _LINKS_SQUARED = 20  # links of a chain, squared, that are a unit
@@ -47,8 +48,8 @@ _BRACES = re.compile(r"\{+|\}+")
 _SYMBOL = re.compile(rf"[-+*/%@&|^~<>.(\[{{]|[=!]=|\b(?:{_WORDS}|lambda)\b")
 
 
-def expect_parsable(text: str) -> None:
-    """Return if a parser can be trusted with ``text``.
+def expect_parsable(text: str) -> bool:
+    """Whether ``text`` is near what a parser can be trusted with.
 
     Raises:
         InvalidSyntax: its brackets are nested deeper than any Python takes them.
@@ -58,16 +59,21 @@ def expect_parsable(text: str) -> None:
         raise TooDemanding("is too large to be parsed")
     effort, elifs, lambdas = _EQUAL * text.count("="), 0, 0
     chains = [0]  # how many links the chain has that is open in each bracket
+    longest = deepest = 0
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
         if kind == "open":
             effort += _OPEN + len(chains)
             chains[-1] += 1
             chains.append(0)
+            deepest = max(deepest, len(chains))
             _expect_shallow(chains, token.end() - 1)
         elif kind == "close":
-            effort += _ended(chains.pop() if len(chains) > 1 else 0)
+            links = chains.pop() if len(chains) > 1 else 0
+            longest = max(longest, links)
+            effort += _ended(links)
         elif kind == "end" or (kind == "newline" and len(chains) == 1):
+            longest = max(longest, chains[-1], lambdas)
             effort += _END + _ended(chains[-1])
             chains[-1] = 0
             if kind == "newline":  # one may hold the next though a comma is between them
@@ -91,10 +97,16 @@ def expect_parsable(text: str) -> None:
         raise TooDemanding("has a pattern that is nested too deeply")
     if elifs > _MAX_ELIFS:
         raise TooDemanding(f"has more than {_MAX_ELIFS:,} elif branches")
-    if sum(1 for _ in _CASE.finditer(text)) > _MAX_CASES:
+    cases = sum(1 for _ in _CASE.finditer(text))
+    if cases > _MAX_CASES:
         raise TooDemanding(f"has more than {_MAX_CASES:,} cases")
     if effort > _MAX_EFFORT:
         raise TooDemanding("is too large to be parsed")
+    most = (
+        *((len(text), _MAX_CHARACTERS), (effort, _MAX_EFFORT), (deepest, _MAX_DEPTH)),
+        *((longest, _MAX_CHAIN), (elifs, _MAX_ELIFS), (cases, _MAX_CASES)),
+    )
+    return any(_NEAR * number > limit for number, limit in most)
 
 
 def expect_short_formats(text: str) -> None:

@@ -17,6 +17,7 @@ from libcst._nodes.internal import CodegenState
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.source.lexing import lines
 from fsdplint.source.limits import expect_parsable
+from fsdplint.source.trial import expect_survived
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,21 @@ def parse(text: str) -> Syntax:
         InvalidSyntax: if LibCST rejects the text.
         TooDemanding: if LibCST would take minutes over it, or crash.
     """
-    expect_parsable(text)
+    if expect_parsable(text):
+        expect_survived(text)
     try:
-        return _parsed(text)
+        return parsed(text)
     except (RecursionError, MemoryError) as error:
         raise TooDemanding("is nested too deeply to be parsed") from error
 
 
-def _parsed(text: str) -> Syntax:
+def parsed(text: str) -> Syntax:
+    """Parses a module, whatever it takes.
+
+    Raises:
+        InvalidSyntax: if LibCST rejects the text.
+        RecursionError, MemoryError: if there is no more room.
+    """
     try:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
