@@ -69,6 +69,12 @@ def test_a_parser_that_dies_is_told(code: str, monkeypatch: pytest.MonkeyPatch) 
         deep(lambda: parse(NEAR["chain"]))
 
 
+def test_a_lower_limit_of_the_user_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**31, 2**31))"
+    as_command(monkeypatch, f"{lower}\nimport fsdplint.source.trial as trial; trial.main()")
+    trial.expect_survived(NEAR["chain"])
+
+
 def test_text_that_is_no_python_is_told_as_such() -> None:
     with pytest.raises(InvalidSyntax):
         deep(lambda: parse(NEAR["chain"] + "x = = 1\n"))

@@ -50,8 +50,9 @@ def _limit() -> None:
     with suppress(ImportError):  # not on Windows
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+        for kind, most in ((resource.RLIMIT_CPU, _CPU_SECONDS), (resource.RLIMIT_AS, _BYTES)):
+            with suppress(OSError, ValueError):  # a lower one holds, or the system has none
+                resource.setrlimit(kind, (most, most))
 
 
 def _try(text: str) -> None:
