@@ -33,6 +33,7 @@ MAY_BE_SILENT = {
     ),
     "import_style": ("old-import-path",),
     "split": ("local-rank-argument", "only-root-sharded"),
+    "together": ("only-root-sharded",),
     "wrap_main": ("fresh-optimizer-in-dcp-load",),
 }
 

@@ -117,11 +117,16 @@ def _registered(tree: Tree, cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
 
 
 def _always_run(tree: Tree, body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
-    """The statements of a block, with those in contexts that say nothing of devices."""
+    """The statements of a block, with those in contexts that say nothing of devices.
+
+    So it is with those of a ``try`` that handles nothing.
+    """
     for statement in body:
         contexts = tree.contexts(statement) if isinstance(statement, ir.With) else ()
         if contexts and all(last_called(each) in _ABOUT_NO_DEVICE for each in contexts):
             yield from _always_run(tree, statement.body)  # type: ignore[union-attr]  # a With
+        elif isinstance(statement, ir.Try) and not statement.handlers:
+            yield from _always_run(tree, (*statement.body, *statement.final))
         else:
             yield statement
 
