@@ -47,13 +47,16 @@ def _given(program: Program, frames: Sequence[Frame], iterable: ir.Expr) -> tupl
     *callers, (path, node) = frames
     tree = program.tree(path)
     function = tree.function(node)
-    if not callers or not function or function.decorators or not isinstance(iterable, ir.Name):
+    plain = iterable
+    while isinstance(plain, ir.Call) and _called(plain) in _IN_ORDER and plain.args:
+        plain = plain.args[0].value
+    if not callers or not function or function.decorators or not isinstance(plain, ir.Name):
         return tree, iterable
     found = called(program, *callers[-1])
-    if found is None or found[1] is not function or not tree.is_parameter(iterable):
+    if found is None or found[1] is not function or not tree.is_parameter(plain):
         return tree, iterable
-    position = [each.name for each in function.parameters].index(iterable.id)
-    written = argument(callers[-1][1], position, iterable.id)
+    position = [each.name for each in function.parameters].index(plain.id)
+    written = argument(callers[-1][1], position, plain.id)
     if written is None:
         return tree, iterable
     outer, given = _given(program, callers, written.value)
