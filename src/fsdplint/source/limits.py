@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.source.lexing import TOKEN
@@ -23,7 +24,7 @@ _MAX_ELIFS = 1_000
 _MAX_CASES = 1_000
 _MAX_DOUBLINGS = 14
 _MAX_FORMAT = 50_000  # characters of an f-string
-_NEAR = 4  # more than a quarter of a limit is near it, as no file of 7,067 in public code is
+_NEAR = 4  # a quarter of a limit is near it, as no file of 7,067 in public code is
 
 _OPEN, _END, _LINK, _EQUAL, _PART, _SYMBOL_IN_PART = 2, 4, 2, 2, 10, 4
 _LINKS_SQUARED = 20  # links of a chain, squared, that are a unit
@@ -57,56 +58,101 @@ def expect_parsable(text: str) -> bool:
     """
     if len(text) > _MAX_CHARACTERS:
         raise TooDemanding("is too large to be parsed")
-    effort, elifs, lambdas = _EQUAL * text.count("="), 0, 0
-    chains = [0]  # how many links the chain has that is open in each bracket
-    longest = deepest = 0
-    for token in _TOKEN.finditer(text):
-        kind = token.lastgroup
-        if kind == "open":
-            effort += _OPEN + len(chains)
-            chains[-1] += 1
-            chains.append(0)
-            deepest = max(deepest, len(chains))
-            _expect_shallow(chains, token.end() - 1)
-        elif kind == "close":
-            links = chains.pop() if len(chains) > 1 else 0
-            longest = max(longest, links)
-            effort += _ended(links)
-        elif kind == "end" or (kind == "newline" and len(chains) == 1):
-            longest = max(longest, chains[-1], lambdas)
-            effort += _END + _ended(chains[-1])
-            chains[-1] = 0
-            if kind == "newline":  # one may hold the next though a comma is between them
-                effort, lambdas = effort + _ended(lambdas), 0
-        elif kind == "link":
-            effort += _LINK
-            chains[-1] += 1
-        elif kind == "string":
-            effort += _LINK
-            chains[-1] += 1
-            if _FORMATTED.match(text, max(token.start("string") - 2, 0)):
-                effort += _formatted(token["string"])
-        elif kind == "lambda":
-            effort += _LINK
-            lambdas += 1
-        elif kind == "elif":
-            elifs += 1
-    effort += sum(map(_ended, [*chains, lambdas]))
+    load = _load(text)
     doublings = (_doublings(text, case.end()) for case in _PATTERN.finditer(text))
     if max(doublings, default=0) > _MAX_DOUBLINGS:
         raise TooDemanding("has a pattern that is nested too deeply")
-    if elifs > _MAX_ELIFS:
-        raise TooDemanding(f"has more than {_MAX_ELIFS:,} elif branches")
     cases = sum(1 for _ in _CASE.finditer(text))
-    if cases > _MAX_CASES:
-        raise TooDemanding(f"has more than {_MAX_CASES:,} cases")
-    if effort > _MAX_EFFORT:
+    for number, most, what in (
+        (load.elifs, _MAX_ELIFS, "elif branches"),
+        (cases, _MAX_CASES, "cases"),
+    ):
+        if number > most:
+            raise TooDemanding(f"has more than {most:,} {what}")
+    if load.effort > _MAX_EFFORT:
         raise TooDemanding("is too large to be parsed")
-    most = (
-        *((len(text), _MAX_CHARACTERS), (effort, _MAX_EFFORT), (deepest, _MAX_DEPTH)),
-        *((longest, _MAX_CHAIN), (elifs, _MAX_ELIFS), (cases, _MAX_CASES)),
+    measures = (
+        *((len(text), _MAX_CHARACTERS), (load.effort, _MAX_EFFORT), (load.deepest, _MAX_DEPTH)),
+        *((load.longest, _MAX_CHAIN), (load.elifs, _MAX_ELIFS), (cases, _MAX_CASES)),
     )
-    return any(_NEAR * number > limit for number, limit in most)
+    return any(_NEAR * number >= most for number, most in measures)
+
+
+@dataclass(slots=True)
+class _Load:
+    """What a text puts on a parser, as far as it was read.
+
+    Attributes:
+        chains: how many links the chain has that is open in each bracket.
+        lambdas: those of the statement; one may hold the next though a comma is between them.
+        longest: the links of the longest chain.
+        deepest: how many brackets were open at once.
+    """
+
+    effort: int
+    chains: list[int] = field(default_factory=lambda: [0])
+    lambdas: int = 0
+    elifs: int = 0
+    longest: int = 0
+    deepest: int = 0
+
+    def open(self, offset: int) -> None:
+        self.effort += _OPEN + len(self.chains)
+        self.chains[-1] += 1
+        self.chains.append(0)
+        self.deepest = max(self.deepest, len(self.chains) - 1)
+        if self.deepest > _MAX_DEPTH:
+            reason = f"brackets are nested more than {_MAX_DEPTH} deep, which Python does not allow"
+            raise InvalidSyntax(reason, offset)
+
+    def close(self) -> None:
+        self.ended(self.chains.pop() if len(self.chains) > 1 else 0)
+
+    def part_ends(self) -> None:
+        """At a comma, or the end of a statement."""
+        self.effort += _END
+        self.ended(self.chains[-1])
+        self.chains[-1] = 0
+
+    def line_ends(self) -> None:
+        if len(self.chains) == 1:
+            self.part_ends()
+            self.ended(self.lambdas)
+            self.lambdas = 0
+
+    def link(self) -> None:
+        self.effort += _LINK
+        self.chains[-1] += 1
+
+    def ended(self, links: int) -> None:
+        self.longest = max(self.longest, links)
+        self.effort += _ended(links)
+
+
+def _load(text: str) -> _Load:
+    load = _Load(_EQUAL * text.count("="))
+    for token in _TOKEN.finditer(text):
+        kind = token.lastgroup
+        if kind == "open":
+            load.open(token.end() - 1)
+        elif kind == "close":
+            load.close()
+        elif kind == "end":
+            load.part_ends()
+        elif kind == "newline":
+            load.line_ends()
+        elif kind == "link" or kind == "string":
+            load.link()
+            if kind == "string" and _FORMATTED.match(text, max(token.start("string") - 2, 0)):
+                load.effort += _formatted(token["string"])
+        elif kind == "lambda":
+            load.effort += _LINK
+            load.lambdas += 1
+        elif kind == "elif":
+            load.elifs += 1
+    for links in (*load.chains, load.lambdas):
+        load.ended(links)
+    return load
 
 
 def expect_short_formats(text: str) -> None:
@@ -122,12 +168,6 @@ def expect_short_formats(text: str) -> None:
             continue
         if _FORMATTED.match(text, max(token.start("string") - 2, 0)):
             raise TooDemanding("has a format string that is too long")
-
-
-def _expect_shallow(chains: list[int], offset: int) -> None:
-    if len(chains) > _MAX_DEPTH + 1:
-        reason = f"brackets are nested more than {_MAX_DEPTH} deep, which Python does not allow"
-        raise InvalidSyntax(reason, offset)
 
 
 def _ended(links: int) -> int:
