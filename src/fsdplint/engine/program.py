@@ -32,12 +32,14 @@ class Program:
 
     Attributes:
         torch: the releases of PyTorch that it is meant to run on.
+        files: those of the project, whether they take part in sharding or not.
     """
 
     project: Project
     units: tuple[Unit, ...]
     traces: tuple[Trace, ...]
     torch: TorchRange = EVERY_RELEASE
+    files: tuple[Path, ...] = ()
     trees: dict[str, Tree] = field(default_factory=dict)
 
     def trees_with(self, *words: str) -> Iterator[Tree]:
@@ -156,11 +158,12 @@ def analyze(
         kept: what files were lowered to by other runs, which this one adds to.
         is_plain: whether a file is known to have no name of a sharding call, without reading it.
     """
+    files = tuple(files)
     project = Project(root, read, torch, kept, is_plain)
     units = related_units(project, files, focus)
     with lowered_ahead(kept, units):
         traces = explore(project, units)
-    return Program(project, tuple(units), tuple(traces), torch)
+    return Program(project, tuple(units), tuple(traces), torch, files)
 
 
 def _modes(site: Site) -> dict[tuple[object, bool], Guard]:

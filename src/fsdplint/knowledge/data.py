@@ -12,6 +12,13 @@ DATA_LOADERS = frozenset(
 )
 DISTRIBUTED_SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
 
+# Attributes of what a class makes that hold an argument of its constructor, with its place there.
+# Source: torch.utils.data.DataLoader, torch 2.4 to 2.13, which refuses to set them later.
+ATTRIBUTES_BY_ARGUMENT = {
+    ("torch.utils.data.DataLoader", "dataset"): 0,
+    ("torch.utils.data.DataLoader", "sampler"): 3,
+}
+
 # Datasets of libraries that give the same samples, in the same places, to every process.
 _DATASETS = frozenset(
     {
