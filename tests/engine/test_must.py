@@ -113,7 +113,7 @@ def _name(value: object) -> str:
             "l.sampler",
             ["DistributedSampler"],
         ),
-        ("l = DataLoader(d, shuffle=True)\nhere()", "l.sampler", None),
+        ("l = DataLoader(d, shuffle=True)\nhere()", "l.sampler", ["Sampler"]),
         ("m = FSDP(nn.Linear(2, 2)).cuda()\nhere()", "m", ["FullyShardedDataParallel"]),
         (
             "m = nn.Linear(2, 2)\nif x:\n    m = FSDP(m)\nhere()",

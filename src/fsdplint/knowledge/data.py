@@ -12,11 +12,11 @@ DATA_LOADERS = frozenset(
 )
 DISTRIBUTED_SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
 
-# Attributes of what a class makes that hold an argument of its constructor, with its place there.
-# Source: torch.utils.data.DataLoader, torch 2.4 to 2.13, which refuses to set them later.
+# Attributes that hold an argument of the constructor, with its place there and the class of what
+# they hold where it is None or not given. Source: torch.utils.data.DataLoader, torch 2.4 to 2.13,
+# which refuses to set them later.
 ATTRIBUTES_BY_ARGUMENT = {
-    ("torch.utils.data.DataLoader", "dataset"): 0,
-    ("torch.utils.data.DataLoader", "sampler"): 3,
+    ("torch.utils.data.DataLoader", "sampler"): (3, "torch.utils.data.Sampler"),
 }
 
 # Datasets of libraries that give the same samples, in the same places, to every process.

@@ -100,6 +100,29 @@ def always(
     return bool(values) and all(map(claim, values or ()))
 
 
+def is_bound(program: Program, path: str, name: str, at: ir.Stmt) -> bool:
+    """Whether a variable, or an attribute of ``self``, has some value whenever ``at`` runs."""
+    tree = program.tree(path)
+    first, _, attribute = name.partition(".")
+    scope = tree.scope(at)
+    before = reaching(tree, scope, name, at).before
+    if before and UNBOUND not in before:
+        return True
+    if attribute:
+        parameters = [
+            each for each in binders(tree, scope, first) if isinstance(each, ir.Parameter)
+        ]
+        function = tree.function(parameters[0]) if parameters else None
+        cls = None if function is None else classes.owner(program, path, function)
+        plain = cls is not None and function is not None and "." not in attribute
+        own = plain and function is not None and function.parameters[0] is parameters[0]
+        return own and cls is not None and classes.always_sets(program, cls, attribute)
+    for outer in tree.ancestors(scope) if not binders(tree, scope, first) else ():
+        if isinstance(outer, (ir.Function, ir.Module)) and binders(tree, outer, first):
+            return UNBOUND not in reaching(tree, outer, first, None).at_end
+    return False
+
+
 class _UnknownError(Exception):
     """One of the values is not known."""
 
@@ -302,8 +325,7 @@ class _Evaluation:
         if node.kind != "positional":
             position = len(function.parameters)
         return self.union(
-            self.given(each.path, each.call, (position, node.name), (path, node.default))
-            for each in found
+            self.given(each.path, each.call, (position, node.name), node.default) for each in found
         )
 
     def given(
@@ -311,7 +333,7 @@ class _Evaluation:
         path: str,
         call: ir.Call,
         parameter: tuple[int, str],
-        default: tuple[str, ir.Expr | None],
+        default: ir.Expr | None,
     ) -> Values:
         """What a call gives for a parameter, by its place or its name."""
         if any(argument.star for argument in call.args):
@@ -323,8 +345,8 @@ class _Evaluation:
         if chosen:
             at = self.program.tree(path).statement(call)
             return self.expression(path, chosen[0].value, at)
-        if isinstance(default[1], ir.Constant):
-            return frozenset({Literal(default[1].value)})
+        if isinstance(default, ir.Constant):
+            return frozenset({Literal(default.value)})
         raise _UnknownError
 
     # Attributes
@@ -338,14 +360,21 @@ class _Evaluation:
         if isinstance(owner, OwnModule):
             return self.member(owner.unit, Path(owner.unit.path).stem, 1, name)
         if isinstance(owner, Result):
-            place = ATTRIBUTES_BY_ARGUMENT.get((owner.name, name))
-            if place is not None:
-                return self.given(owner.path, owner.call, (place, name), ("", None))
+            found = ATTRIBUTES_BY_ARGUMENT.get((owner.name, name))
+            if found is not None:
+                return self.argument(owner, (found[0], name), found[1])
         if isinstance(owner, Instance):
             return self.stored(path, owner, name, read, at)
         if isinstance(owner, Unbound):
             return frozenset({owner})
         raise _UnknownError
+
+    def argument(self, owner: Result, parameter: tuple[int, str], otherwise: str) -> Values:
+        """What a constructor was given, or an object of the class that it makes then."""
+        made = Result(otherwise, owner.path, owner.call)
+        none = ir.Constant(owner.call.start, owner.call.end, None)
+        given = self.given(owner.path, owner.call, parameter, none)
+        return frozenset(made if value == Literal(None) else value for value in given)
 
     def stored(self, path: str, owner: Instance, name: str, read: str, at: ir.Stmt) -> Values:
         """All that the project stores in an attribute of a class's objects."""
@@ -373,7 +402,7 @@ class _Evaluation:
         if isinstance(callee, Library):
             same = RETURNS_THE_SAME.get(callee.name)
             if same is not None:
-                return self.given(path, node, (same, ""), ("", None))
+                return self.given(path, node, (same, ""), None)
             return frozenset({Result(callee.name, path, node)})
         if isinstance(callee, Own) and callee.definition.kind == "class":
             return frozenset({Instance(callee.definition)})
