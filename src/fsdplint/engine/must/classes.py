@@ -15,6 +15,7 @@ from fsdplint.knowledge.names import MODULE, canonical
 
 # Bases that set no attribute of a name that is not their own.
 PLAIN_BASES = frozenset({"builtins.object", MODULE, "abc.ABC", "typing.Protocol", "typing.Generic"})
+_SETTERS = frozenset({"setattr", "add_module", "register_module", "register_buffer"})
 _DYNAMIC = ("setattr", "__dict__", "__getattr__", "__getattribute__", "__slots__", "vars(")
 
 Store = tuple[str, ir.Expr, ir.Stmt]
@@ -111,12 +112,6 @@ def _derived(program: Program, cls: Definition) -> Iterator[Definition]:
                     yield definition
 
 
-def overrides(program: Program, cls: Definition, name: str) -> bool:
-    """Whether a class of the project that an object of ``cls`` may be of has ``name`` itself."""
-    related = relatives(program, cls)
-    return related is None or any(name in _own_names(each) for each in related)
-
-
 def _own_names(cls: Definition) -> set[str]:
     node = node_of(cls)
     names = set(cls.methods)
@@ -124,6 +119,23 @@ def _own_names(cls: Definition) -> set[str]:
         if isinstance(statement, ir.Assign):
             names |= {ir.last_name(target) for target in statement.targets}
     return names
+
+
+def method(program: Program, cls: Definition, name: str) -> Definition | None:
+    """The method that an object of a class, or of a derived one, has by a name, if it is one."""
+    related = relatives(program, cls) or []
+    found = [each for each in related if name in _own_names(each)]
+    return found[0].methods.get(name) if len(found) == 1 else None
+
+
+def any_overrides(program: Program, name: str) -> bool:
+    """Whether a class of the project that is derived from another has the method ``name``."""
+    for unit in naming(program, name):
+        for definition in unit.definitions.values():
+            node = node_of(definition) if definition.kind == "class" else None
+            if node is not None and node.bases and name in _own_names(definition):
+                return True
+    return False
 
 
 def stores(program: Program, cls: Definition, name: str) -> list[Store] | None:
@@ -152,7 +164,7 @@ def stores(program: Program, cls: Definition, name: str) -> list[Store] | None:
 
 
 def _is_setattr(node: ir.Node, name: str) -> bool:
-    if not isinstance(node, ir.Call) or ir.last_name(node.func) != "setattr":
+    if not isinstance(node, ir.Call) or ir.last_name(node.func) not in _SETTERS:
         return False
     named = [each.value for each in node.args if isinstance(each.value, ir.Constant)]
     return any(each.value == name for each in named)

@@ -113,7 +113,7 @@ class _Flow:
 
     def loop(self, node: ir.For | ir.While, coming: Definitions) -> Definitions:
         coming |= self.everything((node,))
-        self.block(node.body, coming)
+        self.block(node.body, frozenset({node}) if self.binds(node) else coming)
         return coming | self.block(node.orelse, coming)
 
     def with_(self, node: ir.With, coming: Definitions) -> Definitions:

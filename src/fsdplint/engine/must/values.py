@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
 from fsdplint.engine.must import classes
 from fsdplint.engine.must.callers import callers
 from fsdplint.engine.must.definitions import (
@@ -22,11 +23,18 @@ from fsdplint.engine.must.definitions import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.engine.unit import Definition, Unit
+from fsdplint.engine.values import ClassValue, Symbol
 from fsdplint.knowledge.calls import RETURNS_SELF, RETURNS_THE_SAME
 from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT
+from fsdplint.knowledge.modules import CONTAINERS, makes_module
 from fsdplint.knowledge.names import canonical
 
 MAX_EVALUATIONS = 2_000
+# Methods that list the modules in one, and functions that go through what they are given.
+_SUBMODULES = frozenset({"children", "modules", "named_children", "named_modules"})
+_VALUES = frozenset({"values", "items"})
+_IN_TURN = frozenset({"enumerate", "reversed", "list", "tuple", "tqdm"})
+_PAIRS = frozenset({"enumerate", "items", "named_children", "named_modules"})
 _UNBOUND_METHODS = frozenset({"staticmethod", "classmethod"})
 
 
@@ -70,7 +78,12 @@ class Instance:
     cls: Definition
 
 
-Known = Literal | Library | Own | OwnModule | Result | Instance | Unbound
+@dataclass(frozen=True, slots=True)
+class SomeModule:
+    """A ``torch.nn.Module`` whose class is not known."""
+
+
+Known = SomeModule | Literal | Library | Own | OwnModule | Result | Instance | Unbound
 Values = frozenset[Known]
 
 
@@ -98,6 +111,28 @@ def always(
     """Whether ``claim`` is true of all that an expression can be just before ``at`` runs."""
     values = possible(program, path, expression, at)
     return bool(values) and all(map(claim, values or ()))
+
+
+def is_module(program: Program, value: Known) -> bool:
+    """Whether a value is surely a ``torch.nn.Module``.
+
+    A class is one of modules if the program shards an object of it: no sharding call takes others.
+    """
+    if isinstance(value, Result):
+        return makes_module(value.name) or value.name in _sharded_classes(program)
+    if isinstance(value, Instance):
+        bases = classes.lineage(program, value.cls)
+        known = bases is not None and any(map(makes_module, bases[1]))
+        return known or classes.node_of(value.cls) in _sharded_classes(program)
+    return isinstance(value, SomeModule)
+
+
+def _sharded_classes(program: Program) -> set[object]:
+    """The classes of what sharding calls are given: canonical names, and nodes of the project's."""
+    made = [shard.module.cls for trace in program.traces for shard in trace.of(Shard)]
+    own: set[object] = {cls.node for cls in made if isinstance(cls, ClassValue)}
+    named = [cls.name for cls in made if isinstance(cls, Symbol)]
+    return own | {name for name in named if name.rpartition(".")[2][:1].isupper()}
 
 
 def is_bound(program: Program, path: str, name: str, at: ir.Stmt) -> bool:
@@ -174,7 +209,39 @@ class _Evaluation:
             return self.attributes(path, owner, node.attr, read, at)
         if isinstance(node, ir.Call):
             return self.call(path, node, at)
+        if isinstance(node, ir.Subscript):
+            return self.elements(path, node.value, at)
         raise _UnknownError
+
+    # Modules in containers, which hold nothing else
+
+    def elements(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
+        """What is in a container of modules: a module, whatever its class is."""
+        held = self.expression(path, node, at)
+        if not all(isinstance(each, Result) and each.name in CONTAINERS for each in held):
+            raise _UnknownError
+        return frozenset({SomeModule()} if held else ())
+
+    def run_through(
+        self, path: str, target: ir.Expr, node: ir.Expr, name: str, at: ir.Stmt
+    ) -> Values:
+        """What a loop over ``node`` gives to the variable ``name`` of its ``target``."""
+        tree, called = self.program.tree(path), isinstance(node, ir.Call)
+        function = ir.last_name(node.func) if isinstance(node, ir.Call) else ""
+        if function in _PAIRS and isinstance(target, ir.Collection):
+            target = target.elements[-1]
+        if isinstance(node, ir.Call) and function in _IN_TURN and node.args:
+            return self.run_through(path, target, node.args[0].value, name, at)
+        if tree.slice(target) != name:
+            raise _UnknownError
+        if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute) and not node.args:
+            owners = self.expression(path, node.func.value, at)
+            known = function in _SUBMODULES or function in _VALUES
+            if known and owners and all(is_module(self.program, each) for each in owners):
+                return frozenset({SomeModule()})
+        if called:
+            raise _UnknownError
+        return self.elements(path, node, at)
 
     def _is_of_comprehension(self, path: str, name: ir.Name) -> bool:
         """Whether a name is a variable of a comprehension or a lambda around it."""
@@ -232,6 +299,8 @@ class _Evaluation:
             return self.imported(path, node, name)
         if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
             return self.own(path, name)
+        if isinstance(node, ir.For):
+            return self.run_through(path, node.target, node.iterable, name, node)
         raise _UnknownError
 
     def assigned(self, path: str, node: ir.Assign, name: str) -> Values:
@@ -395,8 +464,20 @@ class _Evaluation:
             owners = self.expression(path, node.func.value, at)
             if all(isinstance(each, (Result, Instance)) for each in owners):
                 return owners
+        if isinstance(node.func, ir.Attribute):
+            owners = self.expression(path, node.func.value, at)
+            if owners and all(isinstance(each, Instance) for each in owners):
+                methods = (self.method(each, node.func.attr) for each in owners)
+                return self.union(self.result(path, each, node) for each in methods)
         called = self.expression(path, node.func, at)
         return self.union(self.result(path, each, node) for each in called)
+
+    def method(self, owner: Known, name: str) -> Own:
+        assert isinstance(owner, Instance)
+        found = classes.method(self.program, owner.cls, name)
+        if found is None:
+            raise _UnknownError
+        return Own(found)
 
     def result(self, path: str, callee: Known, node: ir.Call) -> Values:
         if isinstance(callee, Library):
