@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.must.callers import naming
-from fsdplint.engine.must.definitions import Unbound, reaching
+from fsdplint.engine.must.definitions import Unbound, reaching, targets
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.unit import Definition, Unit
@@ -121,6 +121,19 @@ def _own_names(cls: Definition) -> set[str]:
     return names
 
 
+def has_attribute(program: Program, cls: Definition, name: str) -> bool:
+    """Whether an object of a class, or of a derived one, may have an attribute of its own."""
+    related = relatives(program, cls)
+    if related is None or any(name in _own_names(e) or _is_dynamic(program, e) for e in related):
+        return True
+    trees = (program.tree(unit.path) for unit in naming(program, name))
+    return any(
+        _is_setattr(node, name) or _writes(tree, node, name, related)
+        for tree in trees
+        for node in tree.walk(name)
+    )
+
+
 def method(program: Program, cls: Definition, name: str) -> Definition | None:
     """The method that an object of a class, or of a derived one, has by a name, if it is one."""
     related = relatives(program, cls) or []
@@ -179,17 +192,8 @@ def _is_dynamic(program: Program, cls: Definition) -> bool:
 
 def _writes(tree: Tree, node: ir.Node, name: str, related: list[Definition]) -> bool:
     """Whether a statement stores in the attribute ``name`` of what may be of a related class."""
-    targets: tuple[ir.Expr | None, ...] = ()
-    if isinstance(node, (ir.Assign, ir.Delete)):
-        targets = node.targets
-    elif isinstance(node, (ir.For, ir.AugAssign, ir.WithItem)):
-        targets = (node.target,)
-    for target in targets:
-        for each in ir.walk(target) if target is not None else ():
-            named = isinstance(each, ir.Attribute) and each.attr == name
-            if named and not _is_of_other(tree, each, related):  # type: ignore[arg-type]  # named
-                return True
-    return False
+    written = (each for each in targets(node) if isinstance(each, ir.Attribute))
+    return any(w.attr == name and not _is_of_other(tree, w, related) for w in written)
 
 
 def _is_of_other(tree: Tree, written: ir.Attribute, related: list[Definition]) -> bool:

@@ -181,10 +181,10 @@ def binds(tree: Tree, node: ir.Node, variable: str) -> bool:
         return variable == node.name
     if isinstance(node, ir.Matches):
         return variable in node.names
-    return any(tree.slice(each) == variable for each in _targets(node))
+    return any(tree.slice(each) == variable for each in targets(node))
 
 
-def _targets(node: ir.Node) -> Iterator[ir.Expr]:
+def targets(node: ir.Node) -> Iterator[ir.Expr]:
     """The variables and attributes that a statement, a context or ``:=`` writes to."""
     waiting: list[ir.Node | None] = []
     if isinstance(node, (ir.Assign, ir.Delete)):
