@@ -25,7 +25,7 @@ class Code(Tree):
     @classmethod
     @lru_cache(maxsize=16)  # a rule's fixes are in few files at a time
     def of(cls, tree: Tree) -> Code:
-        return cls(tree.path, tree.text, tree.module)
+        return cls(tree.path, tree.text, tree.module, tree.is_private)
 
     # Text
 

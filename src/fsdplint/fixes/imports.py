@@ -17,6 +17,8 @@ from fsdplint.source.lexing import NEWLINE
 
 # Black's line length: an import that would grow longer gets a line of its own.
 _WIDTH = 88
+# Packages whose import does nothing that a program could miss.
+_WITHOUT_EFFECT = sys.stdlib_module_names | {"torch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,14 +240,19 @@ def _meanings(code: Code, use: ir.Node, name: str) -> set[str]:
 def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
     """The edits that drop the import of ``name`` (e.g. ``contextlib``) once ``edits`` are made.
 
-    Empty where the name is still written anywhere, be it in a string, or may be imported from
-    this file.
+    Empty where the name is still written anywhere, be it in a string, or may be used by another
+    file or looked up.
     """
     found = [binding for binding in bindings(code) if binding.name == name]
     if len(found) != 1 or code.path.endswith("__init__.py"):
         return []
     statement = found[0].statement
     if not isinstance(code.parent(statement), ir.Module) or not code.alone(statement):
+        return []
+    target = found[0].target
+    if found[0].root != (name, target) or target.split(".")[0] not in _WITHOUT_EFFECT:
+        return []  # `import a.b` binds `a`, which other code may use
+    if code.looks_up_variables or not code.is_private():
         return []
     ways = _dropped(code, found[0])
     free = [way for way in ways if not any(overlap(way, edit) for edit in edits)]
