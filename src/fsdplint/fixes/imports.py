@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import NoFixError
 from fsdplint.fixes.edits import apply, overlap
-from fsdplint.fixes.names import binders
+from fsdplint.fixes.names import binders, dotted
 from fsdplint.source.lexing import NEWLINE
 
 # Black's line length: an import that would grow longer gets a line of its own.
@@ -55,6 +56,19 @@ def qualified(code: Code, node: ir.Node) -> str | None:
     return None
 
 
+def resolved(code: Code, node: ir.Node) -> str | None:
+    """As `qualified`, where nothing else binds the variable; ``builtins.int`` where nothing does."""
+    path = dotted(node)
+    if path is None:
+        return None
+    root = path.split(".")[0]
+    meanings = _meanings(code, node, root)
+    if not meanings and path == root and hasattr(builtins, root):
+        return f"builtins.{root}"
+    found = {b.root[1] for b in bindings(code) if b.root[0] == root}
+    return qualified(code, node) if len(meanings) == 1 and meanings == found else None
+
+
 class Imports:
     """Collects what a fix uses at ``use``, then answers with the edits that make it available."""
 
@@ -95,6 +109,15 @@ class Imports:
     def bound(self, module: str) -> str | None:
         """The name that stands for ``module`` by an import that is there already."""
         return self._visible(module)
+
+    def builtin(self, name: str) -> str:
+        """``name``, where it means the builtin.
+
+        Raises:
+            NoFixError: the file uses the name for something else.
+        """
+        self._check_free(name, f"builtins.{name}")
+        return name
 
     def _check_free(self, name: str, target: str) -> None:
         if _meanings(self.code, self.use, name) - {target}:
