@@ -57,7 +57,7 @@ def qualified(code: Code, node: ir.Node) -> str | None:
 
 
 def resolved(code: Code, node: ir.Node) -> str | None:
-    """As `qualified`, where nothing else binds the variable; ``builtins.int`` where nothing does."""
+    """As `qualified`, where nothing else binds the variable; a builtin where nothing does."""
     path = dotted(node)
     if path is None:
         return None
