@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import get_args
 
@@ -29,11 +29,16 @@ class Block:
 
 @dataclass(frozen=True)
 class Tree:
-    """The text of the file at ``path`` with the module lowered from that very text."""
+    """The text of the file at ``path`` with the module lowered from that very text.
+
+    Attributes:
+        is_private: whether no other file can use the names that this one binds.
+    """
 
     path: str
     text: str
     module: ir.Module
+    is_private: Callable[[], bool] = field(default=lambda: False, compare=False)
 
     @cached_property
     def _parents(self) -> dict[ir.Node, ir.Node]:
