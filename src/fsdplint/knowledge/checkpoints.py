@@ -10,6 +10,9 @@ FILLS = (f"{CHECKPOINT}.load",)
 LOADS = (*FILLS, f"{CHECKPOINT}.load_state_dict")
 SAVES = (f"{CHECKPOINT}.save", f"{CHECKPOINT}.async_save", f"{CHECKPOINT}.save_state_dict")
 
+# What a process writes to and reads from alone, in its own memory.
+MEMORY = frozenset({"io.BytesIO", "_io.BytesIO"})
+
 # Planners that read what the given state asks for and nothing else.
 PLAIN_PLANNERS = frozenset(
     {
