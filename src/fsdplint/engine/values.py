@@ -233,6 +233,14 @@ class Choice:
 
 
 @dataclass(slots=True, eq=False)
+class Inner(Choice):
+    """The module inside of an FSDP1 wrapper, which shares an `Object` with it.
+
+    Calls of it run no hook of the wrapper.
+    """
+
+
+@dataclass(slots=True, eq=False)
 class Parameters:
     """``module.parameters()`` and what is built from it: the tensors a module held at ``time``.
 
@@ -544,6 +552,7 @@ _INNER: dict[type, Callable[[Any], list[Value]]] = {
     Sequence: lambda value: [*value.items, *value.rest],
     Mapping: lambda value: [*value.items.values(), *value.rest],
     Choice: lambda value: list(value.options),
+    Inner: lambda value: list(value.options),
     Method: lambda value: [value.receiver],
     Partial: lambda value: [value.function, *value.args, *value.keywords.values()],
     Context: lambda value: list(value.args),

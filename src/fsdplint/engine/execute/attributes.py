@@ -18,6 +18,7 @@ from fsdplint.engine.values import (
     Const,
     FunctionValue,
     Identity,
+    Inner,
     Mapping,
     Method,
     Object,
@@ -114,8 +115,9 @@ class Attributes(Names):
             return Method(value, name, None, self.site(node, frame))
         taint = Taint.RANK if name in RANK_ATTRIBUTES else Taint.NONE
         if name in WRAPPED and value.sharded:
-            if not fsdp1:
-                self.emit(Unwrap(self.tick(), self.site(node, frame), value, name))
+            if fsdp1:
+                return Inner((value,), value.taint)
+            self.emit(Unwrap(self.tick(), self.site(node, frame), value, name))
             return value
         made = value.attrs[name] = self.part(value, f".{name}", taint=taint)
         made.role = role_of_attribute(value, name)

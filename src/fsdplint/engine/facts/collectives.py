@@ -176,6 +176,8 @@ def _needs(trace: Trace, call: Call, shards: list[Shard]) -> Shard | None:
         return _holder(_owner(receiver), shards)
     if not isinstance(receiver, Object):
         return None
+    if call.site in trace.inside:
+        shards = [shard for shard in shards if not _wraps_only(shard, receiver)]
     if call.name == "forward" or call.name in known.UNIT_METHODS:
         return _unit(receiver, shards)
     if call.name in known.FSDP1_METHODS and not _local_state(trace, call):
@@ -214,6 +216,12 @@ def _whole_state(call: Call) -> bool:
         return False
     values = [options.keywords.get(name) for name in known.WHOLE_STATE_OPTIONS]
     return any(isinstance(value, Const) and value.value is True for value in values)
+
+
+def _wraps_only(shard: Shard, module: Object) -> bool:
+    """Whether a call makes FSDP1's wrapper around ``module``, and no unit inside that is known."""
+    outside = shard.module is module or shard.module in module.ancestors()
+    return outside and shard.wraps_children is not True
 
 
 def _unit(module: Value | None, shards: list[Shard]) -> Shard | None:
