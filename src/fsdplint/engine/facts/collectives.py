@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, PlainWrite, Shard, Trace
+from fsdplint.engine.facts.filled_in import is_given
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import EVERY_RANK, Guard
 from fsdplint.engine.values import (
@@ -63,10 +64,14 @@ def missed_collectives(program: Program) -> Iterator[MissedCollective]:
             fact = _missed(program, trace, collective)
             place = (fact.guards[0].test, fact.chain[0][1])
             site = collective.call.site
-            alone = any(_runs_alone(program, guard) for guard in site.guards)
-            if place not in seen and not alone and program.together(site, collective.shard.site):
+            unsure = any(_is_unsure(program, site, guard) for guard in site.guards)
+            if place not in seen and not unsure and program.together(site, collective.shard.site):
                 seen.add(place)
                 yield fact
+
+
+def _is_unsure(program: Program, site: Site, guard: Guard) -> bool:
+    return _runs_alone(program, guard) or is_given(program, site, guard)
 
 
 def _missed(program: Program, trace: Trace, collective: Collective) -> MissedCollective:
