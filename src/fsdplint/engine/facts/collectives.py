@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Call, PlainWrite, Shard, Trace
 from fsdplint.engine.facts.filled_in import is_given
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import EVERY_RANK, Guard
+from fsdplint.engine.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.values import (
     Const,
     Object,

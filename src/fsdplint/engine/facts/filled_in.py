@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from fsdplint.engine import ir
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Guard, Site
@@ -19,7 +21,7 @@ def is_given(program: Program, site: Site, guard: Guard) -> bool:
     if function is None or name not in names or not _is_optional(function, name):
         return False
     frames = site.frames()
-    for (_, call), (path, node) in zip(frames, frames[1:], strict=False):
+    for (_, call), (path, node) in pairwise(frames):
         if path == guard.path and tree.function(node) is function:
             return argument(call, names.index(name) - _is_bound(names), name) is not None
     return False
