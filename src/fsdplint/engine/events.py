@@ -263,6 +263,7 @@ class Trace:
         picked: what generators yield of their elements only if a test of these says so; that it is
             what a loop over one is at is not sure.
         decisions: the conditions that were decided, with the outcome, in order.
+        inside: the calls of the module inside of an FSDP1 wrapper, and of its methods.
         complete: False when a budget ended the path early.
         _kept: what was asked for before, and of how many events it is the answer.
     """
@@ -278,6 +279,7 @@ class Trace:
     uses: list[Use] = field(default_factory=list)
     called: list[tuple[int, str]] = field(default_factory=list)
     picked: set[Object] = field(default_factory=set)
+    inside: set[Site] = field(default_factory=set)
     _kept: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
 
     def of(self, kind: type[E]) -> list[E]:

@@ -185,9 +185,10 @@ class Tree:
         return (branch.test, one.value, other.value) if apart else None
 
     def sources(self, expression: ir.Node) -> list[ir.Node]:
-        """``expression`` and all that its scope gives to the variables in it, or in those."""
+        """``expression`` and what its scope and the file give to the variables in all of this."""
         given: dict[str, list[ir.Node]] = {}
-        for node in self.nodes_of(self.scope(expression)):
+        scopes = dict.fromkeys((self.scope(expression), self.module))
+        for node in (node for scope in scopes for node in self.nodes_of(scope)):
             for name in _given_names(node):
                 given.setdefault(name, []).append(node)
         found = [expression]
@@ -293,9 +294,10 @@ def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
 
 
 def _given_names(node: ir.Node) -> set[str]:
-    """The variables that an assignment gives something to, alone or with others."""
+    """The variables that an assignment or a ``with`` gives something to, alone or with others."""
     targets = node.targets if isinstance(node, ir.Assign) else ()
-    targets = (node.target,) if isinstance(node, ir.AugAssign) else targets
+    if isinstance(node, (ir.AugAssign, ir.WithItem)) and node.target is not None:
+        targets = (node.target,)
     return {n.id for target in targets for n in ir.walk(target) if isinstance(n, ir.Name)}
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class Taint(int):
-    """What a value depends on: bits for the rank of the process and the element of a loop, and for
-    a number that was read from this rank's part of a tensor.
+    """What a value depends on: bits for the rank of the process and the element of a loop, for a
+    number that was read from this rank's part of a tensor, and for what a process makes up itself.
 
     Plain integers, since taints are combined at every expression and enum flags are slow.
     """
@@ -34,12 +34,18 @@ class Taint(int):
     RANK: Taint
     ELEMENT: Taint
     LOCAL: Taint
+    OWN: Taint
 
     def __or__(self, other: int) -> Taint:
         return _TAINTS[int(self) | other]
 
     def __and__(self, other: int) -> Taint:
         return _TAINTS[int(self) & other]
+
+    @property
+    def divides(self) -> bool:
+        """Whether one path stands for all outcomes of a test that depends on it."""
+        return int(self) & ~int(Taint.OWN) != 0
 
     def without(self, other: Taint) -> Taint:
         return _TAINTS[int(self) & ~int(other)]
@@ -49,8 +55,9 @@ class Taint(int):
 MAX_CONTAINED = 1_000
 MAX_REACHABLE = 400
 
-_TAINTS = tuple(map(Taint, range(8)))
+_TAINTS = tuple(map(Taint, range(16)))
 Taint.NONE, Taint.RANK, Taint.ELEMENT, _, Taint.LOCAL = _TAINTS[:5]
+Taint.OWN = _TAINTS[8]
 
 
 class Origin(Enum):
@@ -223,6 +230,14 @@ class Choice:
     options: tuple[Value, ...]
     taint: Taint = Taint.NONE
     tests: tuple[Value, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Inner(Choice):
+    """The module inside of an FSDP1 wrapper, which shares an `Object` with it.
+
+    Calls of it run no hook of the wrapper.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -537,6 +552,7 @@ _INNER: dict[type, Callable[[Any], list[Value]]] = {
     Sequence: lambda value: [*value.items, *value.rest],
     Mapping: lambda value: [*value.items.values(), *value.rest],
     Choice: lambda value: list(value.options),
+    Inner: lambda value: list(value.options),
     Method: lambda value: [value.receiver],
     Partial: lambda value: [value.function, *value.args, *value.keywords.values()],
     Context: lambda value: list(value.args),

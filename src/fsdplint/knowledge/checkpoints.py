@@ -10,6 +10,12 @@ FILLS = (f"{CHECKPOINT}.load",)
 LOADS = (*FILLS, f"{CHECKPOINT}.load_state_dict")
 SAVES = (f"{CHECKPOINT}.save", f"{CHECKPOINT}.async_save", f"{CHECKPOINT}.save_state_dict")
 
+# What a state dict of an optimizer holds beside tensors: numbers, and indices of parameters.
+PLAIN_ENTRIES = frozenset({"param_groups"})
+
+# What a process writes to and reads from alone, in its own memory.
+MEMORY = frozenset({"io.BytesIO", "_io.BytesIO"})
+
 # Planners that read what the given state asks for and nothing else.
 PLAIN_PLANNERS = frozenset(
     {

@@ -49,10 +49,10 @@ ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
 CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})
 METHODS = frozenset(DEVICE_METHODS)
 
-# Backends of torch and of the packages that add one, in lower case.
-BACKENDS = frozenset(
-    {
-        *("nccl", "gloo", "mpi", "ucc", "xccl", "fake", "threaded", "undefined", "lazy", "dummy"),
-        *("ccl", "hccl", "cncl", "mccl", "eccl", "gccl", "qccl", "smddp", "xla", "meta", "tccl"),
-    }
-)
+# Backends as they are misspelt, in lower case. What else has no name here may be registered by a
+# package, often under a name made of a known one (`nccl2`, `nccl-lazy`, `ncclx`, `rccl`).
+MISSPELT_BACKENDS: dict[str, str] = {
+    **dict.fromkeys(("ncl", "ncc", "ncll", "nclc", "ncccl", "nccll", "nncl", "nlcc"), "nccl"),
+    **dict.fromkeys(("glo", "goo", "golo", "gllo", "glloo", "glooo", "gluo"), "gloo"),
+}
+REGISTERS_BACKEND = "register_backend"

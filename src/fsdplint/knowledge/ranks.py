@@ -64,6 +64,21 @@ ATTRIBUTES: dict[str, dict[str, Role]] = {
     "lightning_fabric.Fabric": _FABRIC,
 }
 
+# What each process makes up for itself, or each node: no two have to have the same. Equal seeds
+# make equal random numbers, which are left out.
+MADE_UP = frozenset(
+    {
+        *("uuid.uuid1", "uuid.uuid4", "uuid.getnode", "os.getpid", "os.urandom"),
+        *("socket.gethostname", "socket.getfqdn", "os.uname", "platform.node", "platform.uname"),
+        *("time.time", "time.time_ns", "time.ctime", "time.localtime", "time.strftime"),
+        *("time.gmtime", "datetime.datetime.now", "datetime.datetime.today"),
+        *("datetime.datetime.utcnow", "secrets.token_hex", "secrets.token_urlsafe"),
+        *("tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.mktemp", "tempfile.gettempdir"),
+        *("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile", "tempfile.TemporaryDirectory"),
+        "tempfile.SpooledTemporaryFile",
+    }
+)
+
 # A parameter of a function that a launcher outside the program calls. `rank` alone may be LoRA's:
 # it counts where the function is told the number of ranks too.
 PARAMETERS = frozenset({"local_rank", "global_rank", "world_rank"})

@@ -19,6 +19,9 @@ SCALERS: dict[str, tuple[str, ...]] = {
     "torch.amp.grad_scaler.GradScaler": ("device", *_OPTIONS),
     "torch.GradScaler": ("device", *_OPTIONS),
 }
+# By what code gets at the overflows that a scaler has found, such as to reduce them over the ranks
+# (torch 2.13).
+RECORDS = ("_found_inf_per_device", "_per_optimizer_states", "found_inf_per_device")
 AUTOCASTS = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
 
 _INSIDE = re.compile(r"found_inf|_per_optimizer|_growth_tracker|scaler\w*\._[a-z]", re.IGNORECASE)

@@ -207,6 +207,14 @@ def clips_by_parts(torch: TorchRange) -> bool:
     return torch != EVERY_RELEASE and torch.overlaps(upper=_CLIPS_BY_WHOLE)
 
 
+# The dtypes of floating point, each under one of its names; none is equal to any text.
+DTYPES: dict[str, str] = {
+    **{f"torch.{name}": f"torch.{name}" for name in ("bfloat16", "float16", "float32", "float64")},
+    "torch.half": "torch.float16",
+    "torch.float": "torch.float32",
+    "torch.double": "torch.float64",
+}
+
 INFINITIES = frozenset({"math.inf", "torch.inf", "numpy.inf", "numpy.Inf"})
 
 _COMBINING = re.compile(r"reduce|gather|sync|average|aggregate|allmean|allsum", re.IGNORECASE)

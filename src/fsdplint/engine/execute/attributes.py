@@ -18,6 +18,7 @@ from fsdplint.engine.values import (
     Const,
     FunctionValue,
     Identity,
+    Inner,
     Mapping,
     Method,
     Object,
@@ -42,6 +43,7 @@ from fsdplint.knowledge.calls import (
     WRAPPED,
     Generation,
 )
+from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.ranks import ATTRIBUTES, VARIABLES, Role
 
@@ -113,8 +115,9 @@ class Attributes(Names):
             return Method(value, name, None, self.site(node, frame))
         taint = Taint.RANK if name in RANK_ATTRIBUTES else Taint.NONE
         if name in WRAPPED and value.sharded:
-            if not fsdp1:
-                self.emit(Unwrap(self.tick(), self.site(node, frame), value, name))
+            if fsdp1:
+                return Inner((value,), value.taint)
+            self.emit(Unwrap(self.tick(), self.site(node, frame), value, name))
             return value
         made = value.attrs[name] = self.part(value, f".{name}", taint=taint)
         made.role = role_of_attribute(value, name)
@@ -163,7 +166,7 @@ class Attributes(Names):
         if isinstance(value, Mapping):
             return self.mapping_item(value, index)
         if isinstance(value, StateDict):
-            return replace(value, element=True, escaped=False, taint=Taint.NONE)
+            return self.entry(value, index)
         if isinstance(value, Parameters):
             return value
         if isinstance(value, Symbol) and value.name == "os.environ":
@@ -171,6 +174,13 @@ class Attributes(Names):
         if isinstance(value, Object):
             return self.object_item(value, index)
         return self.unknown(taint_of(value, index), key=("item", key_of(value), key_of(index)))
+
+    def entry(self, state: StateDict, key: Value) -> Value:
+        """The value in a state dict under one key."""
+        whole = state.optimizer is not None and not state.element
+        if whole and isinstance(key, Const) and key.value in PLAIN_ENTRIES:
+            return self.unknown()
+        return replace(state, element=True, escaped=False, taint=Taint.NONE)
 
     def mapping_item(self, value: Mapping, index: Value) -> Value:
         if isinstance(index, Const) and hashable(index.value) in value.items:

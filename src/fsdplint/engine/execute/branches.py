@@ -56,7 +56,7 @@ class Branches(Cases):
         frame: Frame,
     ) -> Flow:
         outcome = self.decisions.known(test)
-        if outcome is None and not (test.taint or self.importing or self.enumerating):
+        if outcome is None and not (test.taint.divides or self.importing or self.enumerating):
             outcome = self.decide_branch(test, place, body, orelse, frame)
         if outcome is None:
             return self.both(test, place, body, orelse, frame)

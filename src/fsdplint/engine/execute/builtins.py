@@ -129,8 +129,9 @@ class Builtins(Statements):
             return Sequence([], [Sequence([self.unknown(Taint.ELEMENT), element], kind="tuple")])
         if name == "values":
             return Sequence([], [element])
-        if name in ("get", "pop"):
-            return element
+        if name in ("get", "pop") and arguments.args:
+            entry = self.entry(receiver, arguments.args[0])
+            return element if isinstance(entry, StateDict) else entry
         if name == "copy":
             return receiver
         if name == "update":

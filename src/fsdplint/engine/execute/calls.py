@@ -19,6 +19,7 @@ from fsdplint.engine.values import (
     Const,
     FunctionValue,
     Identity,
+    Inner,
     Mapping,
     Method,
     Object,
@@ -102,12 +103,14 @@ class Calls(Expressions):
         """Like `evaluate`, but an attribute that is not known stays a method to be called."""
         if not isinstance(node, ir.Attribute):
             return self.evaluate(node, frame)
-        receiver = resolved(self.evaluate(node.value, frame))
+        given = self.evaluate(node.value, frame)
+        receiver = resolved(given)
         if isinstance(receiver, Object) and node.attr not in receiver.attrs:
             cls = receiver.cls
             wraps = node.attr in WRAPPED and receiver.sharded
             if not (wraps or (isinstance(cls, ClassValue) and cls.lookup(node.attr) is not None)):
-                return Method(receiver, node.attr, None, self.site(node, frame))
+                bound = given if isinstance(given, Inner) else receiver
+                return Method(bound, node.attr, None, self.site(node, frame))
         elif isinstance(receiver, Object) and node.attr == "forward":
             replacement = Method(receiver, "forward", None, self.site(node, frame))
             self.direct_forward(replacement, node, frame, replaced=True)
@@ -146,6 +149,9 @@ class Calls(Expressions):
             made.open = True
 
     def apply(self, function: Value, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        called = function.receiver if isinstance(function, Method) else function
+        if isinstance(called, Inner):
+            self.trace.inside.add(self.site(node, frame))
         if isinstance(function, Choice):
             picked, test = self.pick(function)
             guards = [] if test is None else [self.guard(test, node.func, True, frame)]

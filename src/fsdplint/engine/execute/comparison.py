@@ -23,11 +23,13 @@ from fsdplint.engine.values import (
     Parameters,
     Sequence,
     StateDict,
+    Symbol,
     Taint,
     Value,
     key_of,
     taint_of,
 )
+from fsdplint.knowledge.tensors import DTYPES
 
 _OPERATORS: dict[str, Callable[[object, object], object]] = {
     "Equal": operator.eq,
@@ -100,6 +102,8 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
             return bool(_OPERATORS[op](left.value, right.value))
         except TypeError:
             return None
+    if op in ("Equal", "Is") and _dtype(left) and _dtype(right):
+        return _dtype(left) == _dtype(right)
     for value, other in ((left, right), (right, left)):
         if isinstance(value, Choice):
             outcomes = {_decided(op, option, other) for option in value.options}
@@ -113,6 +117,11 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
     return None
 
 
+def _dtype(value: Value) -> str | None:
+    """The dtype that a value is, under one name for each."""
+    return DTYPES.get(value.name) if isinstance(value, Symbol) else None
+
+
 def _is_made(value: Value) -> bool:
     return isinstance(value, Object) and value.origin is Origin.ALLOCATED
 
@@ -121,6 +130,6 @@ def _is_something(value: Value) -> bool:
     """Whether a value is surely an object of its own: no constant, not None."""
     if isinstance(value, Object):
         return value.origin is Origin.ALLOCATED or bool(value.sharded)
-    return isinstance(
+    return _dtype(value) is not None or isinstance(
         value, (ClassValue, FunctionValue, Method, Sequence, Mapping, Parameters, StateDict)
     )

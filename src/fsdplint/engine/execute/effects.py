@@ -126,7 +126,10 @@ class Effects(Saving):
             return self.copied(arguments.args[0])
         if name in known.REPOINTING_CALLS:
             self.repoint(arguments, node, frame)
-        return self.other_library_call(symbol, arguments, node, frame)
+        result = self.other_library_call(symbol, arguments, node, frame)
+        if name in ranks.MADE_UP:
+            result.taint |= Taint.OWN
+        return result
 
     def compiled(self, module: Value) -> None:
         """A compiled module's ``forward`` is its ``__call__`` (OptimizedModule, torch 2.13)."""

@@ -72,7 +72,7 @@ class Expressions(Displays):
         test = self.truth(node.test, frame)
         outcome = self.decisions.known(test)
         hot = self.is_hot([node.body, node.orelse])
-        if outcome is None and hot and not test.taint:
+        if outcome is None and hot and not test.taint.divides:
             prefer = self.is_hot([node.body]) or not self.is_hot([node.orelse])
             outcome = self.decisions.decide(test, prefer, 0 if self.importing else 2, node)
         if outcome is None:

@@ -86,7 +86,7 @@ class Statements(Loops):
 
     def assert_(self, node: ir.Assert, frame: Frame) -> Flow:
         test = self.truth(node.test, frame)
-        if not test.taint and self.decisions.known(test) is None:
+        if not test.taint.divides and self.decisions.known(test) is None:
             self.decisions.decide(test, True, 0, node)
         return Flow.NEXT
 

@@ -12,13 +12,8 @@ from fsdplint.engine.layers import library_class
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import Object, Symbol, resolved
 from fsdplint.knowledge.calls import CASTS, Generation
+from fsdplint.knowledge.tensors import DTYPES
 
-_SAME = {
-    "torch.half": "torch.float16",
-    "torch.float": "torch.float32",
-    "torch.double": "torch.float64",
-}
-_DTYPES = frozenset({*_SAME, *_SAME.values(), "torch.bfloat16"})
 _GIVEN_DTYPE = ("dtype", "torch_dtype")
 # Arguments with which a model computes in another dtype than its parameters have.
 _POLICIES = ("mp_policy", "mixed_precision")
@@ -108,9 +103,9 @@ def _dtype(cast: Call) -> str:
     if fixed is not None:
         return fixed
     values = [resolved(value) for value in cast.arguments.values()]
-    found = [v.name for v in values if isinstance(v, Symbol) and v.name in _DTYPES]
+    found = [v.name for v in values if isinstance(v, Symbol) and v.name in DTYPES]
     if found:
-        return _SAME.get(found[0], found[0])
+        return DTYPES[found[0]]
     given = cast.arguments.keywords.get("dtype")
     unknown = given is not None or any(isinstance(v, Object) and _is_open(v) for v in values)
     return "?" if unknown else ""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, PlainWrite, Shard, Trace
+from fsdplint.engine.facts.filled_in import is_given
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import EVERY_RANK, Guard
+from fsdplint.engine.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.values import (
     Const,
     Object,
@@ -63,10 +64,14 @@ def missed_collectives(program: Program) -> Iterator[MissedCollective]:
             fact = _missed(program, trace, collective)
             place = (fact.guards[0].test, fact.chain[0][1])
             site = collective.call.site
-            alone = any(_runs_alone(program, guard) for guard in site.guards)
-            if place not in seen and not alone and program.together(site, collective.shard.site):
+            unsure = any(_is_unsure(program, site, guard) for guard in site.guards)
+            if place not in seen and not unsure and program.together(site, collective.shard.site):
                 seen.add(place)
                 yield fact
+
+
+def _is_unsure(program: Program, site: Site, guard: Guard) -> bool:
+    return _runs_alone(program, guard) or is_given(program, site, guard)
 
 
 def _missed(program: Program, trace: Trace, collective: Collective) -> MissedCollective:
@@ -176,6 +181,8 @@ def _needs(trace: Trace, call: Call, shards: list[Shard]) -> Shard | None:
         return _holder(_owner(receiver), shards)
     if not isinstance(receiver, Object):
         return None
+    if call.site in trace.inside:
+        shards = [shard for shard in shards if not _wraps_only(shard, receiver)]
     if call.name == "forward" or call.name in known.UNIT_METHODS:
         return _unit(receiver, shards)
     if call.name in known.FSDP1_METHODS and not _local_state(trace, call):
@@ -214,6 +221,12 @@ def _whole_state(call: Call) -> bool:
         return False
     values = [options.keywords.get(name) for name in known.WHOLE_STATE_OPTIONS]
     return any(isinstance(value, Const) and value.value is True for value in values)
+
+
+def _wraps_only(shard: Shard, module: Object) -> bool:
+    """Whether a call makes FSDP1's wrapper around ``module``, and no unit inside that is known."""
+    outside = shard.module is module or shard.module in module.ancestors()
+    return outside and shard.wraps_children is not True
 
 
 def _unit(module: Value | None, shards: list[Shard]) -> Shard | None:

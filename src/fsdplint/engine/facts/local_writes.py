@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from fsdplint.engine.events import PlainWrite, Shard
 from fsdplint.engine.facts.devices import is_for_one_node
+from fsdplint.engine.facts.origins import origins
+from fsdplint.engine.facts.writes import is_memory
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import EVERY_RANK, Guard
-from fsdplint.engine.values import Const, Taint, taint_of
+from fsdplint.engine.values import Const, Taint, contained, taint_of
 from fsdplint.engine.written import argument
 from fsdplint.knowledge.launch import TELL_LOCAL
 
@@ -49,9 +51,12 @@ def node_writes(program: Program) -> Iterator[NodeWrite]:
 
 
 def _has_own_place(program: Program, write: PlainWrite) -> bool:
+    """Whether each node may write another file: in a place or under a name of its own."""
     written = argument(write.site.node, 1, "f")
-    text = "" if written is None else program.text(write.site.path, written.value)
+    if written is None or write.target is None or is_memory(write.target):
+        return True
+    differs = taint_of(*contained(write.target)) & (Taint.RANK | Taint.OWN)
+    words = " ".join(origins(program, write.site, written.value))
     if isinstance(write.target, Const):
-        text += str(write.target.value)
-    differs = bool(taint_of(write.target) & Taint.RANK)
-    return written is None or differs or _OWN_PLACE.search(text) is not None
+        words += str(write.target.value)
+    return bool(differs) or _OWN_PLACE.search(words) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -13,7 +12,15 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import Choice, Const, Object, Value, class_names
 from fsdplint.engine.written import argument
-from fsdplint.knowledge.launch import BACKENDS, DESTROY, INIT, MESHES, NEW_GROUP, SPAWNS
+from fsdplint.knowledge.launch import (
+    DESTROY,
+    INIT,
+    MESHES,
+    MISSPELT_BACKENDS,
+    NEW_GROUP,
+    REGISTERS_BACKEND,
+    SPAWNS,
+)
 
 
 class Wrong(Enum):
@@ -49,16 +56,16 @@ def wrong_groups(program: Program) -> Iterator[WrongGroup]:
     for trace in program.traces:
         for call in trace.calls(INIT):
             if not call.arguments.open:
-                yield from _wrong_init(call)
+                yield from _wrong_init(program, call)
         for call in trace.calls(NEW_GROUP):
             yield from _wrong_timeout(call, 1)
         if not trace.calls(*SPAWNS):
             yield from _again(trace)
 
 
-def _wrong_init(call: Call) -> Iterator[WrongGroup]:
+def _wrong_init(program: Program, call: Call) -> Iterator[WrongGroup]:
     yield from _wrong_timeout(call, 2)
-    yield from _wrong_backend(call)
+    yield from _wrong_backend(program, call)
     yield from _wrong_device(call)
     store, method = _given(call, 5, "store"), _given(call, 1, "init_method")
     given = argument(call.site.node, 1, "init_method")
@@ -101,7 +108,7 @@ def _wrong_timeout(call: Call, position: int) -> Iterator[WrongGroup]:
         yield WrongGroup(call, Wrong.TIMEOUT, written.value)
 
 
-def _wrong_backend(call: Call) -> Iterator[WrongGroup]:
+def _wrong_backend(program: Program, call: Call) -> Iterator[WrongGroup]:
     value = call.arguments.get(0, "backend")
     written = argument(call.site.node, 0, "backend")
     if not isinstance(value, Const) or not isinstance(value.value, str) or written is None:
@@ -109,10 +116,8 @@ def _wrong_backend(call: Call) -> Iterator[WrongGroup]:
     text = value.value
     if ";" in text:
         yield WrongGroup(call, Wrong.BACKEND, written.value, (text.replace(";", ","),))
-    elif ":" not in text and text.lower() not in BACKENDS:
-        meant = difflib.get_close_matches(text.lower(), ("nccl", "gloo"), 1, 0.7)
-        if meant:
-            yield WrongGroup(call, Wrong.BACKEND, written.value, (meant[0],))
+    elif text.lower() in MISSPELT_BACKENDS and not any(program.trees_with(REGISTERS_BACKEND)):
+        yield WrongGroup(call, Wrong.BACKEND, written.value, (MISSPELT_BACKENDS[text.lower()],))
 
 
 def _wrong_device(call: Call) -> Iterator[WrongGroup]:

@@ -12,7 +12,8 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import Choice, Const, Object, Symbol, Value, resolved
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.scaling import AUTOCASTS, SCALERS
+from fsdplint.knowledge.collectives import C10D_CALLS
+from fsdplint.knowledge.scaling import AUTOCASTS, RECORDS, SCALERS
 
 _BF16 = "torch.bfloat16"
 
@@ -37,10 +38,17 @@ def local_scalers(program: Program) -> Iterator[LocalScaler]:
             if scaler.cls.name not in SCALERS or scaler.site is None or _is_off(scaler):
                 continue
             shard = _stepped(trace, step)
-            if shard is None or _in_bf16(trace, shard):
+            if shard is None or _in_bf16(trace, shard) or _is_shared(program, trace, step):
                 continue
             if program.together(step.site, shard.site):
                 yield LocalScaler(scaler.site, scaler.cls.name, step, shard)
+
+
+def _is_shared(program: Program, trace: Trace, step: Call) -> bool:
+    """Whether the code that steps or reduces gets at the scaler's overflows by itself."""
+    sites = (call.site for call in (step, *trace.calls(*C10D_CALLS)))
+    paths = {path for site in sites for path, _ in site.frames()}
+    return any(word in program.tree(path).text for path in paths for word in RECORDS)
 
 
 def _is_off(scaler: Object) -> bool:

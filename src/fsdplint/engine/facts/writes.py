@@ -10,7 +10,17 @@ from fsdplint.engine.events import PlainWrite, Shard, Trace
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Guard, Site
-from fsdplint.engine.values import Object, Origin, StateDict, Symbol, Taint, Value, contained
+from fsdplint.engine.values import (
+    Object,
+    Origin,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    class_names,
+    contained,
+)
+from fsdplint.knowledge.checkpoints import MEMORY
 from fsdplint.knowledge.words import means_rank
 
 
@@ -59,6 +69,14 @@ def is_stateless(optimizer: Object | None) -> bool:
     return plain and "momentum" not in optimizer.keywords
 
 
+def is_memory(target: Value) -> bool:
+    """Whether a file is, or may be, a buffer in the memory of the process."""
+    return any(
+        isinstance(each, Object) and not MEMORY.isdisjoint(class_names(each.cls))
+        for each in contained(target)
+    )
+
+
 def one_per_rank(
     program: Program, site: Site, target: Value | None, guarded: bool, position: int = 0
 ) -> bool:
@@ -69,6 +87,8 @@ def one_per_rank(
     """
     if target is None:
         return False
+    if is_memory(target):
+        return True
     if any(value.taint & Taint.RANK for value in contained(target)):
         return True
     node = site.node
