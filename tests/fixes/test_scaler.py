@@ -53,7 +53,6 @@ def test_a_scaler_that_is_only_called_is_exchanged(
 @pytest.mark.parametrize(
     "step",
     [
-        "for v in scaler._per_optimizer_states.values():\n        pass\n    scaler.step(optimizer)",
         "dist.all_reduce(found_inf)\n    scaler.step(optimizer)",
         "if torch.isfinite(loss):\n        scaler.step(optimizer)",
         "if loss > 3:\n        scaler.unscale_(optimizer)\n    scaler.step(optimizer)",

@@ -57,7 +57,8 @@ def test_a_model_that_may_be_wrapped(program: str, safety: Safety) -> None:
     [
         ("model = Net()\nfully_shard(model.layers)\n", Safety.SAFE),
         (
-            "def shard(part):\n    fully_shard(part)\nshard(nn.ModuleList([Net()]))\nshard(Net())\n",
+            "def shard(part):\n    fully_shard(part)\n"
+            "shard(nn.ModuleList([Net()]))\nshard(Net())\n",
             Safety.UNSAFE,
         ),
         ("def shard(part):\n    fully_shard(part)\nshard(nn.ModuleList([Net()]))\n", Safety.SAFE),
