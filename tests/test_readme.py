@@ -61,7 +61,7 @@ def test_the_table_of_rules() -> None:
             rule.name,
             f"rules/{rule.name}.md",
             rule.severity.value,
-            rule.fix.value if rule.fix else "none",
+            rule.applicability,
             "(preview)" if rule.preview else "",
         )
         for rule in RULES
