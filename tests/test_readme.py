@@ -51,7 +51,7 @@ def test_rules_stand_by_their_codes() -> None:
 
 def test_the_table_of_rules() -> None:
     rows = re.findall(
-        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| (\w+) \| .*?(\(preview\)|) \|$",
+        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| ([\w ]+) \| .*?(\(preview\)|) \|$",
         README,
         re.MULTILINE,
     )
