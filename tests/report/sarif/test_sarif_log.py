@@ -66,6 +66,7 @@ def test_a_rule_is_described_by_its_declaration_and_its_page() -> None:
         "helpUri": "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
         "defaultConfiguration": {"level": "warning"},
         "properties": {
+            "fixes": "unsafe",
             "tags": ["fsdp", "only-root-sharded", "performance", "pytorch", "sharding"],
             "precision": "high",
             "problem.severity": "warning",

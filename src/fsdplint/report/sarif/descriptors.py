@@ -32,6 +32,7 @@ def descriptor(rule: Rule) -> om.ReportingDescriptor:
         help_uri=first_reference(text),
         default_configuration=om.ReportingConfiguration(level=rule.severity.value),
         properties={
+            "fixes": rule.applicability,
             "tags": _tags(rule),
             "precision": PRECISION_IN_PREVIEW if rule.preview else PRECISION,
             "problem.severity": _GITHUB_SEVERITIES[rule.severity],
