@@ -252,3 +252,31 @@ def test_a_caller_that_cannot_be_followed(importer: str, tmp_path: Path) -> None
         tmp_path,
     )
     assert described(program, (tmp_path / "loop.py").as_posix(), "sampler") is None
+
+
+def test_a_variable_that_another_file_sets(tmp_path: Path) -> None:
+    program = program_of(
+        {
+            "one.py": "from torch.utils.data import DistributedSampler\n"
+            "sampler = DistributedSampler(d)\ndef f():\n    here()\n",
+            "two.py": "import one\none.sampler = None\n",
+        },
+        tmp_path,
+    )
+    assert described(program, (tmp_path / "one.py").as_posix(), "sampler") is None
+
+
+def test_two_functions_of_one_name() -> None:
+    text = (
+        "from torch.utils.data import DistributedSampler\nif x:\n    def make():\n        return 1\n"
+        "else:\n    def make():\n        return DistributedSampler(d)\ns = make()\nhere()\n"
+    )
+    assert described(program_of({"main.py": text}), "/project/main.py", "s") is None
+
+
+def test_more_files_than_one_question_looks_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsdplint.engine.must.files.MAX_FILES", 0)
+    text = "from torch.utils.data import DistributedSampler\n" + (
+        "def f(s):\n    here()\nf(DistributedSampler(d))\n"
+    )
+    assert described(program_of({"main.py": text}), "/project/main.py", "s") is None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.must.files import UnknownError, matching, reading
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.unit import Definition, Unit
@@ -25,21 +26,25 @@ def callers(program: Program, path: str, function: ir.Function) -> list[Caller] 
     """Every call of a function or method, None if it is passed on, or nobody is seen to call it.
 
     A method's are all calls of a method of that name, whatever they are on.
+
+    Raises:
+        UnknownError: too many files may call it.
     """
     tree = program.tree(path)
     defined = tree.parent(function)
     scope = tree.scope(defined)
     if function.decorators or not isinstance(defined, ir.FunctionDef):
         return None
-    if isinstance(scope, ir.ClassDef) and function.name == "__init__":
-        name, mentions = scope.name, _of_definition
-    elif isinstance(scope, (ir.ClassDef, ir.Module)):
-        name = function.name
-        mentions = _of_method if isinstance(scope, ir.ClassDef) else _of_definition
+    if isinstance(scope, ir.ClassDef) and function.name != "__init__":
+        mentions = _of_method(program, function.name)
+    elif isinstance(scope, ir.ClassDef):
+        mentions = _of_definition(program, path, scope.name, scope)
+    elif isinstance(scope, ir.Module):
+        mentions = _of_definition(program, path, function.name, defined)
     else:
         return None
     found: list[Caller] = []
-    for unit, mentioned in mentions(program, path, name):
+    for unit, mentioned in mentions:
         call = None if mentioned is None else program.tree(unit.path).parent(mentioned)
         if not isinstance(call, ir.Call) or call.func is not mentioned:
             return None
@@ -51,37 +56,44 @@ def callers(program: Program, path: str, function: ir.Function) -> list[Caller] 
 _Mention = tuple[Unit, "ir.Node | None"]
 
 
-def _of_method(program: Program, path: str, name: str) -> Iterator[_Mention]:  # noqa: ARG001 - as the other
+def _of_method(program: Program, name: str) -> Iterator[_Mention]:
     """Every ``.name`` of the project, whatever it is read from."""
-    for unit in naming(program, name):
+    for unit in reading(program, name):
         for node in program.tree(unit.path).walk(name):
             if isinstance(node, ir.Attribute) and node.attr == name:
                 yield unit, node
 
 
-def _of_definition(program: Program, path: str, name: str) -> Iterator[_Mention]:
+def _of_definition(program: Program, path: str, name: str, defined: ir.Node) -> Iterator[_Mention]:
     """The expressions that mean what ``name`` is at the top level of a file."""
     home = program.project.sketch(Path(path))
     target = None if home is None else home.definitions.get(name)
-    for unit in naming(program, name) if target is not None else ():
+    if home is None or target is None or home.node(target) is not defined:
+        raise UnknownError
+    for unit in _naming(program, home, name):
         tree = program.tree(unit.path)
         renamed = (a for a, (_, _, member) in unit.bindings.items() if member == name != a)
         if any(program.project.definition(unit, alias) is target for alias in renamed):
             yield unit, None
         for node in tree.walk(name):
-            if target is not None and _means(program, tree, unit, node, target):
+            if _means(program, tree, unit, node, target):
                 yield unit, node
 
 
-def naming(program: Program, name: str) -> Iterator[Unit]:
-    """The files of the project whose text has a word; those that are no Python are left out."""
-    word = re.compile(rf"\b{re.escape(name)}\b")
-    for path in program.files:
-        text = program.project.read(path) or ""
-        if name in text and word.search(text):
-            unit = program.project.unit(path)
-            if unit is not None:
-                yield unit
+def _naming(program: Program, home: Unit, name: str) -> list[Unit]:
+    """The files that may name what is at the top level of ``home``: itself, and its importers."""
+    word = rf"\b{re.escape(name)}\b"
+    stem = (
+        Path(home.path).parent.name if home.path.endswith("__init__.py") else Path(home.path).stem
+    )
+    found = []
+    for unit in matching(program, word, name):
+        imports = unit.imports
+        members = {member for _, _, member in imports.bindings.values()}
+        modules = {part for module, _ in imports.modules for part in module.split(".")}
+        if unit is home or name in members or stem in modules or imports.stars:
+            found.append(unit)
+    return found
 
 
 def _means(program: Program, tree: Tree, unit: Unit, node: ir.Node, target: Definition) -> bool:

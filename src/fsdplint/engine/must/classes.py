@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.must.callers import naming
 from fsdplint.engine.must.definitions import Unbound, reaching, targets
+from fsdplint.engine.must.files import UnknownError, matching, reading
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.unit import Definition, Unit
@@ -104,7 +105,8 @@ def relatives(program: Program, cls: Definition) -> list[Definition] | None:
 
 def _derived(program: Program, cls: Definition) -> Iterator[Definition]:
     """The top-level classes of the project with ``cls`` among their bases."""
-    for unit in naming(program, cls.name):
+    pattern = rf"\bclass\s+\w+\s*\([^)]*\b{re.escape(cls.name)}\b"
+    for unit in matching(program, pattern, cls.name):
         for definition in unit.definitions.values():
             node = node_of(definition) if definition.kind == "class" else None
             for base in node.bases if node is not None else ():
@@ -123,10 +125,14 @@ def _own_names(cls: Definition) -> set[str]:
 
 def has_attribute(program: Program, cls: Definition, name: str) -> bool:
     """Whether an object of a class, or of a derived one, may have an attribute of its own."""
-    related = relatives(program, cls)
+    try:
+        related = relatives(program, cls)
+        units = reading(program, name)
+    except UnknownError:
+        return True
     if related is None or any(name in _own_names(e) or _is_dynamic(program, e) for e in related):
         return True
-    trees = (program.tree(unit.path) for unit in naming(program, name))
+    trees = [program.tree(unit.path) for unit in units]
     return any(
         _is_setattr(node, name) or _writes(tree, node, name, related)
         for tree in trees
@@ -142,8 +148,12 @@ def method(program: Program, cls: Definition, name: str) -> Definition | None:
 
 
 def any_overrides(program: Program, name: str) -> bool:
-    """Whether a class of the project that is derived from another has the method ``name``."""
-    for unit in naming(program, name):
+    """Whether a class of the project that is derived from another may have the method ``name``."""
+    try:
+        units = matching(program, rf"\b{re.escape(name)}\b", name)
+    except UnknownError:
+        return True
+    for unit in units:
         for definition in unit.definitions.values():
             node = node_of(definition) if definition.kind == "class" else None
             if node is not None and node.bases and name in _own_names(definition):
@@ -163,7 +173,7 @@ def stores(program: Program, cls: Definition, name: str) -> list[Store] | None:
     if any(name in _own_names(each) or _is_dynamic(program, each) for each in related):
         return None
     found: list[Store] = []
-    for unit in naming(program, name):
+    for unit in reading(program, name):
         tree = program.tree(unit.path)
         for node in tree.walk(name):
             if _is_setattr(node, name):
@@ -211,7 +221,10 @@ def _is_of_other(tree: Tree, written: ir.Attribute, related: list[Definition]) -
 
 def always_sets(program: Program, cls: Definition, name: str) -> bool:
     """Whether every object of a class, or of a derived one, has an attribute from its start on."""
-    related = relatives(program, cls) or []
+    try:
+        related = relatives(program, cls) or []
+    except UnknownError:
+        return False
     starts = [each.methods["__init__"] for each in related if "__init__" in each.methods]
     return any(_sets(program, each, name) for each in starts) and all(
         _sets(program, each, name) or "super().__init__(" in _text(program, each) for each in starts

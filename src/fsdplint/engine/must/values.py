@@ -20,7 +20,9 @@ from fsdplint.engine.must.definitions import (
     binders,
     falls_through,
     reaching,
+    targets,
 )
+from fsdplint.engine.must.files import UnknownError, matching
 from fsdplint.engine.program import Program
 from fsdplint.engine.unit import Definition, Unit
 from fsdplint.engine.values import ClassValue, Symbol
@@ -97,7 +99,7 @@ def possible(program: Program, path: str, expression: str | ir.Expr, at: ir.Stmt
         if isinstance(expression, str):
             return evaluation.dotted(path, expression, at)
         return evaluation.expression(path, expression, at)
-    except _UnknownError:
+    except UnknownError:
         return None
 
 
@@ -158,10 +160,6 @@ def is_bound(program: Program, path: str, name: str, at: ir.Stmt) -> bool:
     return False
 
 
-class _UnknownError(Exception):
-    """One of the values is not known."""
-
-
 class _Evaluation:
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -181,7 +179,7 @@ class _Evaluation:
         key = (path, node, at)
         self.spent += 1
         if self.spent > MAX_EVALUATIONS:
-            raise _UnknownError
+            raise UnknownError
         if key in self.active:
             return frozenset()
         self.active.add(key)
@@ -195,7 +193,7 @@ class _Evaluation:
             return frozenset({Literal(node.value)})
         if isinstance(node, ir.Name):
             if self._is_of_comprehension(path, node):
-                raise _UnknownError
+                raise UnknownError
             return self.name(path, node.id, at)
         if isinstance(node, ir.Conditional):
             return self.expression(path, node.body, at) | self.expression(path, node.orelse, at)
@@ -211,7 +209,7 @@ class _Evaluation:
             return self.call(path, node, at)
         if isinstance(node, ir.Subscript):
             return self.elements(path, node.value, at)
-        raise _UnknownError
+        raise UnknownError
 
     # Modules in containers, which hold nothing else
 
@@ -219,7 +217,7 @@ class _Evaluation:
         """What is in a container of modules: a module, whatever its class is."""
         held = self.expression(path, node, at)
         if not all(isinstance(each, Result) and each.name in CONTAINERS for each in held):
-            raise _UnknownError
+            raise UnknownError
         return frozenset({SomeModule()} if held else ())
 
     def run_through(
@@ -233,14 +231,14 @@ class _Evaluation:
         if isinstance(node, ir.Call) and function in _IN_TURN and node.args:
             return self.run_through(path, target, node.args[0].value, name, at)
         if tree.slice(target) != name:
-            raise _UnknownError
+            raise UnknownError
         if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute) and not node.args:
             owners = self.expression(path, node.func.value, at)
             known = function in _SUBMODULES or function in _VALUES
             if known and owners and all(is_module(self.program, each) for each in owners):
                 return frozenset({SomeModule()})
         if called:
-            raise _UnknownError
+            raise UnknownError
         return self.elements(path, node, at)
 
     def _is_of_comprehension(self, path: str, name: ir.Name) -> bool:
@@ -262,7 +260,7 @@ class _Evaluation:
         tree = self.program.tree(path)
         scope = tree.scope(at)
         if tree.looks_up_variables or name in tree.shared:
-            raise _UnknownError
+            raise UnknownError
         if binders(tree, scope, name):
             before = reaching(tree, scope, name, at).before
             return self.union(self.definition(path, each, name) for each in before)
@@ -271,15 +269,31 @@ class _Evaluation:
                 return self.outer(path, outer, name)
         if hasattr(builtins, name) and not self._has_star(path):
             return frozenset({Library(f"builtins.{name}")})
-        raise _UnknownError
+        raise UnknownError
 
     def outer(self, path: str, scope: ir.Function | ir.Module, name: str) -> Values:
         """A variable of a scope around, which may be read at any time."""
         tree = self.program.tree(path)
+        if isinstance(scope, ir.Module) and self._is_set_elsewhere(path, name):
+            raise UnknownError
         end = reaching(tree, scope, name, None).at_end
         missing = [each for each in end if isinstance(each, Unbound)]
         found: list[ir.Node | Unbound] = [*binders(tree, scope, name), *missing]
         return self.union(self.definition(path, each, name) for each in found)
+
+    def _is_set_elsewhere(self, path: str, name: str) -> bool:
+        """Whether another file assigns to ``module.name``."""
+        for unit in matching(self.program, rf"\.\s*{name}\s*[-+*/|&]?=(?!=)", name):
+            tree = self.program.tree(unit.path)
+            for node in tree.walk(name):
+                for each in targets(node) if node is not tree.module else ():
+                    owner = each.value if isinstance(each, ir.Attribute) else None
+                    if owner is None or ir.last_name(each) != name:
+                        continue
+                    module = self.program.project.module(unit, tree.slice(owner))
+                    if module is not None and module.path == path:
+                        return True
+        return False
 
     def _has_star(self, path: str) -> bool:
         unit = self.program.project.sketch(Path(path))
@@ -298,10 +312,10 @@ class _Evaluation:
         if isinstance(node, (ir.Import, ir.ImportFrom)):
             return self.imported(path, node, name)
         if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
-            return self.own(path, name)
+            return self.own(path, node, name)
         if isinstance(node, ir.For):
             return self.run_through(path, node.target, node.iterable, name, node)
-        raise _UnknownError
+        raise UnknownError
 
     def assigned(self, path: str, node: ir.Assign, name: str) -> Values:
         tree = self.program.tree(path)
@@ -313,7 +327,7 @@ class _Evaluation:
                 if name in names and not any(isinstance(e, ir.Starred) for e in target.elements):
                     place = names.index(name), len(names)
                     return self.item(path, node.value, place, node)
-        raise _UnknownError
+        raise UnknownError
 
     def item(self, path: str, node: ir.Expr, place: tuple[int, int], at: ir.Stmt) -> Values:
         """One of as many elements, of a display or of what a function of the project returns."""
@@ -325,7 +339,7 @@ class _Evaluation:
         if isinstance(node, ir.Call):
             called = self.expression(path, node.func, at)
             return self.union(self.item_of_result(each, place) for each in called)
-        raise _UnknownError
+        raise UnknownError
 
     def item_of_result(self, callee: Known, place: tuple[int, int]) -> Values:
         path, function = self.function(callee)
@@ -334,11 +348,11 @@ class _Evaluation:
             self.item(path, node.value, place, node) for node in returns if node.value is not None
         )
 
-    def own(self, path: str, name: str) -> Values:
+    def own(self, path: str, node: ir.Node, name: str) -> Values:
         unit = self.program.project.unit(Path(path))
         found = None if unit is None else unit.definitions.get(name)
-        if found is None or found.unit.node(found) is None:
-            raise _UnknownError
+        if found is None or found.unit.node(found) is not node:
+            raise UnknownError
         return frozenset({Own(found)})
 
     def imported(self, path: str, node: ir.Import | ir.ImportFrom, name: str) -> Values:
@@ -352,7 +366,7 @@ class _Evaluation:
             return frozenset({Library(canonical(meant)) if found is None else self.module(found)})
         member = next((m for m, alias in node.names if name == (alias or m)), None)
         if member is None:
-            raise _UnknownError
+            raise UnknownError
         return self.member(unit, node.module, node.level, member)
 
     def member(self, unit: Unit, module: str, level: int, member: str) -> Values:
@@ -367,13 +381,13 @@ class _Evaluation:
         if inner is not None:
             return frozenset({self.module(inner)})
         if found is not None or level:
-            raise _UnknownError
+            raise UnknownError
         return frozenset({Library(canonical(f"{module}.{member}"))})
 
     def module(self, path: Path) -> OwnModule:
         unit = self.program.project.unit(path)
         if unit is None:
-            raise _UnknownError
+            raise UnknownError
         return OwnModule(unit)
 
     def parameter(self, path: str, node: ir.Parameter) -> Values:
@@ -381,15 +395,15 @@ class _Evaluation:
         tree = self.program.tree(path)
         function = tree.function(node)
         if function is None or node.kind.startswith("*"):
-            raise _UnknownError
+            raise UnknownError
         cls = classes.owner(self.program, path, function)
         if cls is not None and function.parameters[0] is node:
             if any(ir.last_name(each) in _UNBOUND_METHODS for each in function.decorators):
-                raise _UnknownError
+                raise UnknownError
             return frozenset({Instance(cls)})
         found = callers(self.program, path, function)
         if found is None:
-            raise _UnknownError
+            raise UnknownError
         position = function.parameters.index(node) - (cls is not None)
         if node.kind != "positional":
             position = len(function.parameters)
@@ -406,7 +420,7 @@ class _Evaluation:
     ) -> Values:
         """What a call gives for a parameter, by its place or its name."""
         if any(argument.star for argument in call.args):
-            raise _UnknownError
+            raise UnknownError
         position, name = parameter
         plain = [argument for argument in call.args if argument.keyword is None]
         named = [argument for argument in call.args if argument.keyword == name]
@@ -416,7 +430,7 @@ class _Evaluation:
             return self.expression(path, chosen[0].value, at)
         if isinstance(default, ir.Constant):
             return frozenset({Literal(default.value)})
-        raise _UnknownError
+        raise UnknownError
 
     # Attributes
 
@@ -436,7 +450,7 @@ class _Evaluation:
             return self.stored(path, owner, name, read, at)
         if isinstance(owner, Unbound):
             return frozenset({owner})
-        raise _UnknownError
+        raise UnknownError
 
     def argument(self, owner: Result, parameter: tuple[int, str], otherwise: str) -> Values:
         """What a constructor was given, or an object of the class that it makes then."""
@@ -449,7 +463,7 @@ class _Evaluation:
         """All that the project stores in an attribute of a class's objects."""
         stores = classes.stores(self.program, owner.cls, name)
         if stores is None:
-            raise _UnknownError
+            raise UnknownError
         found = self.union(self.expression(p, value, node) for p, value, node in stores)
         tree = self.program.tree(path)
         before = reaching(tree, tree.scope(at), read, at).before
@@ -476,7 +490,7 @@ class _Evaluation:
         assert isinstance(owner, Instance)
         found = classes.method(self.program, owner.cls, name)
         if found is None:
-            raise _UnknownError
+            raise UnknownError
         return Own(found)
 
     def result(self, path: str, callee: Known, node: ir.Call) -> Values:
@@ -502,9 +516,9 @@ class _Evaluation:
         definition = callee.definition if isinstance(callee, Own) else None
         node = None if definition is None else definition.unit.node(definition)
         if definition is None or not isinstance(node, ir.FunctionDef):
-            raise _UnknownError
+            raise UnknownError
         if node.function.decorators or node.function.is_generator:
-            raise _UnknownError
+            raise UnknownError
         return definition.unit.path, node.function
 
     def returns(self, path: str, function: ir.Function) -> list[ir.Return]:
