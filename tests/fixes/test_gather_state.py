@@ -274,8 +274,8 @@ def test_a_gather_below_an_early_return_stays_there() -> None:
          "loss > best", "first"),
         ("    if <g:r == 0:g>:\n        if changed():\n            " + SAVE, "changed()", "first"),
         ("    if r:\n        pass\n    elif <g:r == 0:g>:\n        " + SAVE, "r", "first"),
-        ("    if <g:r == 0:g>:\n        step = now()\n        if step % n == 0:\n            " + SAVE,
-         "step % n == 0", "first"),
+        ("    if <g:r == 0:g>:\n        n = every()\n        if step % n == 0:\n            "
+         + SAVE, "step % n == 0", "first"),
         ("    state = <o:opt.state_dict():o>\n    if step % n:\n        return\n"
          "    if <g:r == 0:g>:\n        <w:torch.save(state, p):w>\n", "step % n", "below"),
         ("    for state in [<o:opt.state_dict():o>]:\n        if step % n:\n            continue\n"
@@ -297,7 +297,7 @@ def test_a_way_out_that_is_not_plain_is_left_alone() -> None:
         f"{DEF}    if <g:r == 0:g>:\n        for x in p:\n            if x:\n"
         f"                return\n        {SAVE}"
     )[1]
-    assert reason(fix) == "`for x in p:` may leave before the write"
+    assert reason(fix) == "`for x in p:` may leave before that"
 
 
 def test_a_function_of_one_rank_cannot_gather() -> None:

@@ -70,7 +70,7 @@ def _past(code: Code, statement: ir.Stmt) -> Iterator[Condition]:
         return
     plain = isinstance(statement, ir.If) and not statement.orelse
     if not plain or not isinstance(statement, ir.If) or leaving != [statement.body[-1]]:
-        raise NoFixError(f"`{code.short(statement)}` may leave before the write")
+        raise NoFixError(f"`{code.short(statement)}` may leave before that")
     yield Condition(statement.test, False)
 
 
