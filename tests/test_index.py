@@ -26,5 +26,5 @@ def test_each_rule_stands_under_its_topic() -> None:
         " | warning | unsafe | 0.1.0 |\n",
         f"The training step: FSD3\n\n{head}"
         "| FSD302 | [direct-forward](direct-forward.md) | `.forward` of a sharded module"
-        " is called past its hooks | error | safe | 0.1.0 |\n",
+        " is called past its hooks | error | safe where certain | 0.1.0 |\n",
     ]

@@ -51,7 +51,7 @@ def test_rules_stand_by_their_codes() -> None:
 
 def test_the_table_of_rules() -> None:
     rows = re.findall(
-        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| (\w+) \| .*?(\(preview\)|) \|$",
+        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| ([\w ]+) \| .*?(\(preview\)|) \|$",
         README,
         re.MULTILINE,
     )
@@ -61,7 +61,7 @@ def test_the_table_of_rules() -> None:
             rule.name,
             f"rules/{rule.name}.md",
             rule.severity.value,
-            rule.fix.value if rule.fix else "none",
+            rule.applicability,
             "(preview)" if rule.preview else "",
         )
         for rule in RULES

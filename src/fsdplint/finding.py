@@ -19,10 +19,11 @@ class Severity(str, Enum):
 
 
 class Safety(str, Enum):
-    """Whether a fix may be applied without being read.
+    """Whether the fix of one finding may be applied without being read.
 
-    A safe fix keeps the training semantics the author evidently meant and cannot break the
-    program; an unsafe one moves or adds statements that someone should look at.
+    It is safe where it is certain, on every path and for every value that can be there, that the
+    program goes on to run and trains as its author evidently meant; otherwise it is unsafe, and
+    someone should look at it.
     """
 
     SAFE = "safe"

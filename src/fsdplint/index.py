@@ -24,7 +24,8 @@ _HEAD = """\
 <!-- Written by `fsdplint rules --format markdown`. -->
 
 Each page says what its rule finds and why that is bad, with proofs that run on PyTorch. A fix is \
-*safe* or *unsafe*, and some findings of a rule may have none; a rule marked *preview* is off by \
+*safe* only where it is certain that it harms no run of the program; the same rule's fix of another \
+finding may be *unsafe*, and some findings have none. A rule marked *preview* is off by \
 default, and its page says why. *Since* is the version of fsdplint that a rule appeared in.
 """
 _TABLE = """
@@ -52,7 +53,7 @@ def _row(rule: Rule) -> str:
         f"[{rule.name}]({rule.name}.md){' (preview)' if rule.preview else ''}",
         rule.summary.replace("|", r"\|"),
         rule.severity.value,
-        rule.fix.value if rule.fix else "none",
+        rule.applicability,
         rule.since,
     )
     return f"| {' | '.join(cells)} |\n"

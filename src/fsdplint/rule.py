@@ -30,6 +30,9 @@ class Report:
     fix: Callable[[], Fix | Declined]
 
 
+_APPLICABILITY = {Safety.SAFE: "safe where certain", Safety.UNSAFE: "unsafe", None: "none"}
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A contract that code can break.
@@ -38,7 +41,8 @@ class Rule:
         name: kebab-case, the fault and not the cure; the stem of its page and, in snake case, of
             its module.
         code: "FSD" and three digits; the hundred is the topic.
-        fix: the most careful applicability its fixes can have, None where a rule has none.
+        fix: SAFE if its fixes are safe where it is certain that they can be, UNSAFE if they never
+            are, None where a rule has none. What one finding's fix is, that fix says.
         since: the version of fsdplint it appeared in.
         clause: the clause of `fsdplint verify` that a run of the program breaks, None where the
             contract does not show at run time.
@@ -55,6 +59,11 @@ class Rule:
     clause: str | None = None
     preview: str = ""
     reports: Callable[[Program], Iterator[Report]] | None = field(default=None, repr=False)
+
+    @property
+    def applicability(self) -> str:
+        """What readers are told of its fixes: "safe where certain", "unsafe" or "none"."""
+        return _APPLICABILITY[self.fix]
 
     def finding(self, report: Report, made: Fix | Declined) -> Finding:
         """``report`` as a finding of this rule, with the fix that was ``made`` for it."""

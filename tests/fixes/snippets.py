@@ -24,7 +24,7 @@ class Snippet:
 
     def __init__(self, marked: str) -> None:
         text, spans = _unmark(marked)
-        self.code = Code(PATH, text, lower(text, PATH))
+        self.code = Code(PATH, text, lower(text, PATH), lambda: True)
         self.spans = spans
 
     def __getitem__(self, name: str) -> ir.Node:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 from snippets import Snippet, reason
 
+from fsdplint.check import check_text
 from fsdplint.engine import ir
-from fsdplint.finding import Fix
+from fsdplint.finding import Finding, Fix, Safety
 from fsdplint.fixes.clip import clip_by_root
 from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.edits import apply
 
 IMPORT = "from torch.nn.utils import clip_grad_norm_\n"
 
@@ -15,7 +17,7 @@ def clipped(marked: str, wrapped: bool = True) -> tuple[Snippet, Fix | Declined]
     at = Snippet(marked)
     node = at["n"]
     assert isinstance(node, ir.Call)
-    return at, clip_by_root(at.code, node, wrapped)
+    return at, clip_by_root(at.code, node, lambda _: wrapped)
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,86 @@ def test_declines(marked: str, expected: str) -> None:
 def test_declines_to_ask_inside_other_code() -> None:
     _, fix = clipped("if <n:clip(m.parameters(), 1):n> > 2:\n    pass\n", wrapped=False)
     assert "stands in a longer one" in reason(fix)
+
+
+_HEAD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+"""
+_TRAIN = "loss = model(torch.ones(2, 2)).sum()\nloss.backward()\n"
+_UTIL = "torch.nn.utils.clip_grad_norm_"
+_ASKING = "if isinstance({0}, FSDP):", "{0}.clip_grad_norm_(1.0)"
+
+
+def _finding(program: str) -> tuple[str, Finding]:
+    text = _HEAD + program
+    found = [each for each in check_text(text) if each.rule == "clip-grad-util-on-fsdp1"]
+    assert len(found) == 1
+    return text, found[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "lines"),
+    [
+        (f"{_TRAIN}{_UTIL}(model.parameters(), 1.0)\n", ["model.clip_grad_norm_(1.0)"]),
+        (
+            f"def clip(m):\n    {_UTIL}(m.parameters(), 1.0)\n{_TRAIN}clip(model)\n",
+            ["m.clip_grad_norm_(1.0)"],
+        ),
+        (
+            f"def clip(m):\n    {_UTIL}(m.parameters(), 1.0)\n{_TRAIN}clip(model)\n"
+            "clip(nn.Linear(2, 2))\n",
+            [each.format("m") for each in _ASKING],
+        ),
+        (
+            f"def clip(m):\n    {_UTIL}(m.parameters(), 1.0)\n{_TRAIN}clip(model)\nclip(build())\n",
+            [each.format("m") for each in _ASKING],
+        ),
+        (
+            f"model = model if x else nn.Linear(2, 2)\n{_TRAIN}{_UTIL}(model.parameters(), 1.0)\n",
+            [each.format("model") for each in _ASKING],
+        ),
+    ],
+)
+def test_a_model_that_may_be_another_is_asked(program: str, lines: list[str]) -> None:
+    text, finding = _finding(program)
+    assert finding.fix is not None
+    assert finding.fix.safety is Safety.SAFE
+    fixed = apply(text, finding.fix.edits)
+    for line in lines:
+        assert line in map(str.strip, fixed.splitlines())
+    assert ("isinstance" in fixed) is (len(lines) > 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "params.extend(head.parameters())",
+        "params += head.parameters()",
+        "params = params[1:]",
+        "params = [p for p in params if p.ndim > 1]",
+        "del params[0]",
+        "params[:] = params[1:]",
+        "add_to(params)",
+        "others = params",
+    ],
+)
+def test_other_parameters_than_the_models(change: str) -> None:
+    listed = "head = nn.Linear(2, 2)\nparams = list(model.parameters())\n"
+    text = f"{_HEAD}{listed}{change}\n{_TRAIN}{_UTIL}(params, 1.0)\n"
+    found = [each for each in check_text(text) if each.rule == "clip-grad-util-on-fsdp1"]
+    assert [each.fix for each in found] in ([], [None])
+
+
+def test_an_object_that_hands_out_the_models_parameters() -> None:
+    engine = (
+        "class Engine:\n    def __init__(self, model):\n        self.model = model\n"
+        "    def parameters(self):\n        return self.model.parameters()\n"
+    )
+    use = f"engine = Engine(model)\n{_TRAIN}{_UTIL}(engine.parameters(), 1.0)\n"
+    _, finding = _finding(engine + use)
+    assert finding.fix is None
+    assert finding.fix_declined == "`engine` is not itself the FSDP1 model"

@@ -141,30 +141,45 @@ def test_a_module_is_imported_by_its_alias(before: str, text: str, after: str) -
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("from c import A\nx\n", "x\n"),
-        ("from c import A, B\n", "from c import B\n"),
-        ("from c import B, A\n", "from c import B\n"),
-        ("from c import A as A, B\n", None),
-        ("from c import Q as A, B\n", "from c import B\n"),
-        ("from c import (\n    A,\n    B,\n)\n", "from c import (\n    B,\n)\n"),
-        ("from c import (\n    B,\n    A,\n)\n", "from c import (\n    B,\n)\n"),
-        ("import A\n", ""),
-        ("import A, B\n", "import B\n"),
-        ("from c import A\n__all__ = ['A']\n", None),
-        ("from c import A\nA()\n", None),
-        ("from c import A; B\n", None),
-        ("try:\n    from c import A\nexcept E: pass\n", None),
-        ("from c import A\nfrom d import A\n", None),
+        ("from torch import A\nx\n", "x\n"),
+        ("from torch import A, B\n", "from torch import B\n"),
+        ("from torch import B, A\n", "from torch import B\n"),
+        ("from torch import A as A, B\n", None),
+        ("from torch import Q as A, B\n", "from torch import B\n"),
+        ("from torch import (\n    A,\n    B,\n)\n", "from torch import (\n    B,\n)\n"),
+        ("from torch import (\n    B,\n    A,\n)\n", "from torch import (\n    B,\n)\n"),
+        ("import torch as A\n", ""),
+        ("import torch as A, B\n", "import B\n"),
+        ("from torch import A\n__all__ = ['A']\n", None),
+        ("from torch import A\nA()\n", None),
+        ("from torch import A; B\n", None),
+        ("try:\n    from torch import A\nexcept E: pass\n", None),
+        ("from torch import A\nfrom d import A\n", None),
+        ("from torch import A\nglobals()[f'{x}']()\n", None),
+        ("from registry import A\n", None),
     ],
 )
 def test_an_import_is_dropped_with_its_last_use(before: str, after: str | None) -> None:
-    code = Code(PATH, before, lower(before, PATH))
+    code = Code(PATH, before, lower(before, PATH), lambda: True)
     assert apply(before, orphans(code, "A", [])) == (before if after is None else after)
+
+
+def test_the_import_of_a_module_in_a_package_stays() -> None:
+    """It binds `torch`, which is written elsewhere."""
+    text = "import torch.nn.utils\ntorch.randn(2)\n"
+    code = Code(PATH, text, lower(text, PATH), lambda: True)
+    assert orphans(code, "torch.nn.utils", []) == []
+
+
+def test_an_import_stays_in_a_file_that_others_may_import() -> None:
+    text = "from torch import A\n"
+    assert orphans(Code(PATH, text, lower(text, PATH)), "A", []) == []
 
 
 def test_nothing_is_dropped_from_a_package() -> None:
     path = "/p/__init__.py"
-    assert orphans(Code(path, "import A\n", lower("import A\n", path)), "A", []) == []
+    text = "import torch as A\n"
+    assert orphans(Code(path, text, lower(text, path), lambda: True), "A", []) == []
 
 
 def test_full_names_follow_the_imports() -> None:

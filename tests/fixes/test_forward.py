@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from snippets import Snippet, reason
 
+from fsdplint.check import check_text
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.declined import Declined
@@ -13,7 +14,7 @@ def fixed(marked: str) -> tuple[Snippet, Fix | Declined]:
     at = Snippet(marked)
     node = at["f"]
     assert isinstance(node, ir.Attribute)
-    return at, call_module(at.code, node)
+    return at, call_module(at.code, node, Safety.SAFE)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,66 @@ def test_super_has_no_module_to_call() -> None:
 @pytest.mark.parametrize("marked", ["<f:m.forward:f> = g\n", "del <f:m.forward:f>\n"])
 def test_an_assigned_forward_is_declined(marked: str) -> None:
     assert reason(fixed(marked)[1]) == "`m.forward` is assigned, not called"
+
+
+_NET = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+"""
+_STEP = """
+
+def step(runner, x):
+    return runner.forward(x)
+
+
+net = Net()
+fully_shard(net)
+step(net, torch.ones(2))
+"""
+_PLAIN = "\n\nclass Plain:\n    def forward(self, x):\n        return x\n"
+_CALL = "\n    def __call__(self, x):\n        return self.forward(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "safety"),
+    [
+        (_NET + _STEP, Safety.SAFE),
+        (_NET + _STEP + "step(nn.Linear(2, 2), torch.ones(2))\n", Safety.SAFE),
+        (_NET + _STEP + "step(unknown(), torch.ones(2))\n", Safety.UNSAFE),
+        (_NET + _PLAIN + _STEP + "step(Plain(), torch.ones(2))\n", Safety.UNSAFE),
+        (_NET + _CALL + _STEP, Safety.UNSAFE),
+        (_NET + _STEP + "launch(step)\n", Safety.UNSAFE),
+        (
+            _NET + _PLAIN + "net = fully_shard(Net()) if x else Plain()\nnet.forward(x)\n",
+            Safety.UNSAFE,
+        ),
+        (_NET + "net = Net()\nfully_shard(net)\nnet.forward(torch.ones(2))\n", Safety.SAFE),
+        (
+            _NET + "class Holder:\n    def __init__(self, net):\n        self.net = net\n"
+            "    def run(self, x):\n        return self.net.forward(x)\n"
+            "net = Net()\nfully_shard(net)\nHolder(net).run(torch.ones(2))\n",
+            Safety.SAFE,
+        ),
+        (
+            _NET + _PLAIN + "class Holder:\n    def __init__(self, net):\n        self.net = net\n"
+            "    def run(self, x):\n        return self.net.forward(x)\n"
+            "net = Net()\nfully_shard(net)\nHolder(net).run(torch.ones(2))\n"
+            "Holder(Plain()).run(torch.ones(2))\n",
+            Safety.UNSAFE,
+        ),
+    ],
+)
+def test_safe_only_where_a_module_is_called_whatever_happens(program: str, safety: Safety) -> None:
+    found = [each for each in check_text(program) if each.rule == "direct-forward"]
+    assert [each.fix.safety for each in found if each.fix] == [safety]

@@ -98,9 +98,8 @@ def rules(output_format: str) -> None:
         return
     width = max(len(rule.name) for rule in every_rule())
     for rule in every_rule():
-        fix = rule.fix.value if rule.fix else "no"
         click.echo(
-            f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {fix:<6} fix"
+            f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {rule.applicability:<18}"
             f"  {rule.summary}{' (preview)' if rule.preview else ''}"
         )
 

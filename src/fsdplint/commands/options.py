@@ -84,8 +84,8 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 
 _ALL = (
     click.argument("paths", nargs=-1, type=click.Path()),
-    click.option("--fix", is_flag=True, help="Write safe fixes."),
-    click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: unsafe fixes too."),
+    click.option("--fix", is_flag=True, help="Write the fixes that are certain to be safe."),
+    click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: include unsafe fixes."),
     click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing."),
     click.option(
         "--add-ignore",

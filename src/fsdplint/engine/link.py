@@ -234,6 +234,16 @@ class Project:
             unit, name = target, member
         return None
 
+    def module(self, unit: Unit, dotted: str) -> Unit | None:
+        """The file that ``package.module`` means in ``unit`` by what it imports."""
+        first, _, rest = dotted.partition(".")
+        if first not in unit.bindings:
+            return None
+        module, level, member = unit.bindings[first]
+        parts = [part for part in (module, member, rest) if part]
+        found = self.find(".".join(parts), level, unit)
+        return None if found is None else self.sketch(found)
+
     def loaded_module(self, unit: Unit, module: str, level: int) -> Unit | None:
         """The file that a module name means in ``unit``, if it is known already."""
         found = self.find(module, level, unit)

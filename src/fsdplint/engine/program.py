@@ -7,14 +7,17 @@ whatever the code says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.ahead import lowered_ahead
-from fsdplint.engine.events import Trace
+from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.execute import explore
+from fsdplint.engine.execute.shape import main_guard
 from fsdplint.engine.kept import Kept
 from fsdplint.engine.link import Project, Reader
 from fsdplint.engine.relevance import related_units
@@ -32,12 +35,14 @@ class Program:
 
     Attributes:
         torch: the releases of PyTorch that it is meant to run on.
+        files: those of the project, whether they take part in sharding or not.
     """
 
     project: Project
     units: tuple[Unit, ...]
     traces: tuple[Trace, ...]
     torch: TorchRange = EVERY_RELEASE
+    files: tuple[Path, ...] = ()
     trees: dict[str, Tree] = field(default_factory=dict)
 
     def trees_with(self, *words: str) -> Iterator[Tree]:
@@ -54,8 +59,31 @@ class Program:
         if path not in self.trees:
             unit = self.project.unit(Path(path))
             assert unit is not None, path
-            self.trees[path] = Tree(path, unit.text, unit.module)
+            private = partial(self._is_private, path)
+            self.trees[path] = Tree(path, unit.text, unit.module, private)
         return self.trees[path]
+
+    def _is_private(self, path: str) -> bool:
+        """Whether a file is run as a script, and no other one imports it or has its name in a text.
+
+        What is no script may have importers among files that this run was not given.
+        """
+        own = [t for t in self.traces if t.path == path and t.entry == "<module>"]
+        runs = any(trace.of(Shard) or trace.calls("backward") for trace in own)
+        if not runs and main_guard(self.tree(path).module) is None:
+            return False
+        others = (file for file in self.files if file.as_posix() != path)
+        return not any(self._may_import(file, Path(path).stem) for file in others)
+
+    def _may_import(self, file: Path, stem: str) -> bool:
+        text = self.project.read(file) or ""
+        if stem not in text:
+            return False
+        names = (name for name, _ in self.project.imports(file).modules)
+        imported = any(stem in name.split(".") for name in names)
+        return (
+            imported or re.search(rf"[\"'][\w.]*\b{re.escape(stem)}\b[\w.]*[\"']", text) is not None
+        )
 
     def span(self, site: Site) -> Span:
         return Span(site.path, site.node.start, site.node.end)
@@ -156,11 +184,12 @@ def analyze(
         kept: what files were lowered to by other runs, which this one adds to.
         is_plain: whether a file is known to have no name of a sharding call, without reading it.
     """
+    files = tuple(files)
     project = Project(root, read, torch, kept, is_plain)
     units = related_units(project, files, focus)
     with lowered_ahead(kept, units):
         traces = explore(project, units)
-    return Program(project, tuple(units), tuple(traces), torch)
+    return Program(project, tuple(units), tuple(traces), torch, files)
 
 
 def _modes(site: Site) -> dict[tuple[object, bool], Guard]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import get_args
 
@@ -29,11 +29,16 @@ class Block:
 
 @dataclass(frozen=True)
 class Tree:
-    """The text of the file at ``path`` with the module lowered from that very text."""
+    """The text of the file at ``path`` with the module lowered from that very text.
+
+    Attributes:
+        is_private: whether no other file can use the names that this one binds.
+    """
 
     path: str
     text: str
     module: ir.Module
+    is_private: Callable[[], bool] = field(default=lambda: False, compare=False)
 
     @cached_property
     def _parents(self) -> dict[ir.Node, ir.Node]:
@@ -145,7 +150,7 @@ class Tree:
         """What binds a name in its scope; nothing if a parameter or another scope may, too."""
         scope = self.scope(name)
         parameters = scope.parameters if isinstance(scope, ir.Function) else ()
-        if name.id in self._shared or any(each.name == name.id for each in parameters):
+        if name.id in self.shared or any(each.name == name.id for each in parameters):
             return []
         return [node for node in self.nodes_of(scope) if _binds(node, name.id)]
 
@@ -154,11 +159,11 @@ class Tree:
         scope = self.scope(name)
         parameters = scope.parameters if isinstance(scope, ir.Function) else ()
         plain = any(each.name == name.id and not each.kind.startswith("*") for each in parameters)
-        bound = name.id in self._shared or any(_binds(n, name.id) for n in self.nodes_of(scope))
+        bound = name.id in self.shared or any(_binds(n, name.id) for n in self.nodes_of(scope))
         return plain and not bound
 
     @cached_property
-    def _shared(self) -> frozenset[str]:
+    def shared(self) -> frozenset[str]:
         """The names that a function may bind in a scope around it."""
         scopes = [node for node in self.walk("global", "nonlocal") if isinstance(node, ir.Scope)]
         return frozenset(name for node in scopes for name in node.names)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
-from fsdplint.fixes.imports import Imports, orphans
-from fsdplint.fixes.names import clash, dotted, written_between
-from fsdplint.knowledge.names import FSDP1
+from fsdplint.fixes.imports import Imports, orphans, qualified
+from fsdplint.fixes.names import bound_by, clash, dotted, written_between
+from fsdplint.knowledge.names import FSDP1, canonical, is_optimizer
 
 # The parameters of torch.nn.utils.clip_grad_norm_, torch 2.0 to 2.15; the root's method has the
 # second and the third.
@@ -19,15 +19,19 @@ _PARAMETERS = ("parameters", "max_norm", "norm_type", "error_if_nonfinite", "for
 _KEPT = ("max_norm", "norm_type")
 # They leave a model's parameters with a gradient what they are.
 _LISTING = ("list", "tuple", "iter")
+# They leave a list that they are given as it is.
+_READING = frozenset({"len", "list", "tuple", "iter", "print", "sum", "enumerate", "zip"})
+_CLIPPING = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm"})
 
 
 @builder
-def clip_by_root(code: Code, call: ir.Call, wrapped: bool = True) -> Fix:
+def clip_by_root(code: Code, call: ir.Call, is_wrapped: Callable[[str], bool]) -> Fix:
     """``clip_grad_norm_(model.parameters(), 1.0)`` to ``model.clip_grad_norm_(1.0)``.
 
     Args:
         call: takes the parameters of an FSDP1 root, and nothing else.
-        wrapped: the model is one whenever the call is made; if not, the fixed code asks first.
+        is_wrapped: whether the root, by the name that the function has for it, is an FSDP1 model
+            whenever the call is made; if not, the fixed code asks first.
     """
     require_exact(code)
     given = _given(code, call)
@@ -38,7 +42,7 @@ def clip_by_root(code: Code, call: ir.Call, wrapped: bool = True) -> Fix:
         raise NoFixError("a comment stands inside the call")
     kept = [given[name] for name in _KEPT if name in given]
     title = f"clip by `{root}`'s own method, which sees the gradients of all ranks"
-    if not wrapped:
+    if not is_wrapped(root):
         return Fix(title, Safety.SAFE, tuple(_asking(code, call, root, kept)))
     edits = [code.edit(call.func.start, call.func.end, f"{root}.clip_grad_norm_")]
     edits += without(code, call.args, kept)
@@ -104,15 +108,29 @@ def _root(code: Code, parameters: ir.Expr) -> str:
 def _assigned(code: Code, name: ir.Name) -> ir.Expr:
     """What the function assigned to ``name``, once and for all."""
     scope = code.function(name) or code.module
-    assigns = [
-        node
-        for node in ir.walk(scope)
-        if isinstance(node, ir.Assign)
-        and any(isinstance(t, ir.Name) and t.id == name.id for t in node.targets)
-    ]
-    if len(assigns) != 1 or assigns[0].start > name.start:
+    assigns = [node for node in ir.walk(scope) if name.id in bound_by(node)]
+    first = assigns[0] if len(assigns) == 1 else None
+    if not isinstance(first, ir.Assign) or first.start > name.start:
         raise NoFixError(f"`{name.id}` does not name the model")
-    return assigns[0].value
+    if clash([name.id], written_between(code, name, first.end, scope.end)):
+        raise NoFixError(f"`{name.id}` is changed after it is listed")
+    for use in ir.walk(scope):
+        used = isinstance(use, ir.Name) and use.id == name.id and use is not name
+        if used and not _only_read(code, use, first):
+            raise NoFixError(f"`{code.short(code.statement(use))}` may change `{name.id}`")
+    return first.value
+
+
+def _only_read(code: Code, use: ir.Node, assigned: ir.Assign) -> bool:
+    """Whether a list stays as it is where its variable stands."""
+    parent = code.parent(use)
+    if parent is assigned or isinstance(parent, (ir.For, ir.Clause)):
+        return True
+    call = code.parent(parent) if isinstance(parent, ir.Argument) else None
+    if not isinstance(call, ir.Call):
+        return False
+    name = qualified(code, call.func) or code.slice(call.func)
+    return name in _READING or is_optimizer(canonical(name)) or canonical(name) in _CLIPPING
 
 
 def _model(code: Code, parameters: ir.Expr) -> ir.Expr | None:
@@ -136,15 +154,20 @@ def _listed(parameters: ir.Expr) -> ir.Expr | None:
     clause, element = parameters.clauses[0], parameters.element
     plain = isinstance(element, ir.Name) and isinstance(clause.target, ir.Name)
     same = plain and element.id == clause.target.id  # type: ignore[union-attr]  # both are names
-    return clause.iterable if same and all(map(_on_gradient, clause.conditions)) else None
+    if not same or not all(_on_gradient(each, element) for each in clause.conditions):
+        return None
+    return clause.iterable
 
 
-def _on_gradient(condition: ir.Expr) -> bool:
+def _on_gradient(condition: ir.Expr, element: ir.Expr) -> bool:
     """``p.requires_grad`` or ``p.grad is not None``."""
-    tested = condition.left if isinstance(condition, ir.Compare) else condition
-    if isinstance(condition, ir.Compare) and condition.op != "IsNot":
-        return False
-    return isinstance(tested, ir.Attribute) and tested.attr in ("requires_grad", "grad")
+    tested, attribute = condition, "requires_grad"
+    if isinstance(condition, ir.Compare):
+        none = isinstance(condition.right, ir.Constant) and condition.right.value is None
+        if condition.op != "IsNot" or not none:
+            return False
+        tested, attribute = condition.left, "grad"
+    return dotted(tested) == f"{dotted(element)}.{attribute}"
 
 
 def _wrapper(code: Code, model: ir.Expr, given: ir.Expr) -> str:

@@ -25,7 +25,15 @@ class Code(Tree):
     @classmethod
     @lru_cache(maxsize=16)  # a rule's fixes are in few files at a time
     def of(cls, tree: Tree) -> Code:
-        return cls(tree.path, tree.text, tree.module)
+        return cls(tree.path, tree.text, tree.module, tree.is_private)
+
+    # Order
+
+    def precedes(self, statement: ir.Stmt, use: ir.Node) -> bool:
+        """Whether ``statement`` has surely run whenever ``use``, be it in a function, does."""
+        before = self.block(statement).statements
+        around = next((n for n in (use, *self.ancestors(use)) if n in before), None)
+        return around is not None and before.index(statement) < before.index(around)
 
     # Text
 

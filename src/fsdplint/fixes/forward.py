@@ -9,7 +9,7 @@ from fsdplint.fixes.declined import NoFixError, builder
 
 
 @builder
-def call_module(code: Code, forward: ir.Attribute) -> Fix:
+def call_module(code: Code, forward: ir.Attribute, safety: Safety) -> Fix:
     """Drops ``.forward`` from a bound method, be it called or passed on."""
     require_exact(code)
     inner = forward.value.func if isinstance(forward.value, ir.Call) else None
@@ -23,4 +23,4 @@ def call_module(code: Code, forward: ir.Attribute) -> Fix:
     kept = between if code.comments(forward.value.end, dot) else between.rstrip(" \t\f\r\n\\")
     edit = code.edit(forward.value.end + len(kept), forward.end, "")
     title = f"call `{code.short(forward.value)}` instead of its `forward`"
-    return Fix(title, Safety.SAFE, (edit,))
+    return Fix(title, safety, (edit,))

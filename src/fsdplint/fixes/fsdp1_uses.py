@@ -18,17 +18,17 @@ _TYPES = "torch.distributed.fsdp.StateDictType."
 
 
 @builder
-def drop_wrapper(code: Code, read: ir.Node) -> Fix:
+def drop_wrapper(code: Code, read: ir.Node, safety: Safety) -> Fix:
     """``model.module`` to ``model``."""
     require_exact(code)
     if not isinstance(read, ir.Attribute):
         raise NoFixError("the attribute is not written out")
     edit = code.edit(read.value.end, read.end, "")
-    return Fix(f"drop `.{read.attr}`: the model is no wrapper", Safety.SAFE, (edit,))
+    return Fix(f"drop `.{read.attr}`: the model is no wrapper", safety, (edit,))
 
 
 @builder
-def clip_by_torch(code: Code, call: ir.Node, used: bool) -> Fix:
+def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
     """``model.clip_grad_norm_(1.0)`` to ``clip_grad_norm_(model.parameters(), 1.0)``.
 
     Args:
@@ -52,7 +52,7 @@ def clip_by_torch(code: Code, call: ir.Node, used: bool) -> Fix:
     if used:
         edits.append(code.edit(call.end, call.end, ".full_tensor()"))
     title = "clip by torch's function, which knows DTensors"
-    return Fix(title, Safety.SAFE, (*edits, *imports.edits()))
+    return Fix(title, safety, (*edits, *imports.edits()))
 
 
 @builder

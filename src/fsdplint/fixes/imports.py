@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,11 +13,13 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import NoFixError
 from fsdplint.fixes.edits import apply, overlap
-from fsdplint.fixes.names import binders
+from fsdplint.fixes.names import binders, dotted
 from fsdplint.source.lexing import NEWLINE
 
 # Black's line length: an import that would grow longer gets a line of its own.
 _WIDTH = 88
+# Packages whose import does nothing that a program could miss.
+_WITHOUT_EFFECT = sys.stdlib_module_names | {"torch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,19 @@ def qualified(code: Code, node: ir.Node) -> str | None:
         if text == binding.name or text.startswith(binding.name + "."):
             return binding.target + text.removeprefix(binding.name)
     return None
+
+
+def resolved(code: Code, node: ir.Node) -> str | None:
+    """As `qualified`, where nothing else binds the variable; a builtin where nothing does."""
+    path = dotted(node)
+    if path is None:
+        return None
+    root = path.split(".")[0]
+    meanings = _meanings(code, node, root)
+    if not meanings and path == root and hasattr(builtins, root):
+        return f"builtins.{root}"
+    found = {b.root[1] for b in bindings(code) if b.root[0] == root}
+    return qualified(code, node) if len(meanings) == 1 and meanings == found else None
 
 
 class Imports:
@@ -93,6 +109,15 @@ class Imports:
     def bound(self, module: str) -> str | None:
         """The name that stands for ``module`` by an import that is there already."""
         return self._visible(module)
+
+    def builtin(self, name: str) -> str:
+        """``name``, where it means the builtin.
+
+        Raises:
+            NoFixError: the file uses the name for something else.
+        """
+        self._check_free(name, f"builtins.{name}")
+        return name
 
     def _check_free(self, name: str, target: str) -> None:
         if _meanings(self.code, self.use, name) - {target}:
@@ -238,14 +263,19 @@ def _meanings(code: Code, use: ir.Node, name: str) -> set[str]:
 def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
     """The edits that drop the import of ``name`` (e.g. ``contextlib``) once ``edits`` are made.
 
-    Empty where the name is still written anywhere, be it in a string, or may be imported from
-    this file.
+    Empty where the name is still written anywhere, be it in a string, or may be used by another
+    file or looked up.
     """
     found = [binding for binding in bindings(code) if binding.name == name]
     if len(found) != 1 or code.path.endswith("__init__.py"):
         return []
     statement = found[0].statement
     if not isinstance(code.parent(statement), ir.Module) or not code.alone(statement):
+        return []
+    target = found[0].target
+    if found[0].root != (name, target) or target.split(".")[0] not in _WITHOUT_EFFECT:
+        return []  # `import a.b` binds `a`, which other code may use
+    if code.looks_up_variables or not code.is_private():
         return []
     ways = _dropped(code, found[0])
     free = [way for way in ways if not any(overlap(way, edit) for edit in edits)]

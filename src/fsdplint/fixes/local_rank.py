@@ -6,8 +6,11 @@ from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
-from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.names import dotted
+from fsdplint.fixes.environment import holder, is_only_read, is_read_before, number
+from fsdplint.fixes.environment import text as read_text
+from fsdplint.fixes.imports import Imports, resolved
+from fsdplint.knowledge.launch import LOCAL_RANKS
+from fsdplint.knowledge.names import canonical
 
 
 @builder
@@ -18,36 +21,23 @@ def use_local_rank(code: Code, rank: ir.Expr, variable: str) -> Fix:
         variable: the variable of the environment that holds it.
     """
     require_exact(code)
-    known = known_as(code, rank, variable)
+    known = holder(code, rank, variable)
     imports = Imports(code, rank)
-    text = known or _read(code, rank, variable, imports.module("os", "os"))
-    safety = Safety.SAFE if known or f'"{variable}"' in code.text else Safety.UNSAFE
-    title = f"use the local rank, `{known or variable}`"
-    return Fix(title, safety, (code.edit(rank.start, rank.end, text), *imports.edits()))
+    text = known[0] if known else _read(code, rank, variable, imports)
+    # A launcher of one's own may give the rank alone, which on one node is a device's number.
+    there = (known is not None and known[1]) or is_read_before(code, rank, variable)
+    sure = there and is_only_read(code, variable) and _is_global_rank(code, rank)
+    title = f"use the local rank, `{known[0] if known else variable}`"
+    edits = (code.edit(rank.start, rank.end, text), *imports.edits())
+    return Fix(title, Safety.SAFE if sure else Safety.UNSAFE, edits)
 
 
-def known_as(code: Code, rank: ir.Node, variable: str) -> str | None:
-    """A name that surely holds the local rank where ``rank`` is used."""
-    scope = code.scope(rank)
-    for holder in dict.fromkeys((scope, code.module)):
-        for node in code.nodes_of(holder):
-            name = _holds(code, node, variable)
-            if name is None or code.is_rebound(node.targets[0]):  # type: ignore[attr-defined]  # an Assign
-                continue
-            plain = code.parent(node) in (holder, code.module)
-            if plain and (holder is not scope or node.end <= rank.start):
-                return name
-    return None
-
-
-def _holds(code: Code, node: ir.Node, variable: str) -> str | None:
-    """The name that an assignment gives to the number in ``variable``."""
-    if not isinstance(node, ir.Assign) or len(node.targets) != 1:
-        return None
-    called = node.value.func if isinstance(node.value, ir.Call) else None
-    whole = isinstance(called, ir.Name) and called.id == "int"
-    read = variable in code.slice(node.value).replace("'", '"').split('"')
-    return dotted(node.targets[0]) if whole and read else None
+def _is_global_rank(code: Code, rank: ir.Expr) -> bool:
+    """Whether ``rank`` can be nothing but the rank among all nodes."""
+    meant = code.meaning(rank)
+    if isinstance(meant, ir.Call) and not meant.args:
+        return canonical(resolved(code, meant.func) or "") in LOCAL_RANKS
+    return (number(code, meant) or read_text(code, meant)) in LOCAL_RANKS
 
 
 @builder
@@ -60,10 +50,10 @@ def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
     require_exact(code)
     statement = code.statement(init)
     start, _ = code.extent(statement)
-    known = known_as(code, statement, "LOCAL_RANK")
+    known = holder(code, statement, "LOCAL_RANK")
     imports = Imports(code, statement)
     module = imports.module("torch", "torch")
-    local = known or f'int({imports.module("os", "os")}.environ["LOCAL_RANK"])'
+    local = known[0] if known else _read(code, statement, "LOCAL_RANK", imports)
     indent, newline = code.indentation(statement), code.newline
     lines = f"{indent}{module}.cuda.set_device({local}){newline}"
     if perhaps:
@@ -72,10 +62,11 @@ def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
     return Fix(title, Safety.UNSAFE, (code.insert_lines(start, lines), *imports.edits()))
 
 
-def _read(code: Code, rank: ir.Expr, variable: str, module: str) -> str:
-    around = next((a for a in code.ancestors(rank) if isinstance(a, ir.FormattedString)), None)
+def _read(code: Code, use: ir.Node, variable: str, imports: Imports) -> str:
+    module = imports.module("os", "os")
+    around = next((a for a in code.ancestors(use) if isinstance(a, ir.FormattedString)), None)
     if around is None:
-        return f'int({module}.environ["{variable}"])'
+        return f'{imports.builtin("int")}({module}.environ["{variable}"])'
     quote = "'" if '"' in code.slice(around)[:3] else '"'
     return f"{module}.environ[{quote}{variable}{quote}]"
 

@@ -1,37 +1,75 @@
-"""The local rank of the environment for an option that no launcher passes."""
+"""The local rank of the environment for an option that no launcher passes.
+
+What is passed, and what is so without torchrun, stays as it was.
+"""
 
 from __future__ import annotations
 
 from fsdplint.engine import ir
-from fsdplint.finding import Fix, Safety
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 
+_TITLE = "take the local rank from `LOCAL_RANK`"
+_VARIABLE = '"LOCAL_RANK"'
+# Keywords under which argparse makes of a default what it makes of a passed text.
+_PLAIN = frozenset({None, "default", "dest", "help", "metavar", "required", "type"})
+
 
 @builder
-def default_from_environment(code: Code, option: ir.Node, dashed: str) -> Fix:
-    """Takes ``LOCAL_RANK`` for the default, and spells the option as ``dashed`` too."""
+def default_from_environment(code: Code, option: ir.Node) -> Fix:
+    """Takes ``LOCAL_RANK`` for the default of an option of argparse's."""
     require_exact(code)
     assert isinstance(option, ir.Call)
     if any(each.star for each in option.args):
         raise NoFixError(f"`{code.short(option)}` is not all written here")
+    given = {each.keyword: each.value for each in option.args}
     imports = Imports(code, option)
-    module = imports.module("os", "os")
-    default = next((each for each in option.args if each.keyword == "default"), None)
-    if default is None:
-        at = option.args[-1].end
-        edits = [code.edit(at, at, f', default=int({module}.environ["LOCAL_RANK"])')]
-    else:
-        old = default.value
-        text = f'int({module}.environ.get("LOCAL_RANK", {code.slice(old)}))'
-        edits = [code.edit(old.start, old.end, text)]
-    first = option.args[0]
-    if dashed not in [code.slice(each)[1:-1] for each in option.args]:
-        quote = code.slice(first)[-1]
-        edits.append(code.edit(first.start, first.start, f"{quote}{dashed}{quote}, "))
-    title = "take the local rank from `LOCAL_RANK`"
-    return Fix(title, Safety.SAFE, (*edits, *imports.edits()))
+    environ = f"{imports.module('os', 'os')}.environ"
+    default, required = given.get("default"), given.get("required")
+    text, safe = _default(code, default, "type" in given, imports, environ)
+    edits = [_put(code, option, default, text)]
+    off = isinstance(required, ir.Constant) and not required.value
+    if required is not None and not off:
+        asked = "" if isinstance(required, ir.Constant) else f"({code.slice(required)}) and "
+        asked += f"{_VARIABLE} not in {environ}"
+        edits.append(code.edit(required.start, required.end, asked))
+    typed = "type" not in given or code.slice(given["type"]) == imports.builtin("int")
+    safe = safe and typed and given.keys() <= _PLAIN
+    return Fix(_TITLE, Safety.SAFE if safe else Safety.UNSAFE, (*edits, *imports.edits()))
+
+
+def _default(
+    code: Code, old: ir.Expr | None, converted: bool, imports: Imports, environ: str
+) -> tuple[str, bool]:
+    """The default, and whether it is of the kind that it was, or that is passed.
+
+    Args:
+        converted: argparse applies a type to a text, be it passed or the default.
+    """
+    value = old.value if isinstance(old, ir.Constant) else None
+    if old is None or (isinstance(old, ir.Constant) and value is None):
+        return f"{environ}.get({_VARIABLE})", converted
+    if isinstance(value, str):
+        return f"{environ}.get({_VARIABLE}, {code.slice(old)})", True
+    return _number(code, old, imports, environ)
+
+
+def _number(code: Code, old: ir.Expr, imports: Imports, environ: str) -> tuple[str, bool]:
+    """The number in the environment, or else ``old``; and whether that is a number, too."""
+    convert = imports.builtin("int")
+    if isinstance(old, ir.Constant) and type(old.value) is int:
+        return f"{convert}({environ}.get({_VARIABLE}, {code.slice(old)}))", True
+    there = f"{convert}({environ}[{_VARIABLE}]) if {_VARIABLE} in {environ}"
+    return f"{there} else {code.slice(old)}", False
+
+
+def _put(code: Code, option: ir.Call, old: ir.Expr | None, text: str) -> Edit:
+    if old is None:
+        return add_argument(code, option, f"default={text}")
+    return code.edit(old.start, old.end, text)
 
 
 @builder
@@ -40,7 +78,7 @@ def own_default_from_environment(code: Code, option: ir.Node, default: ir.Expr |
     require_exact(code)
     if default is None:
         raise NoFixError(f"`{code.short(option)}` has no default")
-    module = (imports := Imports(code, option)).module("os", "os")
-    text = f'int({module}.environ.get("LOCAL_RANK", {code.slice(default)}))'
+    imports = Imports(code, option)
+    text, safe = _number(code, default, imports, f"{imports.module('os', 'os')}.environ")
     edits = (code.edit(default.start, default.end, text), *imports.edits())
-    return Fix("take the local rank from `LOCAL_RANK`", Safety.SAFE, edits)
+    return Fix(_TITLE, Safety.SAFE if safe else Safety.UNSAFE, edits)

@@ -330,7 +330,7 @@ def _variables(scope: ir.Function | ir.Module) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)  # fixes of one file ask again and again
-def binders(code: Code, scope: ir.Function | ir.Module) -> dict[str, list[ir.Node]]:
+def binders(code: Code, scope: ir.Function | ir.ClassDef | ir.Module) -> dict[str, list[ir.Node]]:
     """The nodes of a scope that bind a variable, by its name."""
     found: dict[str, list[ir.Node]] = {}
     for node in code.nodes_of(scope):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
@@ -12,13 +13,28 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 
 
+class Asking(Enum):
+    """What a fix has to ask of a sampler before it calls its ``set_epoch``."""
+
+    NOTHING = "it is a distributed one wherever the loop runs"
+    NONE = "it is a distributed one or None"
+    CLASS = "it may be of another class"
+    ATTRIBUTE = "what it is read from may have none"
+
+
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """A loop over epochs, and what the sampler is called in it."""
+    """A loop over epochs, and what the sampler is called in it.
+
+    Attributes:
+        safety: unsafe where reading the sampler may raise, or an answer cannot be relied on.
+    """
 
     code: Code
     loop: ir.For
     sampler: str
+    asking: Asking = Asking.NOTHING
+    safety: Safety = Safety.SAFE
 
 
 def epochs_of(code: Code, loop: ir.For | ir.While, loader: str | None) -> Epochs | Declined:
@@ -34,8 +50,10 @@ def epochs_of(code: Code, loop: ir.For | ir.While, loader: str | None) -> Epochs
 def set_epoch(epochs: Epochs) -> Fix:
     """Tells the sampler its epoch at the start of each."""
     require_exact(epochs.code)
-    edit = _epoch_edit(epochs)
-    return Fix(f"call `{epochs.sampler}.set_epoch` in each epoch", Safety.SAFE, (edit,))
+    imports = Imports(epochs.code, epochs.loop)
+    edit = _epoch_edit(epochs, imports)
+    title = f"call `{epochs.sampler}.set_epoch` in each epoch"
+    return Fix(title, epochs.safety, (edit, *imports.edits()))
 
 
 @builder
@@ -50,7 +68,7 @@ def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | 
     sampler = f"sampler={name}({dataset}{'' if shuffle else ', shuffle=False'})"
     edits = [_sampler_argument(code, loader, sampler), *imports.edits()]
     if epochs is not None:
-        edits.append(_epoch_edit(epochs))
+        edits.append(_epoch_edit(epochs, imports))
     return Fix("give each rank its part of the dataset", Safety.UNSAFE, tuple(edits))
 
 
@@ -77,7 +95,7 @@ def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
     return code.edit(last.end, last.end, separator + sampler)
 
 
-def _epoch_edit(epochs: Epochs) -> Edit:
+def _epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
     code, loop = epochs.code, epochs.loop
     if not isinstance(loop.target, ir.Name) or loop.target.id == "_":
         raise NoFixError("the loop has no name for its epoch")
@@ -86,8 +104,25 @@ def _epoch_edit(epochs: Epochs) -> Edit:
     first = loop.body[0]
     if not code.starts_line(first):
         raise NoFixError(f"`{code.short(loop)}` is written on one line")
-    line = f"{code.indentation(first)}{epochs.sampler}.set_epoch({loop.target.id}){code.newline}"
-    return code.insert_lines(code.extent(first)[0], line)
+    indent, newline = code.indentation(first), code.newline
+    test = _test(epochs, imports)
+    line = f"{epochs.sampler}.set_epoch({loop.target.id}){newline}"
+    lines = f"{indent}if {test}:{newline}{indent}{code.unit}{line}" if test else indent + line
+    return code.insert_lines(code.extent(first)[0], lines)
+
+
+def _test(epochs: Epochs, imports: Imports) -> str:
+    """The condition under which the sampler has a ``set_epoch``, "" where it always has."""
+    if epochs.asking is Asking.NOTHING:
+        return ""
+    if epochs.asking is Asking.NONE:
+        return f"{epochs.sampler} is not None"
+    name = imports.name("torch.utils.data", "DistributedSampler")
+    owner, _, attribute = epochs.sampler.rpartition(".")
+    asked = epochs.sampler
+    if epochs.asking is Asking.ATTRIBUTE and owner:
+        asked = f'getattr({owner}, "{attribute}", None)'
+    return f"isinstance({asked}, {name})"
 
 
 def _counts(iterable: ir.Expr) -> bool:

@@ -94,6 +94,13 @@ PLAIN_READS: dict[str, Signature] = {
     "torch.utils.model_zoo.load_url": Signature(0, "url"),
 }
 
+# Calls whose result is the very object that they are given, at this place. Source: torch 2.13.
+RETURNS_THE_SAME: dict[str, int] = {
+    FULLY_SHARD: 0,
+    "torch.distributed.tensor.parallel.parallelize_module": 0,
+    "typing.cast": 1,
+}
+
 # Calls whose result is (for identity, sharding and parameters) the given argument.
 RETURNS_ARGUMENT: dict[str, int] = {
     "torch.compile": 0,

@@ -12,6 +12,13 @@ DATA_LOADERS = frozenset(
 )
 DISTRIBUTED_SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
 
+# Attributes that hold an argument of the constructor, with its place there and the class of what
+# they hold where it is None or not given. Source: torch.utils.data.DataLoader, torch 2.4 to 2.13,
+# which refuses to set them later.
+ATTRIBUTES_BY_ARGUMENT = {
+    ("torch.utils.data.DataLoader", "sampler"): (3, "torch.utils.data.Sampler"),
+}
+
 # Datasets of libraries that give the same samples, in the same places, to every process.
 _DATASETS = frozenset(
     {

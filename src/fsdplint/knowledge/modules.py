@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
+from fsdplint.knowledge.names import FSDP1
+
 CONTAINERS = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict"})
 
 # Of these, the ones that are no modules to call.
 WITHOUT_FORWARD = frozenset({"torch.nn.ModuleList", "torch.nn.ModuleDict"})
+
+# Calls that give a module of a library: its classes, and constructors of a Hugging Face model.
+_CLASS = re.compile(r"torch\.nn\.(?:parallel\.)?[A-Z]\w*$|torchvision\.models\.\w+$")
+_PRETRAINED = re.compile(
+    r"transformers\.(?:\w+\.)*(?:PreTrainedModel$|Auto\w*Model\w*|\w+For[A-Z]\w*|\w+Model)"
+    r"(?:\.(?:from_pretrained|from_config|_from_config))?$"
+)
+_NO_MODULES = frozenset({"torch.nn.Parameter", "torch.nn.Buffer"})
 
 PARAMETER = "torch.nn.Parameter"
 
@@ -42,6 +54,15 @@ PARAMETER_LAYERS = frozenset(
         "PReLU",
     )
 )
+# Of these, the ones that return one tensor that surely is new. A `TransformerEncoder` of no layers
+# returns its input.
+RETURNS_NEW = PARAMETER_LAYERS - {
+    f"torch.nn.{name}"
+    for name in (
+        *("Transformer", "TransformerEncoder", "TransformerDecoder", "MultiheadAttention"),
+        *("RNN", "LSTM", "GRU"),
+    )
+}
 # Calls that take weights, which must be whole.
 TAKES_WEIGHTS: tuple[str, ...] = (
     "torch.matmul",
@@ -175,3 +196,10 @@ def hugging_face_blocks(name: str) -> tuple[str, ...] | None:
     if cls in HUGGING_FACE_AUTO:
         return ()
     return HUGGING_FACE_BLOCKS.get(cls)
+
+
+def makes_module(name: str) -> bool:
+    """Whether calling ``name``, or deriving a class from it, gives a ``torch.nn.Module``."""
+    if name == FSDP1 or _PRETRAINED.match(name):
+        return True
+    return _CLASS.match(name) is not None and name not in _NO_MODULES

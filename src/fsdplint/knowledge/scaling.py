@@ -5,6 +5,9 @@ Source: signatures of torch 2.6, 2.13 and 2.15.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 SHARDED_SCALER = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 _OPTIONS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 # Scalers that share nothing between ranks, with their parameters in order. The sharded one has the
@@ -20,3 +23,15 @@ SCALERS: dict[str, tuple[str, ...]] = {
 # (torch 2.13).
 RECORDS = ("_found_inf_per_device", "_per_optimizer_states", "found_inf_per_device")
 AUTOCASTS = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
+
+_INSIDE = re.compile(r"found_inf|_per_optimizer|_growth_tracker|scaler\w*\._[a-z]", re.IGNORECASE)
+_IMPORTS = re.compile(r"^[ \t]*(?:from|import)\b[^\r\n(]*(?:\([^)]*\))?", re.MULTILINE)
+_CLASS = re.compile(r"\bGradScaler\b(?!\s*\()")
+
+
+def asks_for_class(texts: Iterable[str]) -> bool:
+    """Whether code looks into scalers, or asks what class they are of, subclasses or declares it.
+
+    The sharded scaler is no `torch.cuda.amp.GradScaler`, and keeps other state of its own.
+    """
+    return any(_INSIDE.search(text) or _CLASS.search(_IMPORTS.sub("", text)) for text in texts)

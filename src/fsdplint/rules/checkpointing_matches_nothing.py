@@ -31,5 +31,6 @@ def checkpointing_matches_nothing(program: Program) -> Iterator[Report]:
                 fact.subject,
                 fact.classes,
                 fact.names if fact.by_name else None,
+                fact.final,
             ),
         )

@@ -6,9 +6,12 @@ from functools import partial
 from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import LocalNorm, local_norms
+from fsdplint.engine.must.values import Result, possible
 from fsdplint.engine.program import Program
+from fsdplint.engine.site import Site
 from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.declined import Declined, NoFixError
+from fsdplint.knowledge.names import FSDP1
 from fsdplint.rule import Report
 
 
@@ -47,5 +50,19 @@ def _fix(program: Program, fact: LocalNorm) -> Fix | Declined:
         return Declined("only the root of an FSDP1 model can clip, and only all its gradients")
     if any(program.is_rank_test(guard) for guard in site.guards):
         return Declined("only some ranks come here, and the root's method waits for all")
-    wrapped = not program.sometimes_without(site, fact.shard.site)
-    return fixes.clip.clip_by_root(fixes.code.Code.of(program.tree(site.path)), site.node, wrapped)
+    code = fixes.code.Code.of(program.tree(site.path))
+    return fixes.clip.clip_by_root(code, site.node, partial(_is_wrapped, program, site))
+
+
+def _is_wrapped(program: Program, site: Site, root: str) -> bool:
+    """Whether ``root`` is an FSDP1 model whenever the gradients are clipped.
+
+    Raises:
+        NoFixError: it never is.
+    """
+    at = program.tree(site.path).statement(site.node)
+    values = possible(program, site.path, root, at)
+    known = [isinstance(each, Result) and each.name == FSDP1 for each in values or ()]
+    if known and not any(known):
+        raise NoFixError(f"`{root}` is not itself the FSDP1 model")
+    return bool(known) and all(known)

@@ -6,9 +6,11 @@ from functools import partial
 from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.hooks import SkippedHooks, skipped_hooks
+from fsdplint.engine.must.classes import any_overrides
+from fsdplint.engine.must.values import always, is_module
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix
+from fsdplint.finding import Evidence, Fix, Safety
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -42,4 +44,15 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
 def _fix(program: Program, source: Site) -> Fix | Declined:
     if not isinstance(source.node, ir.Attribute):
         return Declined("`forward` is looked up by name")
-    return fixes.forward.call_module(fixes.code.Code.of(program.tree(source.path)), source.node)
+    code = fixes.code.Code.of(program.tree(source.path))
+    safety = Safety.SAFE if _is_always_module(program, source) else Safety.UNSAFE
+    return fixes.forward.call_module(code, source.node, safety)
+
+
+def _is_always_module(program: Program, source: Site) -> bool:
+    """Whether calling the receiver runs its ``forward``, whatever the receiver is there."""
+    assert isinstance(source.node, ir.Attribute)
+    at = program.tree(source.path).statement(source.node)
+    plain = partial(is_module, program)
+    is_one = always(program, source.path, source.node.value, at, plain)
+    return is_one and not any_overrides(program, "__call__")

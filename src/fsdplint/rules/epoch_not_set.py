@@ -1,17 +1,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
+from fsdplint.engine.must.definitions import UNBOUND
+from fsdplint.engine.must.values import Known, Literal, Result, is_bound, possible
 from fsdplint.engine.places import name_in
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Span
+from fsdplint.finding import Evidence, Fix, Safety, Span
 from fsdplint.fixes.declined import Declined
+from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS
 from fsdplint.rule import Report
+
+_PASSES_ON = frozenset({"enumerate", "tqdm"})
+_COLLECTS = frozenset({"list", "tuple", "sorted"})
 
 
 def epoch_not_set(program: Program) -> Iterator[Report]:
@@ -44,11 +51,51 @@ def _evidence(fact: SameOrder) -> tuple[Evidence, ...]:
 
 def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
     path, loop = fact.epochs
+    code = fixes.code.Code.of(program.tree(path))
     name = name_in(program, fact.sampler.site, path, loop)
     if name is not None and isinstance(loop, ir.For):
-        return fixes.sampling.set_epoch(
-            fixes.sampling.Epochs(fixes.code.Code.of(program.tree(path)), loop, name)
-        )
-    code = fixes.code.Code.of(program.tree(path))
-    epochs = fixes.sampling.epochs_of(code, loop, loader_name(program, fact.training, fact.epochs))
-    return epochs if isinstance(epochs, Declined) else fixes.sampling.set_epoch(epochs)
+        epochs: fixes.sampling.Epochs | Declined = fixes.sampling.Epochs(code, loop, name)
+    else:
+        name = loader_name(program, fact.training, fact.epochs)
+        epochs = fixes.sampling.epochs_of(code, loop, name)
+    if isinstance(epochs, Declined):
+        return epochs
+    if (batches := _drawn_once(program, fact)) is not None:
+        return Declined(f"`{batches}` holds batches that are drawn once, before the epochs")
+    return fixes.sampling.set_epoch(_asked(program, epochs))
+
+
+def _drawn_once(program: Program, fact: SameOrder) -> str | None:
+    """The list of batches that every epoch goes through, if it is no loader."""
+    inner = fact.training.loop.site
+    assert isinstance(inner.node, ir.For)
+    tree, meant = program.tree(inner.path), inner.node.iterable
+    while isinstance(meant, ir.Call) and ir.last_name(meant.func) in _PASSES_ON and meant.args:
+        meant = meant.args[0].value
+    meant = tree.meaning(meant)
+    collected = isinstance(meant, ir.Call) and ir.last_name(meant.func) in _COLLECTS
+    listed = collected or isinstance(meant, (ir.Comprehension, ir.Collection))
+    return program.text(inner.path, inner.node.iterable) if listed else None
+
+
+def _asked(program: Program, epochs: fixes.sampling.Epochs) -> fixes.sampling.Epochs:
+    """The fix with the test that makes it safe wherever the loop runs, if there is one."""
+    asking = fixes.sampling.Asking
+    path, at = epochs.code.path, epochs.loop.body[0]
+    values = possible(program, path, epochs.sampler, at)
+    if values and all(map(_is_distributed, values)):
+        return epochs
+    owner, _, attribute = epochs.sampler.rpartition(".")
+    if values and UNBOUND not in values:
+        others = [each for each in values if not _is_distributed(each)]
+        only_none = all(each == Literal(None) for each in others)
+        return replace(epochs, asking=asking.NONE if only_none else asking.CLASS)
+    if attribute == "sampler" and owner and is_bound(program, path, owner, at):
+        return replace(epochs, asking=asking.ATTRIBUTE)
+    if is_bound(program, path, epochs.sampler, at):
+        return replace(epochs, asking=asking.CLASS)
+    return replace(epochs, asking=asking.CLASS, safety=Safety.UNSAFE)
+
+
+def _is_distributed(value: Known) -> bool:
+    return isinstance(value, Result) and value.name in DISTRIBUTED_SAMPLERS

@@ -33,5 +33,7 @@ def inplace_on_sharded_output(program: Program) -> Iterator[Report]:
                 fixes.out_of_place.out_of_place,
                 fixes.code.Code.of(program.tree(change.path)),
                 change.node,
+                call.node,
+                fact.fresh,
             ),
         )

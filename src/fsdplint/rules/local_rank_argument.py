@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint import fixes
-from fsdplint.engine.facts.local_rank_options import OPTIONS, UnsetOption, unset_options
+from fsdplint.engine.facts.local_rank_options import UnsetOption, unset_options
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
 from fsdplint.fixes.declined import Declined
@@ -29,7 +29,7 @@ def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
     option = fact.option
     code = fixes.code.Code.of(program.tree(option.site.path))
     if option.is_added:
-        return fixes.local_rank_option.default_from_environment(code, option.site.node, OPTIONS[0])
+        return fixes.local_rank_option.default_from_environment(code, option.site.node)
     return fixes.local_rank_option.own_default_from_environment(
         code, option.site.node, option.default
     )

@@ -24,6 +24,7 @@ class ClassCheck:
     Attributes:
         subject: the module that is asked about.
         by_name: the classes' names are compared.
+        final: the classes are the program's own, and no class of it derives from them.
     """
 
     call: Call
@@ -33,6 +34,7 @@ class ClassCheck:
     names: tuple[str, ...]
     by_name: bool
     shard: Shard
+    final: bool
 
 
 def class_checks(program: Program) -> Iterator[ClassCheck]:
@@ -66,7 +68,22 @@ def _fact(
     if not names or not all(name in sharded for name in names):
         return None
     place = Site(check.scope.unit.path, _returned(check.function) or check.function)
-    return ClassCheck(call, place, subject, classes, names, by_name, sharded[names[0]])
+    own = all(isinstance(sharded[name].module.cls, ClassValue) for name in names)
+    final = own and not any(_derives(program, name) for name in names)
+    return ClassCheck(call, place, subject, classes, names, by_name, sharded[names[0]], final)
+
+
+def _derives(program: Program, name: str) -> bool:
+    """Whether a class, perhaps one that is made or got otherwise, derives from one of a name."""
+    for tree in program.trees_with(name):
+        for node in tree.walk(name):
+            parent = None if node is tree.module else tree.parent(node)
+            if isinstance(node, (ir.Import, ir.ImportFrom)):
+                if any(alias and each.rpartition(".")[2] == name for each, alias in node.names):
+                    return True
+            elif ir.last_name(node) == name and isinstance(parent, (ir.ClassDef, ir.Assign)):
+                return True
+    return False
 
 
 def _returned(function: ir.Function) -> ir.Expr | None:

@@ -9,12 +9,14 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_called
 from fsdplint.engine.facts.iteration import iterated
+from fsdplint.engine.layers import library_class
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import ClassValue, Condition, Const, FunctionValue, Object, Taint
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.tensors import CHANGES_NOTHING, GIVES_VIEW
+from fsdplint.knowledge.modules import RETURNS_NEW
+from fsdplint.knowledge.tensors import CHANGES_NOTHING, DESCRIPTIONS, GIVES_VIEW, MAKES_NEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class ChangedView:
 
     Attributes:
         alone: the unit is the whole model, so that no other hook stands in for this one.
+        fresh: whatever is called there, nothing else holds the memory of what it returns.
     """
 
     call: Site
@@ -30,6 +33,7 @@ class ChangedView:
     returned: Site
     shard: Shard
     alone: bool
+    fresh: bool
 
 
 def changed_views(program: Program) -> Iterator[ChangedView]:
@@ -61,7 +65,8 @@ def _facts(
     for call in calls if returned is not None else ():
         change = _change(program, call)
         if change is not None and returned is not None and program.together(call, shard.site):
-            yield ChangedView(call, change, returned, shard, alone)
+            fresh = alone and _always_fresh(program, call)
+            yield ChangedView(call, change, returned, shard, alone, fresh)
 
 
 def _reshards(shard: Shard) -> bool:
@@ -159,6 +164,63 @@ def _is_view(value: ir.Expr) -> bool:
         and isinstance(value.func, ir.Attribute)
         and value.func.attr in GIVES_VIEW
     )
+
+
+# Who else holds it
+
+
+def _always_fresh(program: Program, site: Site) -> bool:
+    """Whether every module that may be called at a place returns memory that it does not keep.
+
+    A hook or another forward may keep what it returns, and other files may call it with any module.
+    """
+    keeps = any(word in unit.text for unit in program.units for word in ("_hook", ".forward ="))
+    if keeps or program.project.exhausted or not program.tree(site.path).is_private():
+        return False
+    for trace in program.traces:
+        for call in trace.calls("forward"):
+            module = call.receiver
+            if call.site.path != site.path or call.site.node is not site.node:
+                continue
+            if not isinstance(module, Object) or not _returns_fresh(program, module):
+                return False
+            if any({module, *module.ancestors()} & set(escape.objects) for escape in trace.escapes):
+                return False
+    return True
+
+
+def _returns_fresh(program: Program, module: Object) -> bool:
+    forward = _forward(module)
+    if forward is None or not isinstance(module.cls, ClassValue) or forward.function.decorators:
+        return False
+    if module.cls.lookup("__call__") is not None or forward.function.is_generator:
+        return False
+    tree = program.tree(forward.scope.unit.path)
+    returns = [n.value for n in _own(forward.function) if isinstance(n, ir.Return)]
+    return all(r is not None and _is_fresh(tree, forward.function, module, r) for r in returns)
+
+
+def _is_fresh(tree: Tree, function: ir.Function, module: Object, value: ir.Expr) -> bool:
+    """Whether ``value`` is a tensor, or a view of one, that was made for it and is not kept."""
+    if isinstance(value, ir.Name):
+        given = tree.meaning(value)
+        named = [n for n in ir.walk(function) if isinstance(n, ir.Name) and n.id == value.id]
+        kept = [n for n in named if n is not value and not _is_described(tree, n)]
+        return len(kept) == 1 and given is not value and _is_fresh(tree, function, module, given)
+    if not isinstance(value, ir.Call) or not isinstance(value.func, ir.Attribute):
+        return isinstance(value, ir.BinOp)
+    called = value.func
+    if called.attr in GIVES_VIEW:
+        return _is_fresh(tree, function, module, called.value)
+    layer = module.attrs.get(called.attr) if _is_one_of(called.value, {"self"}) else None
+    if isinstance(layer, Object):
+        return library_class(layer) in RETURNS_NEW
+    return called.attr in MAKES_NEW and not _is_one_of(called.value, {"self"})
+
+
+def _is_described(tree: Tree, name: ir.Name) -> bool:
+    parent = tree.parent(name)
+    return isinstance(parent, ir.Attribute) and parent.attr in DESCRIPTIONS
 
 
 # What is done with it

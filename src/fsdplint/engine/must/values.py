@@ -1,0 +1,520 @@
+"""What an expression can be where a statement runs: every value that the text leaves possible.
+
+``possible`` answers None where one of them is not known, so that `always` is false then.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.must import classes
+from fsdplint.engine.must.callers import callers
+from fsdplint.engine.must.definitions import (
+    UNBOUND,
+    Unbound,
+    binders,
+    falls_through,
+    reaching,
+)
+from fsdplint.engine.program import Program
+from fsdplint.engine.unit import Definition, Unit
+from fsdplint.engine.values import ClassValue, Symbol
+from fsdplint.knowledge.calls import RETURNS_SELF, RETURNS_THE_SAME
+from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT
+from fsdplint.knowledge.modules import CONTAINERS, makes_module
+from fsdplint.knowledge.names import canonical
+
+MAX_EVALUATIONS = 2_000
+# Methods that list the modules in one, and functions that go through what they are given.
+_SUBMODULES = frozenset({"children", "modules", "named_children", "named_modules"})
+_VALUES = frozenset({"values", "items"})
+_IN_TURN = frozenset({"enumerate", "reversed", "list", "tuple", "tqdm"})
+_PAIRS = frozenset({"enumerate", "items", "named_children", "named_modules"})
+_UNBOUND_METHODS = frozenset({"staticmethod", "classmethod"})
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A function, a class or a module of a library, by its canonical name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A function or class of the project."""
+
+    definition: Definition
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModule:
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the function or class ``name`` of a library gives for one ``call``."""
+
+    name: str
+    path: str
+    call: ir.Call
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An object of a class of the project, or of one that is derived from it."""
+
+    cls: Definition
+
+
+@dataclass(frozen=True, slots=True)
+class SomeModule:
+    """A ``torch.nn.Module`` whose class is not known."""
+
+
+Known = SomeModule | Literal | Library | Own | OwnModule | Result | Instance | Unbound
+Values = frozenset[Known]
+
+
+def possible(program: Program, path: str, expression: str | ir.Expr, at: ir.Stmt) -> Values | None:
+    """What an expression, a node or dotted names, can be just before ``at`` runs.
+
+    `Unbound` is among the values where reading it may raise NameError or AttributeError.
+    """
+    try:
+        evaluation = _Evaluation(program)
+        if isinstance(expression, str):
+            return evaluation.dotted(path, expression, at)
+        return evaluation.expression(path, expression, at)
+    except _UnknownError:
+        return None
+
+
+def always(
+    program: Program,
+    path: str,
+    expression: str | ir.Expr,
+    at: ir.Stmt,
+    claim: Callable[[Known], bool],
+) -> bool:
+    """Whether ``claim`` is true of all that an expression can be just before ``at`` runs."""
+    values = possible(program, path, expression, at)
+    return bool(values) and all(map(claim, values or ()))
+
+
+def is_module(program: Program, value: Known) -> bool:
+    """Whether a value is surely a ``torch.nn.Module``.
+
+    A class is one of modules if the program shards an object of it: no sharding call takes others.
+    """
+    if isinstance(value, Result):
+        return makes_module(value.name) or value.name in _sharded_classes(program)
+    if isinstance(value, Instance):
+        bases = classes.lineage(program, value.cls)
+        known = bases is not None and any(map(makes_module, bases[1]))
+        return known or classes.node_of(value.cls) in _sharded_classes(program)
+    return isinstance(value, SomeModule)
+
+
+def _sharded_classes(program: Program) -> set[object]:
+    """The classes of what sharding calls are given: canonical names, and nodes of the project's."""
+    made = [shard.module.cls for trace in program.traces for shard in trace.of(Shard)]
+    own: set[object] = {cls.node for cls in made if isinstance(cls, ClassValue)}
+    named = [cls.name for cls in made if isinstance(cls, Symbol)]
+    return own | {name for name in named if name.rpartition(".")[2][:1].isupper()}
+
+
+def is_bound(program: Program, path: str, name: str, at: ir.Stmt) -> bool:
+    """Whether a variable, or an attribute of ``self``, has some value whenever ``at`` runs."""
+    tree = program.tree(path)
+    first, _, attribute = name.partition(".")
+    scope = tree.scope(at)
+    before = reaching(tree, scope, name, at).before
+    if before and UNBOUND not in before:
+        return True
+    if attribute:
+        parameters = [
+            each for each in binders(tree, scope, first) if isinstance(each, ir.Parameter)
+        ]
+        function = tree.function(parameters[0]) if parameters else None
+        cls = None if function is None else classes.owner(program, path, function)
+        plain = cls is not None and function is not None and "." not in attribute
+        own = plain and function is not None and function.parameters[0] is parameters[0]
+        return own and cls is not None and classes.always_sets(program, cls, attribute)
+    for outer in tree.ancestors(scope) if not binders(tree, scope, first) else ():
+        if isinstance(outer, (ir.Function, ir.Module)) and binders(tree, outer, first):
+            return UNBOUND not in reaching(tree, outer, first, None).at_end
+    return False
+
+
+class _UnknownError(Exception):
+    """One of the values is not known."""
+
+
+class _Evaluation:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.active: set[tuple[object, ...]] = set()
+        self.spent = 0
+
+    def dotted(self, path: str, text: str, at: ir.Stmt) -> Values:
+        first, *attributes = text.split(".")
+        values = self.name(path, first, at)
+        for index, attribute in enumerate(attributes):
+            read = ".".join((first, *attributes[: index + 1]))
+            values = self.attributes(path, values, attribute, read, at)
+        return values
+
+    def expression(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
+        """Cyclic definitions, as in a loop, add nothing to what the others are."""
+        key = (path, node, at)
+        self.spent += 1
+        if self.spent > MAX_EVALUATIONS:
+            raise _UnknownError
+        if key in self.active:
+            return frozenset()
+        self.active.add(key)
+        try:
+            return self._expression(path, node, at)
+        finally:
+            self.active.discard(key)
+
+    def _expression(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
+        if isinstance(node, ir.Constant):
+            return frozenset({Literal(node.value)})
+        if isinstance(node, ir.Name):
+            if self._is_of_comprehension(path, node):
+                raise _UnknownError
+            return self.name(path, node.id, at)
+        if isinstance(node, ir.Conditional):
+            return self.expression(path, node.body, at) | self.expression(path, node.orelse, at)
+        if isinstance(node, ir.BoolOp):
+            return self.expression(path, node.left, at) | self.expression(path, node.right, at)
+        if isinstance(node, ir.NamedExpr):
+            return self.expression(path, node.value, at)
+        if isinstance(node, ir.Attribute):
+            owner = self.expression(path, node.value, at)
+            read = self.program.tree(path).slice(node)
+            return self.attributes(path, owner, node.attr, read, at)
+        if isinstance(node, ir.Call):
+            return self.call(path, node, at)
+        if isinstance(node, ir.Subscript):
+            return self.elements(path, node.value, at)
+        raise _UnknownError
+
+    # Modules in containers, which hold nothing else
+
+    def elements(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
+        """What is in a container of modules: a module, whatever its class is."""
+        held = self.expression(path, node, at)
+        if not all(isinstance(each, Result) and each.name in CONTAINERS for each in held):
+            raise _UnknownError
+        return frozenset({SomeModule()} if held else ())
+
+    def run_through(
+        self, path: str, target: ir.Expr, node: ir.Expr, name: str, at: ir.Stmt
+    ) -> Values:
+        """What a loop over ``node`` gives to the variable ``name`` of its ``target``."""
+        tree, called = self.program.tree(path), isinstance(node, ir.Call)
+        function = ir.last_name(node.func) if isinstance(node, ir.Call) else ""
+        if function in _PAIRS and isinstance(target, ir.Collection):
+            target = target.elements[-1]
+        if isinstance(node, ir.Call) and function in _IN_TURN and node.args:
+            return self.run_through(path, target, node.args[0].value, name, at)
+        if tree.slice(target) != name:
+            raise _UnknownError
+        if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute) and not node.args:
+            owners = self.expression(path, node.func.value, at)
+            known = function in _SUBMODULES or function in _VALUES
+            if known and owners and all(is_module(self.program, each) for each in owners):
+                return frozenset({SomeModule()})
+        if called:
+            raise _UnknownError
+        return self.elements(path, node, at)
+
+    def _is_of_comprehension(self, path: str, name: ir.Name) -> bool:
+        """Whether a name is a variable of a comprehension or a lambda around it."""
+        for around in self.program.tree(path).ancestors(name):
+            if isinstance(around, ir.Comprehension):
+                targets = (n for clause in around.clauses for n in ir.walk(clause.target))
+                if any(isinstance(each, ir.Name) and each.id == name.id for each in targets):
+                    return True
+            elif isinstance(around, ir.Lambda):
+                return any(each.name == name.id for each in around.function.parameters)
+            elif isinstance(around, ir.Function):
+                break
+        return False
+
+    # Variables
+
+    def name(self, path: str, name: str, at: ir.Stmt) -> Values:
+        tree = self.program.tree(path)
+        scope = tree.scope(at)
+        if tree.looks_up_variables or name in tree.shared:
+            raise _UnknownError
+        if binders(tree, scope, name):
+            before = reaching(tree, scope, name, at).before
+            return self.union(self.definition(path, each, name) for each in before)
+        for outer in tree.ancestors(scope) if scope is not tree.module else ():
+            if isinstance(outer, (ir.Function, ir.Module)) and binders(tree, outer, name):
+                return self.outer(path, outer, name)
+        if hasattr(builtins, name) and not self._has_star(path):
+            return frozenset({Library(f"builtins.{name}")})
+        raise _UnknownError
+
+    def outer(self, path: str, scope: ir.Function | ir.Module, name: str) -> Values:
+        """A variable of a scope around, which may be read at any time."""
+        tree = self.program.tree(path)
+        end = reaching(tree, scope, name, None).at_end
+        missing = [each for each in end if isinstance(each, Unbound)]
+        found: list[ir.Node | Unbound] = [*binders(tree, scope, name), *missing]
+        return self.union(self.definition(path, each, name) for each in found)
+
+    def _has_star(self, path: str) -> bool:
+        unit = self.program.project.sketch(Path(path))
+        return unit is None or bool(unit.imports.stars)
+
+    def definition(self, path: str, node: ir.Node | Unbound, name: str) -> Values:
+        tree = self.program.tree(path)
+        if isinstance(node, Unbound):
+            return frozenset({node})
+        if isinstance(node, ir.Parameter):
+            return self.parameter(path, node)
+        if isinstance(node, ir.Assign):
+            return self.assigned(path, node, name)
+        if isinstance(node, ir.NamedExpr):
+            return self.expression(path, node.value, tree.statement(node))
+        if isinstance(node, (ir.Import, ir.ImportFrom)):
+            return self.imported(path, node, name)
+        if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
+            return self.own(path, name)
+        if isinstance(node, ir.For):
+            return self.run_through(path, node.target, node.iterable, name, node)
+        raise _UnknownError
+
+    def assigned(self, path: str, node: ir.Assign, name: str) -> Values:
+        tree = self.program.tree(path)
+        if any(tree.slice(target) == name for target in node.targets):
+            return self.expression(path, node.value, node)
+        for target in node.targets:
+            if isinstance(target, ir.Collection):
+                names = [tree.slice(each) for each in target.elements]
+                if name in names and not any(isinstance(e, ir.Starred) for e in target.elements):
+                    place = names.index(name), len(names)
+                    return self.item(path, node.value, place, node)
+        raise _UnknownError
+
+    def item(self, path: str, node: ir.Expr, place: tuple[int, int], at: ir.Stmt) -> Values:
+        """One of as many elements, of a display or of what a function of the project returns."""
+        index, count = place
+        if isinstance(node, ir.Collection) and node.kind == "tuple":
+            plain = not any(isinstance(each, ir.Starred) for each in node.elements)
+            if plain and len(node.elements) == count:
+                return self.expression(path, node.elements[index], at)
+        if isinstance(node, ir.Call):
+            called = self.expression(path, node.func, at)
+            return self.union(self.item_of_result(each, place) for each in called)
+        raise _UnknownError
+
+    def item_of_result(self, callee: Known, place: tuple[int, int]) -> Values:
+        path, function = self.function(callee)
+        returns = self.returns(path, function)
+        return self.union(
+            self.item(path, node.value, place, node) for node in returns if node.value is not None
+        )
+
+    def own(self, path: str, name: str) -> Values:
+        unit = self.program.project.unit(Path(path))
+        found = None if unit is None else unit.definitions.get(name)
+        if found is None or found.unit.node(found) is None:
+            raise _UnknownError
+        return frozenset({Own(found)})
+
+    def imported(self, path: str, node: ir.Import | ir.ImportFrom, name: str) -> Values:
+        unit = self.program.project.sketch(Path(path))
+        assert unit is not None
+        if isinstance(node, ir.Import):
+            meant = next(
+                m if alias else name for m, alias in node.names if name in (alias, _top(m))
+            )
+            found = self.program.project.find(meant, 0, unit)
+            return frozenset({Library(canonical(meant)) if found is None else self.module(found)})
+        member = next((m for m, alias in node.names if name == (alias or m)), None)
+        if member is None:
+            raise _UnknownError
+        return self.member(unit, node.module, node.level, member)
+
+    def member(self, unit: Unit, module: str, level: int, member: str) -> Values:
+        """``from module import member``."""
+        find = self.program.project.find
+        found = find(module, level, unit)
+        if found is not None and self.program.project.unit(found) not in (None, unit):
+            tree = self.program.tree(found.as_posix())
+            if binders(tree, tree.module, member):
+                return self.outer(tree.path, tree.module, member)
+        inner = find(f"{module}.{member}" if module else member, level, unit)
+        if inner is not None:
+            return frozenset({self.module(inner)})
+        if found is not None or level:
+            raise _UnknownError
+        return frozenset({Library(canonical(f"{module}.{member}"))})
+
+    def module(self, path: Path) -> OwnModule:
+        unit = self.program.project.unit(path)
+        if unit is None:
+            raise _UnknownError
+        return OwnModule(unit)
+
+    def parameter(self, path: str, node: ir.Parameter) -> Values:
+        """What every call of the function gives for a parameter, or its default."""
+        tree = self.program.tree(path)
+        function = tree.function(node)
+        if function is None or node.kind.startswith("*"):
+            raise _UnknownError
+        cls = classes.owner(self.program, path, function)
+        if cls is not None and function.parameters[0] is node:
+            if any(ir.last_name(each) in _UNBOUND_METHODS for each in function.decorators):
+                raise _UnknownError
+            return frozenset({Instance(cls)})
+        found = callers(self.program, path, function)
+        if found is None:
+            raise _UnknownError
+        position = function.parameters.index(node) - (cls is not None)
+        if node.kind != "positional":
+            position = len(function.parameters)
+        return self.union(
+            self.given(each.path, each.call, (position, node.name), node.default) for each in found
+        )
+
+    def given(
+        self,
+        path: str,
+        call: ir.Call,
+        parameter: tuple[int, str],
+        default: ir.Expr | None,
+    ) -> Values:
+        """What a call gives for a parameter, by its place or its name."""
+        if any(argument.star for argument in call.args):
+            raise _UnknownError
+        position, name = parameter
+        plain = [argument for argument in call.args if argument.keyword is None]
+        named = [argument for argument in call.args if argument.keyword == name]
+        chosen = named or plain[position : position + 1]
+        if chosen:
+            at = self.program.tree(path).statement(call)
+            return self.expression(path, chosen[0].value, at)
+        if isinstance(default, ir.Constant):
+            return frozenset({Literal(default.value)})
+        raise _UnknownError
+
+    # Attributes
+
+    def attributes(self, path: str, owners: Values, name: str, read: str, at: ir.Stmt) -> Values:
+        return self.union(self.attribute(path, each, name, read, at) for each in owners)
+
+    def attribute(self, path: str, owner: Known, name: str, read: str, at: ir.Stmt) -> Values:
+        if isinstance(owner, Library):
+            return frozenset({Library(canonical(f"{owner.name}.{name}"))})
+        if isinstance(owner, OwnModule):
+            return self.member(owner.unit, Path(owner.unit.path).stem, 1, name)
+        if isinstance(owner, Result):
+            found = ATTRIBUTES_BY_ARGUMENT.get((owner.name, name))
+            if found is not None:
+                return self.argument(owner, (found[0], name), found[1])
+        if isinstance(owner, Instance):
+            return self.stored(path, owner, name, read, at)
+        if isinstance(owner, Unbound):
+            return frozenset({owner})
+        raise _UnknownError
+
+    def argument(self, owner: Result, parameter: tuple[int, str], otherwise: str) -> Values:
+        """What a constructor was given, or an object of the class that it makes then."""
+        made = Result(otherwise, owner.path, owner.call)
+        none = ir.Constant(owner.call.start, owner.call.end, None)
+        given = self.given(owner.path, owner.call, parameter, none)
+        return frozenset(made if value == Literal(None) else value for value in given)
+
+    def stored(self, path: str, owner: Instance, name: str, read: str, at: ir.Stmt) -> Values:
+        """All that the project stores in an attribute of a class's objects."""
+        stores = classes.stores(self.program, owner.cls, name)
+        if stores is None:
+            raise _UnknownError
+        found = self.union(self.expression(p, value, node) for p, value, node in stores)
+        tree = self.program.tree(path)
+        before = reaching(tree, tree.scope(at), read, at).before
+        if not any(isinstance(each, Unbound) for each in before):
+            return found
+        return found if classes.always_sets(self.program, owner.cls, name) else found | {UNBOUND}
+
+    # Calls
+
+    def call(self, path: str, node: ir.Call, at: ir.Stmt) -> Values:
+        if isinstance(node.func, ir.Attribute) and node.func.attr in RETURNS_SELF:
+            owners = self.expression(path, node.func.value, at)
+            if all(isinstance(each, (Result, Instance)) for each in owners):
+                return owners
+        if isinstance(node.func, ir.Attribute):
+            owners = self.expression(path, node.func.value, at)
+            if owners and all(isinstance(each, Instance) for each in owners):
+                methods = (self.method(each, node.func.attr) for each in owners)
+                return self.union(self.result(path, each, node) for each in methods)
+        called = self.expression(path, node.func, at)
+        return self.union(self.result(path, each, node) for each in called)
+
+    def method(self, owner: Known, name: str) -> Own:
+        assert isinstance(owner, Instance)
+        found = classes.method(self.program, owner.cls, name)
+        if found is None:
+            raise _UnknownError
+        return Own(found)
+
+    def result(self, path: str, callee: Known, node: ir.Call) -> Values:
+        if isinstance(callee, Library):
+            same = RETURNS_THE_SAME.get(callee.name)
+            if same is not None:
+                return self.given(path, node, (same, ""), None)
+            return frozenset({Result(callee.name, path, node)})
+        if isinstance(callee, Own) and callee.definition.kind == "class":
+            return frozenset({Instance(callee.definition)})
+        where, function = self.function(callee)
+        returns = self.returns(where, function)
+        found = self.union(
+            self.expression(where, each.value, each) for each in returns if each.value is not None
+        )
+        bare = any(each.value is None for each in returns)
+        if bare or falls_through(self.program.tree(where), function):
+            found |= {Literal(None)}
+        return found
+
+    def function(self, callee: Known) -> tuple[str, ir.Function]:
+        """The plain function that is called, with its file."""
+        definition = callee.definition if isinstance(callee, Own) else None
+        node = None if definition is None else definition.unit.node(definition)
+        if definition is None or not isinstance(node, ir.FunctionDef):
+            raise _UnknownError
+        if node.function.decorators or node.function.is_generator:
+            raise _UnknownError
+        return definition.unit.path, node.function
+
+    def returns(self, path: str, function: ir.Function) -> list[ir.Return]:
+        nodes = self.program.tree(path).nodes_of(function)
+        return [node for node in nodes if isinstance(node, ir.Return)]
+
+    @staticmethod
+    def union(parts: Iterable[Values]) -> Values:
+        return frozenset(value for part in parts for value in part)
+
+
+def _top(module: str) -> str:
+    return module.split(".")[0]
