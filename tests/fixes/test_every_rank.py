@@ -529,6 +529,23 @@ if rank == 0:
 """,
         "`with FSDP.summon_full_params(model):` does more than the collective needs",
     ),
+    "a return between the test and the call": (
+        "FSDP2",
+        """\
+def save(step):
+    if rank != 0:
+        return
+    if step % 100:
+        return
+    torch.save(get_model_state_dict(model, options=full), "x.pt")
+
+
+for step in range(1000):
+    save(step)
+""",
+        "`step % 100` decides below the test of the rank whether this is called; test it above, "
+        "so that all ranks agree on it",
+    ),
 }
 
 

@@ -233,6 +233,73 @@ def test_declined(marked: str, why: str) -> None:
     assert reason(gathered(marked)[1]) == why
 
 
+SAVE = "<w:torch.save(<o:opt.state_dict():o>, p):w>\n"
+GATHERS = f"optimizer_state = {OPTIMIZER}\n"
+GETS = f"from {MODULE} import StateDictOptions, get_optimizer_state_dict\n"
+DEF = "def save(model, opt, step, n, p, r):\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "test"),
+    [
+        ("    if <g:r != 0:g>:\n        return\n    if step % n:\n        return\n    ", "== 0"),
+        ("    if <g:r != 0 or step % n != 0:g>:\n        return\n    ", "== 0"),
+        ("    if <g:r == 0:g>:\n        if step % n == 0:\n            ", "== 0"),
+        ("    if <g:r == 0:g>:\n        if step % n != 0:\n            return\n        ", "== 0"),
+        ("    if <g:r == 0:g>:\n        if step % n > 0:\n            pass\n        else:\n"
+         "            ", "<= 0"),
+    ],
+)  # fmt: skip
+def test_the_steps_that_do_not_save_gather_nothing(before: str, test: str) -> None:
+    plain = before.replace("<g:", "").replace(":g>", "")
+    check(
+        DEF + before + SAVE,
+        f"{GETS}{DEF}    if step % n {test}:\n        {GATHERS}"
+        f"{plain}torch.save(optimizer_state, p)\n",
+    )
+
+
+def test_a_gather_below_an_early_return_stays_there() -> None:
+    check(
+        f"{DEF}    if step % n:\n        return\n    if <g:r == 0:g>:\n        {SAVE}",
+        f"{GETS}{DEF}    if step % n:\n        return\n    {GATHERS}"
+        "    if r == 0:\n        torch.save(optimizer_state, p)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "test", "where"),
+    [
+        ("    if <g:r == 0:g>:\n        if loss > best:\n            return\n        " + SAVE,
+         "loss > best", "first"),
+        ("    if <g:r == 0:g>:\n        if changed():\n            " + SAVE, "changed()", "first"),
+        ("    if r:\n        pass\n    elif <g:r == 0:g>:\n        " + SAVE, "r", "first"),
+        ("    if <g:r == 0:g>:\n        n = every()\n        if step % n == 0:\n            "
+         + SAVE, "step % n == 0", "first"),
+        ("    state = <o:opt.state_dict():o>\n    if step % n:\n        return\n"
+         "    if <g:r == 0:g>:\n        <w:torch.save(state, p):w>\n", "step % n", "below"),
+        ("    for state in [<o:opt.state_dict():o>]:\n        if step % n:\n            continue\n"
+         "        if <g:r == 0:g>:\n            <w:torch.save(state, p):w>\n", "step % n", "below"),
+    ],
+)  # fmt: skip
+def test_no_gather_runs_where_nothing_is_saved(body: str, test: str, where: str) -> None:
+    why = {
+        "first": f"`{test}` also decides whether this writes, and a gather in front of it would "
+        "run every time; test it first, on all ranks alike",
+        "below": f"`{test}` decides below the state whether it is written, and a gather above it "
+        "would run every time; take the state below it",
+    }
+    assert reason(gathered(DEF + body)[1]) == why[where]
+
+
+def test_a_way_out_that_is_not_plain_is_left_alone() -> None:
+    fix = gathered(
+        f"{DEF}    if <g:r == 0:g>:\n        for x in p:\n            if x:\n"
+        f"                return\n        {SAVE}"
+    )[1]
+    assert reason(fix) == "`for x in p:` may leave before that"
+
+
 def test_a_function_of_one_rank_cannot_gather() -> None:
     fix = gathered("<w:torch.save(<m:model.state_dict():m>, p):w>\n", rank_zero=True)[1]
     assert reason(fix) == "the function that saves runs on one rank and cannot gather from others"

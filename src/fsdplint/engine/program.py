@@ -154,12 +154,17 @@ class Program:
         refused = [guard for key, guard in ours.items() if key not in theirs and not guard.taken]
         if any(means_sharding(self.words(g)) for g in refused):
             return False
-        if not ours.keys() - theirs.keys() or not theirs.keys() - ours.keys():
+        if not self.apart(use, shard):
             return True
         apart = [
             guard for key, guard in (ours | theirs).items() if (key in ours) != (key in theirs)
         ]
         return not any(means_parallel_mode(self.words(g)) for g in apart if g in ours.values())
+
+    def apart(self, one: Site, other: Site) -> bool:
+        """Whether each of two places hangs on a branch that the other one does not hang on."""
+        ours, theirs = _modes(one).keys(), _modes(other).keys()
+        return bool(ours - theirs) and bool(theirs - ours)
 
     def sometimes_without(self, use: Site, shard: Site) -> bool:
         """Whether a branch that ``use`` does not hang on decides if the sharding happens."""

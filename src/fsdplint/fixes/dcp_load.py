@@ -17,6 +17,7 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import resolved
 from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.between import conditions, runs_once
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.gathered_write import model_name, receiver
@@ -249,4 +250,10 @@ def _of_save(
         require_exact(other)
         files[site.path] = (other, Imports(other, site.node))
     code, imports = files[site.path]
+    taken = code.statement(state.node)
+    for condition in () if runs_once(code, taken) else conditions(code, taken, site.node, ()):
+        raise NoFixError(
+            f"`{code.short(condition.test)}` decides below the save's state whether it is saved, "
+            "and the helper above it would run every time; take the state below it"
+        )
     return _asked(code, imports, state)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.tree import COMPOUND
 from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.between import conditions
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.names import clash, fresh, names_in
@@ -123,6 +124,11 @@ def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
     statement = next((s for s in arm if _inside(guarded.call, s)), None)
     if statement is None:
         raise NoFixError(f"`{code.short(guarded.test)}` is not in the block of the call")
+    for decides in conditions(code, place, statement, (place,)):
+        raise NoFixError(
+            f"`{code.short(decides.test)}` decides below the test of the rank whether this is "
+            "called; test it above, so that all ranks agree on it"
+        )
     condition = _condition(code, guarded, place, arm)
     moved = _moved(code, arm, statement, guarded)
     if moved is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import add_argument
+from fsdplint.fixes.between import Condition, conditions, runs_once
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
@@ -63,11 +64,11 @@ def gather_state(
     place = guarded
     while code.is_elif(place):
         place = code.statement(code.parent(place))
+    _check_taken_to_save(code, states, place, write, guards)
     imports = Imports(code, write)
     lines, replaced = _gathers(code, states, imports, write, place)
     if guards:
-        lines = _when_saving(code, guarded, write, lines) if place is guarded else lines
-        edits = _put(code, place, lines)
+        edits = _put(code, place, _when_saving(code, guarded, place, write, guards, lines))
     else:
         test = f"{imports.module('torch.distributed', 'dist')}.get_rank() == 0"
         edits = _guard(code, guarded, [*lines, f"if {test}:"], replaced)
@@ -161,27 +162,74 @@ def _guard(
     return [code.edit(first, first, text + code.unit), *edits]
 
 
-def _when_saving(code: Code, guard: ir.Stmt, write: ir.Call, lines: Sequence[str]) -> list[str]:
-    """Gathers in the steps only that save, where the rank test also asks for ``step % n``.
+def _check_taken_to_save(
+    code: Code,
+    states: Sequence[GatheredState],
+    place: ir.Stmt,
+    write: ir.Call,
+    guards: Sequence[ir.If],
+) -> None:
+    """Raises `NoFixError` where a state that is taken above ``place`` may not be written at all."""
+    for state in states:
+        taken = code.statement(state.node)
+        if state.node.start >= place.start or runs_once(code, taken):
+            continue
+        for condition in conditions(code, taken, write, guards):
+            raise NoFixError(
+                f"`{code.short(condition.test)}` decides below the state whether it is written, "
+                "and a gather above it would run every time; take the state below it"
+            )
+
+
+def _when_saving(
+    code: Code,
+    guard: ir.Stmt,
+    place: ir.Stmt,
+    write: ir.Call,
+    guards: Sequence[ir.If],
+    lines: Sequence[str],
+) -> list[str]:
+    """Gathers in the steps only that save, where the way to the write also asks for ``step % n``.
 
     Other conditions may differ from rank to rank, and a gather that some ranks skip hangs.
     """
-    if not isinstance(guard, ir.If) or not any(s.start <= write.start < s.end for s in guard.body):
+    tests = _periods(code, guard, write) if place is guard else []
+    for condition in conditions(code, place, write, guards) if lines else ():
+        if _periodic(condition.test) and _is_unchanged(code, place, condition.test):
+            tests.append(condition.text(code))
+        elif not runs_once(code, place):
+            raise NoFixError(
+                f"`{code.short(condition.test)}` also decides whether this writes, and a gather "
+                "in front of it would run every time; test it first, on all ranks alike"
+            )
+    if not tests or not lines:
         return list(lines)
-    periodic = [code.slice(test) for test in _conjuncts(guard.test) if _periodic(test)]
-    if not periodic or not lines:
-        return list(lines)
-    return [f"if {' and '.join(periodic)}:", *(code.unit + line for line in lines)]
+    return [f"if {' and '.join(tests)}:", *(code.unit + line for line in lines)]
 
 
-def _conjuncts(test: ir.Expr) -> Iterator[ir.Expr]:
+def _periods(code: Code, guard: ir.Stmt, write: ir.Call) -> list[str]:
+    """What the test of the rank also asks of ``step % n``, for the write to be reached."""
+    if not isinstance(guard, ir.If):
+        return []
+    inside = any(statement.start <= write.start < statement.end for statement in guard.body)
+    parts = _parts(guard.test, "and" if inside else "or")
+    return [Condition(part, inside).text(code) for part in parts if _periodic(part)]
+
+
+def _is_unchanged(code: Code, place: ir.Stmt, test: ir.Expr) -> bool:
+    needed = _PATH.findall(code.slice(test))
+    changed = written_between(code, place, place.start, test.start)
+    return not code.breaks(test.start, test.end) and clash(needed, changed) is None
+
+
+def _parts(test: ir.Expr, op: str) -> Iterator[ir.Expr]:
     chained = isinstance(test, ir.BoolOp) and (test.left.start, test.left.end) == (
         test.start,
         test.end,
     )
-    if isinstance(test, ir.BoolOp) and test.op == "and" and not chained:
-        yield from _conjuncts(test.left)
-        yield from _conjuncts(test.right)
+    if isinstance(test, ir.BoolOp) and test.op == op and not chained:
+        yield from _parts(test.left, op)
+        yield from _parts(test.right, op)
     else:
         yield test
 

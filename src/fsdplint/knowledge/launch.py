@@ -44,6 +44,8 @@ DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
     "torch.device": (0, "device"),
 }
 DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "device")}
+# Functions and methods that write a value into a message, and do no more with it.
+MESSAGES = frozenset({"critical", "debug", "error", "info", "log", "print", "warning"})
 ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
 
 CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})

@@ -9,6 +9,7 @@ import functools
 
 FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
+FSDP1_UNITS = f"{FSDP1}.fsdp_modules"
 FSDP2_MODULE = "torch.distributed.fsdp.FSDPModule"
 REGISTER_FORWARD = "torch.distributed.fsdp.register_fsdp_forward_method"
 MODULE = "torch.nn.Module"

@@ -335,6 +335,12 @@ class Builtins(Statements):
             return value
         return self.result_of(("call", "builtins.int"), Symbol("builtins.int"), arguments)
 
+    def length(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        value = resolved(arguments.args[0]) if arguments.args else NONE
+        if isinstance(value, Const) and isinstance(value.value, (str, tuple)):
+            return Const(len(value.value), value.taint)
+        return self.result_of(("call", "builtins.len"), Symbol("builtins.len"), arguments)
+
     def variables(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         """``vars(options)``, whose items are the attributes."""
         value = resolved(arguments.args[0]) if arguments.args else NONE
@@ -361,6 +367,16 @@ def holds_fsdp2(module: Object, state: State) -> bool:
         and module in event.module.ancestors()
         and is_module(module)
         for event in events
+    )
+
+
+def has_fsdp1(module: Object, state: State) -> bool:
+    """Whether FSDP1 wraps a module or a part of it."""
+    return any(
+        isinstance(event, Shard)
+        and event.generation is known.Generation.FSDP1
+        and module in (event.module, *event.module.ancestors())
+        for event in state.trace.events
     )
 
 
@@ -423,6 +439,7 @@ BUILTINS: dict[str, _Handler] = {
     "builtins.dict": Builtins.new_dict,
     "collections.OrderedDict": Builtins.new_dict,
     "builtins.int": Builtins.whole,
+    "builtins.len": Builtins.length,
     "builtins.vars": Builtins.variables,
     "builtins.exit": Builtins.exit,
     "builtins.quit": Builtins.exit,

@@ -12,7 +12,7 @@ from fsdplint.engine.events import (
     Repoint,
 )
 from fsdplint.engine.execute import tensors
-from fsdplint.engine.execute.builtins import BUILTINS
+from fsdplint.engine.execute.builtins import BUILTINS, has_fsdp1
 from fsdplint.engine.execute.calls import is_module, is_unit
 from fsdplint.engine.execute.elements import element_of, named_items
 from fsdplint.engine.execute.groups import after_call
@@ -53,6 +53,7 @@ from fsdplint.knowledge.initialisation import META_CONTEXTS, SEEDS
 from fsdplint.knowledge.launch import IS_UP
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
 from fsdplint.knowledge.names import (
+    FSDP1_UNITS,
     REGISTER_FORWARD,
     is_optimizer,
 )
@@ -196,6 +197,13 @@ class Effects(Saving):
             made.cls, made.args = symbol, tuple(arguments.args)
             made.keywords = dict(arguments.keywords)
         return made
+
+    def fsdp1_units(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``FSDP.fsdp_modules(model)``: an empty list, where FSDP2 has sharded the model."""
+        model = resolved(arguments.get(0, "module") or NONE)
+        if isinstance(model, Object) and is_unit(model) and not has_fsdp1(model, self):
+            return Const(())
+        return self.other_library_call(Symbol(FSDP1_UNITS), arguments, node, frame)
 
     def meta_context(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         return Context("meta", ())
@@ -465,6 +473,7 @@ def is_const_text(value: Value, text: str) -> bool:
 
 _FUNCTIONS: dict[str, _Handler] = {
     "torch.device": Effects.device,
+    FSDP1_UNITS: Effects.fsdp1_units,
     **dict.fromkeys(META_CONTEXTS, Effects.meta_context),
     "torch.multiprocessing.spawn": Effects.spawn,
     "torch.multiprocessing.spawn.spawn": Effects.spawn,

@@ -11,6 +11,7 @@ from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.scripts import script_of, whole_program
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
 from fsdplint.engine.values import Choice, Const, Object, Value, class_names, resolved
 from fsdplint.engine.written import argument
 from fsdplint.knowledge.calls import Generation
@@ -21,6 +22,7 @@ from fsdplint.knowledge.launch import (
     INIT,
     LOCAL_RANKS,
     MESHES,
+    MESSAGES,
     SPAWNS,
 )
 from fsdplint.knowledge.ranks import Role
@@ -76,12 +78,47 @@ def global_devices(program: Program) -> Iterator[GlobalDevice]:
     """Devices whose index surely is the global rank, in programs for more than one node."""
     for trace in program.traces:
         spawned = {call.site.node for call in trace.calls(*SPAWNS)}
+        made = {call.site.node for call in trace.calls("torch.device")}
         for site, value, use in named_devices(trace):
             rank = _global_rank(value)
             if rank is None or any(node in spawned for _, node in site.frames()):
                 continue
+            if use.node in made and _is_unused(program, use):
+                continue
             if not is_for_one_node(program, trace, site):
                 yield GlobalDevice(site, rank, LOCAL_RANKS[rank], use)
+
+
+def _is_unused(program: Program, use: Site) -> bool:
+    """Whether nothing but a message reads the variable that a device is made for."""
+    tree = program.tree(use.path)
+    given = tree.parent(use.node)
+    target = given.targets[0] if isinstance(given, ir.Assign) and len(given.targets) == 1 else None
+    if not isinstance(target, ir.Name) or isinstance(tree.scope(given), ir.ClassDef):
+        return False
+    if tree.scope(given) is tree.module and _is_imported(program, use.path, target.id):
+        return False
+    scope = tree.function(given) or tree.module
+    named = [n for n in ir.walk(scope) if isinstance(n, ir.Name) and n.id == target.id]
+    read = [name for name in named if not _is_target(tree, name)]
+    return not tree.looks_up_variables and all(_is_told(tree, name) for name in read)
+
+
+def _is_imported(program: Program, path: str, name: str) -> bool:
+    """Whether another file may read a variable of the file at ``path``."""
+    return any(tree.path != path for tree in program.trees_with(name, "import *"))
+
+
+def _is_target(tree: Tree, name: ir.Name) -> bool:
+    parent = tree.parent(name)
+    return isinstance(parent, ir.Assign) and name in parent.targets
+
+
+def _is_told(tree: Tree, name: ir.Name) -> bool:
+    """Whether a name is read for a message: ``print(device)`` or ``log.info(f"on {device}")``."""
+    calls = (node for node in tree.ancestors(name) if isinstance(node, ir.Call))
+    call = next(calls, None)
+    return call is not None and ir.last_name(call.func) in MESSAGES
 
 
 def named_devices(trace: Trace) -> Iterator[tuple[Site, Value, Site]]:

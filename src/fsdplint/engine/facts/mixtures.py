@@ -36,8 +36,10 @@ def mixtures(program: Program) -> Iterator[Mixture]:
     """Models that are sharded or replicated twice, in ways that exclude each other."""
     for trace in program.traces:
         for found in (*_around_units(trace), *_after_replicate(trace), *_of_generations(trace)):
-            apart = exclude_each_other(found.site, found.inner_site)
-            if not apart and program.together(found.site, found.inner_site):
+            one, other = found.site, found.inner_site
+            # A way to train under an option of its own is an alternative, whatever it is called.
+            alternatives = exclude_each_other(one, other) or program.apart(one, other)
+            if not alternatives and program.together(one, other):
                 yield found
 
 

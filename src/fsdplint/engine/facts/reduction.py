@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
+from fsdplint.engine.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.facts.policies import given
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -44,7 +44,7 @@ def low_reductions(program: Program) -> Iterator[LowReduction]:
         dtype, place = _low(policy), policy.site
         if dtype is None or place is None or shard.call in chosen:
             continue
-        if _is_written(program, place):
+        if _is_written(program, place) and not _only_infers(program, shard):
             yield LowReduction(shard, place, dtype)
 
 
@@ -69,6 +69,25 @@ def _low(policy: Object) -> str | None:
     if called and low and isinstance(reduced, Symbol):
         return reduced.name.rpartition(".")[2]
     return None
+
+
+def _only_infers(program: Program, shard: Shard) -> bool:
+    """Whether what a call shards is seen to run, and never to train."""
+    traces = [t for t in program.traces if any(s.call is shard.call for s in t.of(Shard))]
+    return any(map(_runs, traces)) and not any(map(_trains, traces))
+
+
+def _runs(trace: Trace) -> bool:
+    return bool(trace.calls("forward")) or any(name == "generate" for _, name in trace.called)
+
+
+def _trains(trace: Trace) -> bool:
+    """Whether a path has, or may have, a backward pass."""
+    called = {name.rpartition(".")[2] for _, name in trace.called}
+    models = {shard.module for shard in trace.of(Shard)}
+    handed_on = any(models & escape.objects for escape in trace.escapes)
+    known = not called.isdisjoint(("backward", "grad")) or bool(trace.of(BuildOptimizer))
+    return known or handed_on or not trace.complete
 
 
 def _is_written(program: Program, made: Site) -> bool:
