@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fsdplint.finding import Finding, Severity, Span
+from fsdplint.finding import Finding, Safety, Severity, Span
 from fsdplint.fixes.edits import apply
 from fsdplint.source import from_text
 from fsdplint.suppression import suppress
@@ -161,13 +161,24 @@ def test_a_comment_that_is_not_understood_is_reported(comment: str, message: str
         ("x  # fsdplint: ignore[direct-forward]  # noqa: E501\n", "x  # noqa: E501\n"),
         ("  # fsdplint: ignore[direct-forward]  # mine\nx\n", "  # mine\nx\n"),
         ("x  # fsdplint: ignore[direct-forward] todo\n", "x  # todo\n"),
+        *(
+            (f"x  # fsdplint: ignore[direct-forward] -- a reason{blanks}{other}\n", f"x  {other}\n")
+            for blanks in (" ", "  ")
+            for other in (
+                *("# pragma: no cover", "# type: ignore[name]", "# noqa: E501", "#nosec"),
+                *("# prose", "# nosec # pylint: disable=all", "# -*- coding: utf-8 -*-"),
+            )
+        ),
+        ("x  # fsdplint: ignore[direct-forward] -- see #42, (#3)\n", "x\n"),
+        ("x  # skip # fsdplint: ignore[direct-forward] -- a # nosec\n", "x  # skip # nosec\n"),
+        ("x  # noqa: E501 # fsdplint: ignore[direct-forward] W605\n", "x  # noqa: E501 # W605\n"),
         (
             "bad(x)  # fsdplint: ignore[FSD301, direct-forward] -- why\n",
             "bad(x)  # fsdplint: ignore[FSD301] -- why\n",
         ),
     ],
 )
-def test_the_fix_removes_what_is_unused(before: str, after: str) -> None:
+def test_the_fix_removes_what_is_unused_and_nothing_else(before: str, after: str) -> None:
     source = from_text(before, "a.py")
     start = before.find("bad(")
     span = Span(source.path, start, start + 3)
@@ -176,6 +187,26 @@ def test_the_fix_removes_what_is_unused(before: str, after: str) -> None:
     assert finding.fix is not None
     (edit,) = finding.fix.edits
     assert before[: edit.span.start] + edit.text + before[edit.span.end :] == after
+
+
+@pytest.mark.parametrize(
+    ("rest", "safety"),
+    [
+        ("-- type: ignore", Safety.SAFE),
+        ("# type: ignore", Safety.SAFE),
+        ("todo", Safety.SAFE),
+        ("type: ignore", Safety.UNSAFE),
+        ("pragma: no cover", Safety.UNSAFE),
+        ("noqa", Safety.UNSAFE),
+        ("-*- coding: latin-1 -*-", Safety.UNSAFE),
+    ],
+)
+def test_words_that_another_tool_would_then_read_are_not_laid_bare(
+    rest: str, safety: Safety
+) -> None:
+    source = from_text(f"# fsdplint: ignore[direct-forward] {rest}\n", "a.py")
+    (finding,) = suppress(source, [], RULES, ALL)
+    assert finding.fix is not None and finding.fix.safety is safety
 
 
 @pytest.mark.parametrize(

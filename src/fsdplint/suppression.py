@@ -31,9 +31,11 @@ _OWN = re.compile(
     r"""\#[ \t]*fsdplint:[ \t]*(?P<verb>[\w-]*)[ \t]*
         (?:\[(?P<rules>[^\]#]*)\])?
         (?:[ \t]*until\b[ \t]*(?P<until>(?:(?!--)[^#\r\n])*))?
-        (?:[ \t]*--(?P<reason>.*))?""",
+        (?:[ \t]*--(?P<reason>(?:(?!\#[ \t]*(?:[^\W\d]|-\*-)).)*))?""",
     re.VERBOSE,
 )
+# What another tool reads, where it begins a comment: `type: ignore`, `noqa`, `-*- coding`.
+_DIRECTIVE = re.compile(r"[\w-]+[ \t]*:|-\*-|noqa|nosec|pragma|region|endregion", re.IGNORECASE)
 _NOQA = re.compile(
     r"\#[ \t]*noqa(?::[ \t]?(?P<codes>[A-Z]+[0-9]+(?:[, \t]+[A-Z]+[0-9]+)*))?(?![\w-])",
     re.IGNORECASE,
@@ -172,7 +174,8 @@ def _of_comment(
         verb, listed = match["verb"], match["rules"]
         whole = verb == "ignore-file"
         lines = (0, len(text) + 1) if whole else scope
-        suppression = Suppression(match.span(), comment, lines, {}, own=True, whole=whole)
+        span = match.start(), match.start() + len(match[0].rstrip(" \t"))
+        suppression = Suppression(span, comment, lines, {}, own=True, whole=whole)
         if verb not in _VERBS:
             suppression.problem = f"unknown directive {verb!r}{suggest(verb, _VERBS)}"
         elif not (listed or "").strip():
@@ -253,8 +256,12 @@ def _removal(source: SourceFile, suppression: Suppression, words: Sequence[str])
         start, end = _brackets(source.text, suppression)
         edit = Edit(Span(source.path, start, end), ", ".join(kept))
         return Fix("remove what suppresses nothing", Safety.SAFE, (edit,))
-    edit = Edit(Span(source.path, *_with_blanks(source.text, suppression)), "")
-    return Fix("remove the comment", Safety.SAFE, (edit,))
+    start, end = _with_blanks(source.text, suppression)
+    rest = source.text[end : suppression.comment[1]]
+    # What follows in words begins the comment then, and other tools read the beginning.
+    begins = end > suppression.span[1] and _DIRECTIVE.match(rest)
+    safety = Safety.UNSAFE if begins and not rest.startswith("#") else Safety.SAFE
+    return Fix("remove the comment", safety, (Edit(Span(source.path, start, end), ""),))
 
 
 def _brackets(text: str, suppression: Suppression) -> tuple[int, int]:
@@ -265,15 +272,15 @@ def _brackets(text: str, suppression: Suppression) -> tuple[int, int]:
 def _with_blanks(text: str, suppression: Suppression) -> tuple[int, int]:
     """The directive's offsets with the blanks, and the line, that would be left for nothing."""
     start, end = suppression.span
-    if end < suppression.comment[1] and start == suppression.comment[0]:
-        rest = text[end : suppression.comment[1]]
-        words = rest.lstrip()
-        if words and not words.startswith("#"):
-            start = text.index("fsdplint", start)  # what follows stays a comment
+    rest = text[end : suppression.comment[1]]
+    words = rest.lstrip()
+    if words and not words.startswith("#"):
+        return text.index("fsdplint", start), end + len(rest) - len(words)  # it stays a comment
+    if words and start == suppression.comment[0]:
         return start, end + len(rest) - len(words)
     before = text[:start].rstrip(" \t\f")
     alone = not before or before[-1] in "\r\n"
-    if not alone or end < suppression.comment[1]:
+    if not alone or words:
         return len(before), end
     newline = re.compile(r"\r\n|\r|\n|").match(text, end)
     return len(before), newline.end() if newline else end

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from snippets import Snippet, reason
 
+from fsdplint.check import check_text
 from fsdplint.engine import ir
-from fsdplint.finding import Fix
+from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.register import register_method
 
@@ -12,11 +13,11 @@ IMPORT = "from torch.distributed.fsdp import fully_shard\n"
 BOTH = "from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method\n"
 
 
-def registered(marked: str) -> tuple[Snippet, Fix | Declined]:
+def registered(marked: str, cls: str = "Net") -> tuple[Snippet, Fix | Declined]:
     at = Snippet(marked)
     shard = at["shard"]
     assert isinstance(shard, ir.Call)
-    return at, register_method(at.code, shard, "encode")
+    return at, register_method(at.code, shard, "encode", cls)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +88,74 @@ def test_the_method_is_registered_where_the_module_is_sharded(marked: str, expec
 def test_what_cannot_be_registered_there_is_declined(marked: str, why: str) -> None:
     _, fix = registered(marked)
     assert reason(fix) == why
+
+
+SHARD = "<shard:fully_shard(model):shard>\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "cls", "safe"),
+    [
+        ("model = Net()\n", "Net", True),
+        ("model = Net().to(device).train()\n", "Net", True),
+        ("model = Net() if flag else Other()\n", "Net", False),
+        ("model = given or Net()\n", "Net", False),
+        ("model = build()\n", "Net", False),
+        ("model = Net()\nmodel = wrap(model)\n", "Net", False),
+        ("model = Net()\n", "", False),
+        ("if flag:\n    class Net: pass\nmodel = Net()\n", "Net", False),
+    ],
+)
+def test_a_method_is_registered_unread_only_where_the_class_is_sure(
+    before: str, cls: str, safe: bool
+) -> None:
+    _, fix = registered(f"{IMPORT}from models import Net\n{before}{SHARD}", cls)
+    assert isinstance(fix, Fix)
+    assert fix.safety is (Safety.SAFE if safe else Safety.UNSAFE)
+
+
+TWICE = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def encode(self, x):
+        return self.encoder(x)
+
+    def forward(self, x):
+        return self.decoder({forward})
+
+
+model = Net()
+fully_shard(model{reshard})
+model.encode(torch.randn(2, 8)).mean().backward()
+"""
+
+
+@pytest.mark.parametrize("reshard", [True, 2])
+def test_a_method_that_forward_calls_is_not_registered(reshard: object) -> None:
+    """Its hooks would reshard the decoder's parameters before they are used."""
+    given = f", reshard_after_forward={reshard}"
+    (finding,) = check_text(TWICE.format(forward="self.encode(x)", reshard=given))
+    assert finding.fix_declined == (
+        "`forward` calls `encode`, whose hooks would reshard before `forward` ends"
+    )
+
+
+@pytest.mark.parametrize(
+    ("forward", "reshard"),
+    [
+        ("self.encode(x)", ""),
+        ("self.encode(x)", ", reshard_after_forward=False"),
+        ("self.encoder(x)", ", reshard_after_forward=True"),
+    ],
+)
+def test_a_method_beside_forward_is_registered(forward: str, reshard: str) -> None:
+    (finding,) = check_text(TWICE.format(forward=forward, reshard=reshard))
+    assert finding.fix is not None and finding.fix.safety is Safety.SAFE

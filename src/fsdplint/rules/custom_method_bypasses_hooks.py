@@ -6,6 +6,7 @@ from functools import partial
 from fsdplint import fixes
 from fsdplint.engine.facts.methods import BypassingMethod, bypassing_methods
 from fsdplint.engine.program import Program
+from fsdplint.engine.values import ClassValue, FunctionValue, Object
 from fsdplint.finding import Evidence, Fix
 from fsdplint.fixes.declined import Declined
 from fsdplint.knowledge.calls import Generation
@@ -43,6 +44,19 @@ def _fix(program: Program, fact: BypassingMethod) -> Fix | Declined:
     if not fact.everywhere:
         call = program.text(shard.site.path, shard.call)
         return Declined(f"`{call}` also shards modules that have no `{name}`")
-    return fixes.register.register_method(
-        fixes.code.Code.of(program.tree(shard.site.path)), shard.call, name
-    )
+    if fact.nested:
+        return Declined(
+            f"`forward` calls `{name}`, whose hooks would reshard before `forward` ends"
+        )
+    code = fixes.code.Code.of(program.tree(shard.site.path))
+    return fixes.register.register_method(code, shard.call, name, _class(shard.module, name))
+
+
+def _class(module: Object, method: str) -> str:
+    """The class of a module whose method can be registered as it is, "" for others."""
+    cls = module.cls
+    found = cls.lookup(method) if isinstance(cls, ClassValue) else None
+    if not isinstance(cls, ClassValue) or not isinstance(found, FunctionValue):
+        return ""
+    plain = not found.function.decorators and not found.function.is_generator
+    return cls.node.name if plain else ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdplint.engine import ir
 from fsdplint.engine.events import Call, MethodCall, Shard, Trace
 from fsdplint.engine.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.engine.values import ClassValue, Const, Object, contained, resolved
+from fsdplint.engine.values import ClassValue, Const, FunctionValue, Object, contained, resolved
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import PARAMETER, PARAMETER_LAYERS, TAKES_WEIGHTS
 
@@ -22,6 +23,7 @@ class BypassingMethod:
         use: where it uses parameters of the unit.
         part: the layer or parameter that is used there.
         everywhere: whether all modules that ``shard`` is on have the method.
+        nested: what runs under the hooks of a unit that reshards behind them calls it as well.
     """
 
     method: MethodCall
@@ -29,6 +31,7 @@ class BypassingMethod:
     use: Site
     part: Object
     everywhere: bool
+    nested: bool
 
 
 def bypassing_methods(program: Program) -> Iterator[BypassingMethod]:
@@ -43,7 +46,8 @@ def bypassing_methods(program: Program) -> Iterator[BypassingMethod]:
                 continue
             for use, part in _uses(trace, method):
                 everywhere = _has_method(program, shard, method.name)
-                yield BypassingMethod(method, shard, use, part, everywhere)
+                nested = _may_reshard(program, shard) and _runs_hooked(method.module, method.name)
+                yield BypassingMethod(method, shard, use, part, everywhere, nested)
                 break
 
 
@@ -163,3 +167,31 @@ def _has_method(program: Program, shard: Shard, name: str) -> bool:
         if each.call is shard.call
     ]
     return all(isinstance(m.cls, ClassValue) and m.cls.lookup(name) is not None for m in modules)
+
+
+def _may_reshard(program: Program, shard: Shard) -> bool:
+    """Whether a unit of the sharding call may leave its parameters sharded behind a forward."""
+    for trace in program.traces:
+        shards = trace.of(Shard)
+        for each in shards:
+            if each.call is not shard.call:
+                continue
+            given = each.keywords.get("reshard_after_forward", Const(None))
+            above = [*each.module.ancestors()]
+            inner = any(other.module in above for other in shards)
+            if inner or not isinstance(given, Const) or given.value not in (None, False):
+                return True
+    return False
+
+
+def _runs_hooked(module: Object, name: str) -> bool:
+    """Whether ``forward``, or a method that is registered, leads to the method of a name."""
+    queue = ["forward", *sorted(module.hooked_methods - {name})]
+    cls = module.cls
+    for each in queue:
+        method = cls.lookup(each) if isinstance(cls, ClassValue) else None
+        for node in ir.walk(method.function) if isinstance(method, FunctionValue) else ():
+            own = isinstance(node, ir.Attribute) and isinstance(node.value, ir.Name)
+            if own and node.attr not in queue:  # type: ignore[attr-defined]  # an attribute
+                queue.append(node.attr)  # type: ignore[attr-defined]  # an attribute
+    return name in queue
