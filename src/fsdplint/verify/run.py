@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType, MappingProxyType
 from typing import NoReturn
 
-from fsdplint.verify import lifeline
+from fsdplint.verify import deaths, lifeline
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
@@ -113,6 +113,7 @@ def observe(
                 if stall is None:
                     (folder / RELEASE).touch()
                     launched.wait()
+                ends = deaths.read(folder)  # before the rest is killed
             finally:
                 launched.stop()
-        return gather(folder, stall, launched.output(), time.monotonic() - began)
+        return gather(folder, stall, ends, launched.output(), time.monotonic() - began)

@@ -20,8 +20,8 @@ from types import TracebackType
 from fsdplint.verify.launch import PATIENCE, environment, kill_ranks
 from fsdplint.verify.request import Request
 
-OUTPUT = "launcher.output"
-"""The file a job's end is told by: how each rank ended that did not end well."""
+OVER = "over"
+"""The file that marks a job's end."""
 _SERVER = Path(__file__).parent / "rank" / "server.py"
 _INTERVAL = 0.01
 
@@ -97,7 +97,7 @@ class Job:
 
     def running(self) -> bool:
         """Says whether one of the ranks is still there."""
-        return self._warm.alive() and not (self._folder / OUTPUT).exists()
+        return self._warm.alive() and not (self._folder / OVER).exists()
 
     def wait(self) -> None:
         """Waits for the ranks to end by themselves."""
@@ -113,6 +113,5 @@ class Job:
         kill_ranks(self._folder)
 
     def output(self) -> str:
-        """How ranks ended that did not end well, or that the server did."""
-        file = self._folder / OUTPUT
-        return file.read_text("utf-8") if file.exists() else "the process that forks ranks died"
+        """Says that the server is gone, if it is."""
+        return "" if (self._folder / OVER).exists() else "the process that forks ranks died"

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.verify import effort, order, stacks
+from fsdplint.verify import deaths, effort, order, stacks
 from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
 from fsdplint.verify.launch import Launched, rank_pids
@@ -96,9 +95,8 @@ class _Rank:
     def over(self) -> bool:
         return bool(self.ended) or self.dead
 
-    def follow(self, now: float) -> None:
-        """Takes in what it has written since the last time."""
-        dead = not _exists(self.pid)  # first, so that nothing is written behind the last look
+    def follow(self, now: float, dead: bool) -> None:
+        """Takes in what it has written since the last time, and that its process is gone."""
         lines = self.events.lines()
         if self.ring.read() or lines:
             self.moved = now
@@ -130,9 +128,10 @@ class _Ranks:
                 ring = Reader(self.folder / f"{number}.ring")
                 written = Tail(self.folder / f"{number}.jsonl")
                 self.ranks[number] = _Rank(pid, ring, written, now, now)
-        for rank in self.ranks.values():
+        dead = deaths.read(self.folder)  # first, so that nothing is written behind the last look
+        for number, rank in self.ranks.items():
             if not rank.over:
-                rank.follow(now)
+                rank.follow(now, number in dead)
 
     @property
     def over(self) -> int:
@@ -187,11 +186,3 @@ class _Ranks:
             return f"{len(self.ranks)} of {ranks} ranks started"
         step = min(rank.ring.step for rank in self.ranks.values())
         return f"{ranks} ranks, {step} steps done, {self.over} ended"
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -8,6 +8,7 @@ import runpy
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -74,8 +75,9 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
         how, error = "unmappable", refusal
     except BaseException as crash:  # whatever ends the script is what this rank has to tell
         how, error = "crash", crash
+    now = time.monotonic()
     observer.finish()
-    return _ended(recorder, how, observer.steps, error)
+    return replace(_ended(recorder, how, observer.steps, error), time=now)
 
 
 def _ended(recorder: Recorder, how: str, steps: int, error: BaseException | None) -> Ended:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from fsdplint.verify import deaths
 from fsdplint.verify.forks import (
     fork,
     has_ended,
@@ -32,13 +33,13 @@ from fsdplint.verify.forks import (
 )
 from fsdplint.verify.rank import observer, patch  # noqa: F401  -- the first for what it loads
 from fsdplint.verify.rank.life import live
-from fsdplint.verify.warm import OUTPUT, Order
+from fsdplint.verify.warm import OVER, Order
 
 _INTERVAL = 0.01
 
 
 class _Job:
-    """The ranks of one order, by process id, and why those that ended stopped."""
+    """The ranks of one order, by process id."""
 
     def __init__(self, order: Order) -> None:
         self.folder = order.folder
@@ -47,30 +48,22 @@ class _Job:
         self._running = {
             fork(partial(_become, order, rank, port)): rank for rank in range(order.ranks)
         }
-        self._causes: dict[int, str] = {}
 
     def over(self) -> bool:
-        """Reaps the ranks that have ended; once all have, tells the order's folder."""
+        """Reaps the ranks that have ended; once all have, marks the order's folder."""
         for pid in [pid for pid in self._running if has_ended(pid)]:
-            self._causes[self._running.pop(pid)] = reap(pid)
+            deaths.note(Path(self.folder), self._running.pop(pid), reap(pid))
         if not self._running:
             self._port.close()
-            self._tell()
+            if Path(self.folder).exists():
+                (Path(self.folder) / OVER).touch()
         return not self._running
 
     def kill(self) -> None:
         """Ends every rank that is left."""
-        for pid, rank in self._running.items():
+        for pid in self._running:
             reap(pid)
-            self._causes[rank] = "was stopped"
         self._running = {}
-
-    def _tell(self) -> None:
-        folder = Path(self.folder)
-        if folder.exists():
-            text = "".join(f"rank {n} {why}\n" for n, why in sorted(self._causes.items()) if why)
-            (folder / f"{OUTPUT}.new").write_text(text, "utf-8")
-            (folder / f"{OUTPUT}.new").rename(folder / OUTPUT)
 
 
 def _become(order: Order, rank: int, port: int) -> NoReturn:
