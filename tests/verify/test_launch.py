@@ -87,7 +87,7 @@ def test_a_signal_leaves_no_process(
         # A shell's background jobs, which these tests may be one of, ignore Ctrl-C.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    everyone = 4 + scripts  # parent, agent, ranks and what they started
+    everyone = 5 + scripts  # parent, keeper, agent, ranks and what they started
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("ready*"))) < scripts and time.monotonic() < deadline:
         time.sleep(0.05)

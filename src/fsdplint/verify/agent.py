@@ -1,5 +1,7 @@
 """``torch.distributed.run`` as verify starts it: torch's launcher, ended with its parent.
 
+The process that verify starts keeps the launcher's, and with it all that ranks start: it ends what
+is left when the launcher ends, when it is told to, and when verify is gone.
 It is started by path, so its own folder leads `sys.path`: that entry goes before all imports.
 """
 
@@ -10,11 +12,12 @@ if __name__ == "__main__":
 
 import os
 import runpy
+import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from fsdplint.verify import deaths, lifeline
+from fsdplint.verify import deaths, descent, lifeline
 from fsdplint.verify.request import REQUEST_VARIABLE
 
 
@@ -36,7 +39,31 @@ class Rank(subprocess.Popen[bytes]):
             deaths.note(Path(os.environ[REQUEST_VARIABLE]), int(self._rank), status)
 
 
-if __name__ == "__main__":
-    lifeline.follow(Path(os.environ[REQUEST_VARIABLE]))
+def _launch(folder: Path) -> None:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    lifeline.follow(folder)
     subprocess.Popen = Rank  # type: ignore[assignment, misc]  # before torch imports it
     runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)
+
+
+def _keep(launcher: int, folder: Path) -> NoReturn:
+    lifeline.follow(folder, descent.end_all)
+    while True:
+        pid, status = os.wait()
+        if pid == launcher:
+            _leave(os.waitstatus_to_exitcode(status) != 0)
+
+
+def _leave(status: int, *_: object) -> NoReturn:
+    descent.end_all()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    records = Path(os.environ[REQUEST_VARIABLE])
+    descent.adopt()
+    signal.signal(signal.SIGTERM, _leave)
+    if launcher := os.fork():
+        _keep(launcher, records)
+    _launch(records)

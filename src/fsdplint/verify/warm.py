@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 
-from fsdplint.verify.launch import PATIENCE, environment, kill_ranks
+from fsdplint.verify.launch import PATIENCE, end_leftovers, environment
 from fsdplint.verify.request import Request
 
 OVER = "over"
@@ -110,7 +110,7 @@ class Job:
         if self.running():
             self._warm.order(Order(str(self._folder), 0, {}))
             self.wait()
-        kill_ranks(self._folder)
+        end_leftovers(self._folder)
 
     def output(self) -> str:
         """Says that the server is gone, if it is."""
