@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType, MappingProxyType
 from typing import NoReturn
 
@@ -23,6 +22,7 @@ from fsdplint.verify.request import RELEASE, SCRATCH, Request
 from fsdplint.verify.stage import stage, surround
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.watch import watch
+from fsdplint.verify.workspace import workspace
 
 _SIGNALLED = 128
 """What shells add to a signal's number for the exit status."""
@@ -94,9 +94,8 @@ def observe(
     """Runs the script and returns what its ranks left behind; nothing else stays."""
     with (
         _ended_by_signals(),
-        TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True) as name,
+        workspace() as folder,
     ):
-        folder = Path(name).resolve()
         stage(directory, folder / SCRATCH)
         surround(directory, folder / SCRATCH)
         if not (folder / SCRATCH / request.script).is_file():

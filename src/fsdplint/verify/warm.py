@@ -11,14 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from fsdplint.verify.launch import PATIENCE, end_leftovers, environment
 from fsdplint.verify.request import Request
+from fsdplint.verify.workspace import workspace
 
 OVER = "over"
 """The file that marks a job's end."""
@@ -39,7 +39,8 @@ class Warm:
     """Launches ranks from one server process; leaving the context ends it and all it runs."""
 
     def __init__(self) -> None:
-        self._temporary = TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True)
+        self._stack = ExitStack()
+        temporary = self._stack.enter_context(workspace())
         self._server = subprocess.Popen(
             [sys.executable, str(_SERVER)],
             stdin=subprocess.PIPE,
@@ -47,7 +48,7 @@ class Warm:
                 **os.environ,
                 **environment(),
                 "OMP_NUM_THREADS": "1",
-                "TMPDIR": self._temporary.name,
+                "TMPDIR": str(temporary),
             },
             start_new_session=True,
         )
@@ -65,7 +66,7 @@ class Warm:
         with suppress(BrokenPipeError):
             self._server.stdin.close()
         self._server.wait()
-        self._temporary.cleanup()
+        self._stack.close()
 
     def __call__(self, request: Request, folder: Path) -> Job:
         """Starts the ranks of one request."""
