@@ -145,3 +145,12 @@ def test_a_rank_that_the_launcher_ends_has_not_failed() -> None:
 )
 def test_deaths_in_words(ranks: list[int], status: int | None, said: str) -> None:
     assert sentence(ranks, status) == said
+
+
+LEAVING = "import os\nif os.fork() == 0:\n    os._exit(0)\nos.wait()\nos._exit(STATUS)\n"
+
+
+@pytest.mark.parametrize(("status", "ended"), [(0, "script"), (3, "died")])
+def test_a_script_may_end_without_cleaning_up(verifier: Verifier, status: int, ended: str) -> None:
+    found = verifier(LEAVING.replace("STATUS", str(status)))
+    assert [rank.ended for rank in found.ranks] == [ended] * 2

@@ -111,14 +111,12 @@ class Elastic:
             self._agent.wait(timeout=_OTHER_NODES if self._distributed else PATIENCE)
 
     def stop(self) -> None:
-        """Kills every rank's process group, then lets the agent end, by force if it must be,
-        with all that the ranks have started."""
-        with suppress(subprocess.TimeoutExpired):
-            deadline = time.monotonic() + PATIENCE
-            while self.running() and time.monotonic() < deadline:
-                kill_ranks(self._folder)
-                with suppress(subprocess.TimeoutExpired):
-                    self._agent.wait(timeout=0.1)
+        """Ends the agent, every rank and all that they have started."""
+        deadline = time.monotonic() + PATIENCE
+        while self._distributed and self.running() and time.monotonic() < deadline:
+            kill_ranks(self._folder)  # so that the agent tells the other nodes
+            with suppress(subprocess.TimeoutExpired):
+                self._agent.wait(timeout=0.1)
         self._agent.terminate()  # it ends first all that is left
         try:
             self._agent.wait(timeout=PATIENCE)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from fsdplint.verify.ring import Reader, State
 from fsdplint.verify.tail import Tail
 
 INTERVAL = 0.05
+MOST_OUTPUT = 2**26
+"""Bytes of a rank's output on the disk; a script may print without an end."""
 GRACE = 3.0
 """Seconds the other ranks have to end by themselves once one of them failed."""
 SETTLED = 3.0
@@ -84,6 +88,7 @@ class _Rank:
     pid: int
     ring: Reader
     events: Tail
+    output: Path
     moved: float
     worked: float
     used: float = 0.0
@@ -105,6 +110,9 @@ class _Rank:
         if lines and lines[-1].startswith(_ENDED):
             self.ended = json.loads(lines[-1])["how"]
         self.dead = dead
+        with suppress(FileNotFoundError):
+            if self.output.stat().st_size > MOST_OUTPUT:
+                os.truncate(self.output, 0)  # the rank appends to it
 
     def work(self, used: float, now: float) -> None:
         """Takes in how much processor time it has used."""
@@ -127,7 +135,8 @@ class _Ranks:
             if number not in self.ranks:
                 ring = Reader(self.folder / f"{number}.ring")
                 written = Tail(self.folder / f"{number}.jsonl")
-                self.ranks[number] = _Rank(pid, ring, written, now, now)
+                output = self.folder / f"{number}.output"
+                self.ranks[number] = _Rank(pid, ring, written, output, now, now)
         dead = deaths.read(self.folder)  # first, so that nothing is written behind the last look
         for number, rank in self.ranks.items():
             if not rank.over:
