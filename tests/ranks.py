@@ -173,7 +173,7 @@ def _wait(running: dict[int, int], timeout: float) -> dict[int, str]:
     limit, overdue = time.monotonic() + timeout, f"timed out after {timeout:g} s"
     while running:
         for pid in [pid for pid in running if has_ended(pid)]:
-            causes[running.pop(pid)] = reap(pid)
+            causes[running.pop(pid)] = _cause(reap(pid))
         if any(causes.values()) and limit > time.monotonic() + GRACE:
             limit, overdue = time.monotonic() + GRACE, "stopped, since another rank failed"
         caller_gone = bool(select.select([0], [], [], 0.01)[0])
@@ -182,6 +182,12 @@ def _wait(running: dict[int, int], timeout: float) -> dict[int, str]:
             _kill(list(running))
             running = {}
     return causes
+
+
+def _cause(status: int) -> str:
+    if status < 0:
+        return f"died by {signal.Signals(-status).name}"
+    return f"exit status {status}" if status else ""
 
 
 def _kill(pids: list[int]) -> None:

@@ -15,11 +15,14 @@ from pathlib import Path
 import pytest
 from processes import gone, started_with
 
+from fsdplint.verify import lifeline
 from fsdplint.verify.forks import reserved_port
-from fsdplint.verify.request import Request
-from fsdplint.verify.run import verify
+from fsdplint.verify.launch import PATIENCE, Elastic
+from fsdplint.verify.request import SCRATCH, Request
+from fsdplint.verify.run import VerifyError, verify
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.warm import Warm
+from fsdplint.verify.workspace import remove_leftovers
 
 TRAINING = """
 import os
@@ -87,7 +90,7 @@ def test_a_signal_leaves_no_process(
         # A shell's background jobs, which these tests may be one of, ignore Ctrl-C.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    everyone = 4 + scripts  # parent, agent, ranks and what they started
+    everyone = 5 + scripts  # parent, keeper, agent, ranks and what they started
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("ready*"))) < scripts and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -97,8 +100,10 @@ def test_a_signal_leaves_no_process(
     parent.send_signal(number)
     parent.wait(timeout=30)
     assert gone(str(scratch))
-    if number != signal.SIGKILL:
-        assert list(scratch.iterdir()) == []
+    if number == signal.SIGKILL:
+        assert len(list(scratch.iterdir())) == 1
+        remove_leftovers()
+    assert list(scratch.iterdir()) == []
 
 
 def test_a_crash_under_torchrun_leaves_nothing(tmp_path: Path, scratch: Path) -> None:
@@ -161,3 +166,23 @@ def test_two_nodes_are_one_job(tmp_path: Path) -> None:
     assert [f.failure for f in found] == ["", ""]
     assert [(f.world_size, [rank.rank for rank in f.ranks]) for f in found] == [(2, [0]), (2, [1])]
     assert [f.notes for f in found] == [("1 of 2 ranks ran on other nodes",)] * 2
+
+
+def test_more_ranks_than_memory_are_refused(tmp_path: Path) -> None:
+    ranks = 10**6
+    with pytest.raises(VerifyError, match=r"1,000,000 ranks need about 191 TiB of memory and this"):
+        verify(Request("train.py", ranks=ranks), project(tmp_path, CRASHING))
+
+
+def test_stopping_waits_for_nobody_on_one_node(scratch: Path) -> None:
+    (scratch / SCRATCH).mkdir(parents=True)
+    (scratch / SCRATCH / "train.py").write_text(WAITING)
+    request = Request("train.py", device="cpu")
+    request.write(scratch)
+    with lifeline.held(scratch):
+        launched = Elastic(request, scratch)
+        time.sleep(1.0)  # it imports torch, and no rank has begun
+        began = time.monotonic()
+        launched.stop()
+    assert time.monotonic() - began < PATIENCE
+    assert started_with(f"FSDPLINT_VERIFY={scratch}") == []

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from fsdplint.verify import stage as stage_module
+from fsdplint.verify import watch
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import VerifyError, verify
 from fsdplint.verify.stage import LINKED_FROM, StageError, stage, surround
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm import Job, Warm
 
 
 @pytest.fixture
@@ -168,3 +169,27 @@ def test_of_all_that_a_script_prints_the_end_is_kept(source: Path, warm: Warm) -
     found = verify(Request("train.py", ranks=1, device="cpu"), source, launcher=warm)
     assert found.ranks[0].output.endswith("last")
     assert len(found.ranks[0].output) < 2**16
+
+
+def test_what_a_script_prints_fills_no_disk(
+    source: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MOST_OUTPUT", 2**21)
+    (source / "train.py").write_text(
+        "import time\nfor _ in range(40):\n    print('x' * 2**20, flush=True)\n"
+        "    time.sleep(0.05)\nprint('last')\n"
+    )
+    sizes: list[int] = []
+
+    def launcher(request: Request, folder: Path) -> Job:
+        folders.append(folder)
+        return warm(request, folder)
+
+    def tell(_: str) -> None:
+        sizes.extend(file.stat().st_size for file in folders[0].glob("0.output"))
+
+    folders: list[Path] = []
+    request = Request("train.py", ranks=1, device="cpu")
+    found = verify(request, source, launcher=launcher, tell=tell)
+    assert found.ranks[0].output.endswith("last")
+    assert max(sizes) < 2**23

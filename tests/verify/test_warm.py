@@ -85,7 +85,7 @@ def test_leaving_ends_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(Enough), Warm() as warm:
         verify(Request("train.py", device="cpu"), tmp_path, launcher=warm, tell=tell)
-    assert len(seen) == 3  # a fork shows its server's environment
+    assert len(seen) == 4  # a fork shows its server's environment, as the ranks' keeper does
     assert gone(f"MARK={tmp_path}")
 
 

@@ -1,6 +1,8 @@
-"""`fsdplint clean`: the cache is removed."""
+"""`fsdplint clean`: the cache is removed, and what killed runs of verify have left."""
 
 from __future__ import annotations
+
+import sys
 
 import click
 
@@ -15,6 +17,8 @@ def clean() -> int:
 
     It holds the reports of runs, by which a run that would end the same is told at once, and what
     files were parsed to, by which a run after a change parses what changed.
+
+    It also removes the scratch copies that killed runs of verify left in the temporary folder.
     """
     place = folder.place()
     shown = printable(place)
@@ -28,4 +32,14 @@ def clean() -> int:
         count, size = removed
         files = f"{count} file{'s'[: count != 1]}"
         click.echo(f"Removed {shown}: {files}, {-(-size // 1000)} kB.")
+    _remove_leftovers()
     return CLEAN
+
+
+def _remove_leftovers() -> None:
+    if sys.platform != "win32":  # where verify does not run
+        from fsdplint.verify.workspace import remove_leftovers
+
+        if count := remove_leftovers():
+            runs = f"{count} killed run{'s'[: count != 1]}"
+            click.echo(f"Removed what {runs} of verify left behind.")

@@ -1,5 +1,7 @@
 """``torch.distributed.run`` as verify starts it: torch's launcher, ended with its parent.
 
+The process that verify starts keeps the launcher's, and with it all that ranks start: it ends what
+is left when the launcher ends, when it is told to, and when verify is gone.
 It is started by path, so its own folder leads `sys.path`: that entry goes before all imports.
 """
 
@@ -10,11 +12,58 @@ if __name__ == "__main__":
 
 import os
 import runpy
+import signal
+import subprocess
 from pathlib import Path
+from typing import Any, NoReturn
 
-from fsdplint.verify import lifeline
+from fsdplint.verify import deaths, descent, lifeline
 from fsdplint.verify.request import REQUEST_VARIABLE
 
-if __name__ == "__main__":
-    lifeline.follow(Path(os.environ[REQUEST_VARIABLE]))
+
+class Rank(subprocess.Popen[bytes]):
+    """A process that the launcher starts; notes how it ended as soon as that is known."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._rank = (kwargs.get("env") or {}).get("RANK")
+        super().__init__(*args, **kwargs)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._status
+
+    @returncode.setter
+    def returncode(self, status: int | None) -> None:
+        self._status = status
+        if status is not None and self._rank is not None:
+            deaths.note(Path(os.environ[REQUEST_VARIABLE]), int(self._rank), status)
+
+
+def _launch(folder: Path) -> None:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    lifeline.follow(folder)
+    subprocess.Popen = Rank  # type: ignore[assignment, misc]  # before torch imports it
     runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)
+
+
+def _keep(launcher: int, folder: Path) -> NoReturn:
+    lifeline.follow(folder, descent.end_all)
+    while True:
+        pid, status = os.wait()
+        if pid == launcher:
+            _leave(os.waitstatus_to_exitcode(status) != 0)
+
+
+def _leave(status: int, *_: object) -> NoReturn:
+    descent.end_all()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    records = Path(os.environ[REQUEST_VARIABLE])
+    descent.adopt()
+    signal.signal(signal.SIGTERM, _leave)
+    if launcher := os.fork():
+        _keep(launcher, records)
+    _launch(records)

@@ -505,6 +505,7 @@ class Ended:
         how: ``steps`` (ended after N), ``script`` (by itself), ``crash``, ``exit`` or
             ``unmappable``.
         kind: the exception's class; `message` its text, `traceback` all of it.
+        time: on a clock that all ranks of a node share.
     """
 
     how: str
@@ -513,6 +514,7 @@ class Ended:
     message: str = ""
     traceback: str = ""
     frames: tuple[Frame, ...] = ()
+    time: float = 0.0
 
 
 FAILED = ("crash", "exit", "unmappable")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from fsdplint.verify import journal, ring
+from fsdplint.verify import journal, ring, stacks
+from fsdplint.verify.deaths import Death
 from fsdplint.verify.events import Ended, Event, Place, Save, Started
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Collective
@@ -19,12 +21,20 @@ E = TypeVar("E")
 
 @dataclass(frozen=True)
 class RankRun:
-    """One rank: what it wrote, and the end of its output."""
+    """One rank.
+
+    Attributes:
+        output: the end of what it printed.
+        death: how its process ended; None where it had to be stopped, or did not end in time.
+        fatal: what Python wrote when a signal such as SIGSEGV killed it; empty otherwise.
+    """
 
     rank: int
     events: tuple[Event, ...]
     collectives: tuple[Collective, ...]
     output: str
+    death: Death | None = None
+    fatal: str = ""
 
     def of(self, kind: type[E]) -> list[E]:
         """Returns the events of one kind, in order."""
@@ -87,19 +97,27 @@ class Run:
         return [(rank.rank, event) for rank in self.ranks for event in rank.of(kind)]
 
 
-def gather(folder: Path, stall: Stall | None, launcher: str, seconds: float) -> Run:
-    """Reads what the ranks of this node left in the records' folder."""
+def gather(
+    folder: Path, stall: Stall | None, ends: Mapping[int, Death], launcher: str, seconds: float
+) -> Run:
+    """Reads what the ranks of this node left in the records' folder.
+
+    Args:
+        ends: how ranks ended, apart from those that had to be stopped.
+    """
     names = sorted(int(file.stem) for file in folder.glob("*.pid"))
-    ranks = tuple(_rank(folder, rank) for rank in names)
+    ranks = tuple(_rank(folder, rank, ends.get(rank)) for rank in names)
     paths = {save.path for rank in ranks for save in rank.of(Save) if save.path}
     return Run(ranks, stall, launcher, seconds, look(folder / SCRATCH, paths))
 
 
-def _rank(folder: Path, rank: int) -> RankRun:
+def _rank(folder: Path, rank: int, death: Death | None) -> RankRun:
     output = folder / f"{rank}.output"
     return RankRun(
         rank,
         tuple(journal.read(folder / f"{rank}.jsonl")),
         tuple(ring.read(folder / f"{rank}.ring")),
         last(output) if output.exists() else "",
+        death,
+        stacks.fatal(folder, rank),
     )

@@ -65,14 +65,12 @@ def has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def reap(pid: int) -> str:
-    """Ends a child and whatever it started, by force; returns why it stopped, empty for status 0.
+def reap(pid: int) -> int:
+    """Ends a child and whatever it started, by force; returns its exit status, or the negative
+    number of the signal that killed it.
 
     The group goes first: while its leader is a zombie, no other process can take its id.
     """
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if status < 0:
-        return f"died by {signal.Signals(-status).name}"
-    return f"exit status {status}" if status else ""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

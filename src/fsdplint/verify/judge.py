@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from fsdplint.verify import deaths
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
 from fsdplint.verify.clauses.models import first_snapshots
-from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
+from fsdplint.verify.events import Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.failures import failures, stopped
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification
@@ -24,6 +26,7 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
     """
     verdicts = tuple(clause.judge(run) for clause in CLAUSES) + extra
     started = next((rank.started for rank in run.ranks if rank.started), None)
+    failed = failures(run)
     return Verification(
         request.script,
         request.arguments,
@@ -35,7 +38,8 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
         tuple(_summary(run, rank) for rank in run.ranks),
         {rank.rank: tuple(first_snapshots(rank)) for rank in run.ranks},
         _notes(run),
-        _failure(run),
+        _failure(run, failed),
+        tuple(rank.rank for rank in failed),
     )
 
 
@@ -48,20 +52,48 @@ def _device(run: Run) -> str:
 
 def _summary(run: Run, rank: RankRun) -> RankSummary:
     ended, device = rank.ended, rank.first(Device)
-    how = ended.how if ended else "stuck" if run.stall else "died"
+    how = _how(run, rank)
     index = f" (cuda:{device.index})" if device and device.index is not None else ""
     return RankSummary(
         rank.rank,
         how,
-        ended.traceback if ended else "",
+        ended.traceback if ended else _last_words(rank) if how == "died" else "",
         ended.steps if ended else max((s.number for s in rank.of(Step)), default=0),
         f"{'/'.join(sorted({d for s in rank.of(Snapshot) for d in s.devices})) or 'cpu'}{index}"
         if device
         else "",
         rank.first(Memory),
         _traffic(rank),
-        "\n".join(rank.output.splitlines()[-_TAIL:]),
+        _printed(rank),
+        rank.death.status if rank.death and how == "died" else None,
     )
+
+
+def _how(run: Run, rank: RankRun) -> str:
+    if rank.ended:
+        return rank.ended.how
+    if rank.death is None:
+        return "stuck" if run.stall else "died"
+    return "stopped" if stopped(run, rank) else "died"
+
+
+def _last_words(rank: RankRun) -> str:
+    """Returns what is known of a death: the stack, else the end of what the rank printed."""
+    return rank.fatal or _printed(rank)
+
+
+def _printed(rank: RankRun) -> str:
+    return "\n".join(rank.output.splitlines()[-_TAIL:])
+
+
+def _cause(run: Run, rank: RankRun) -> str:
+    ended = rank.ended
+    if ended is None:
+        said = deaths.sentence([rank.rank], rank.death.status if rank.death else None)
+        return "\n".join(filter(None, (said, _last_words(rank), run.launcher))).strip()
+    if ended.how == "unmappable":
+        return ended.message
+    return f"rank {rank.rank} ended with {ended.kind}: {ended.message}\n{ended.traceback}".strip()
 
 
 def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
@@ -79,21 +111,12 @@ def _notes(run: Run) -> tuple[str, ...]:
     return (f"{away} of {plural(run.world_size, 'rank')} ran on other nodes",) if away else ()
 
 
-def _failure(run: Run) -> str:
-    """Says why the script did not come to its end, in the words of the rank that failed first:
-    a rank that died takes others with it, whose errors are of the connection it held."""
-    dead = [rank for rank in run.ranks if rank.ended is None]
-    if run.stall is None and (dead or not run.ranks):
-        who = f"rank {dead[0].rank} died\n{dead[0].output}" if dead else "no rank began"
-        return f"{who}\n{run.launcher}".strip()
-    crashed = [
-        (rank.rank, rank.ended) for rank in run.ranks if rank.ended and rank.ended.how in FAILED
-    ]
-    if crashed:
-        rank, ended = crashed[0]
-        if ended.how == "unmappable":
-            return ended.message
-        return f"rank {rank} ended with {ended.kind}: {ended.message}\n{ended.traceback}".strip()
+def _failure(run: Run, failed: list[RankRun]) -> str:
+    """Says why the script did not come to its end, in the words of the rank that failed first."""
+    if not run.ranks and run.stall is None:
+        return f"no rank began\n{run.launcher}".strip()
+    if failed:
+        return _cause(run, failed[0])
     if run.stall is not None:
         quiet = f"no progress for {run.stall.seconds:.0f} s"
         done = [rank.rank for rank in run.ranks if rank.ended and rank.ended.how == "steps"]

@@ -1,7 +1,8 @@
 """Starts ranks and ends them: torch's own elastic launcher does the first.
 
-Whatever happens, `Launched.stop` leaves no process behind: every rank leads a process group of
-its own and has written down its id, and a rank whose parent is gone ends itself.
+Whatever happens, `Launched.stop` leaves no process behind: the ranks and all they start are below
+one process that ends them, every rank leads a process group of its own and has written down its
+id, and a rank whose parent is gone ends itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from fsdplint.verify import descent
 from fsdplint.verify.request import REQUEST_VARIABLE, SCRATCH, Request
 from fsdplint.verify.tail import last
 
@@ -94,6 +96,11 @@ class Elastic:
             str(_ENTRY),
         ]
 
+    @property
+    def pid(self) -> int:
+        """The id of the process that keeps the agent and all that it starts."""
+        return self._agent.pid
+
     def running(self) -> bool:
         """Says whether the agent still runs."""
         return self._agent.poll() is None
@@ -104,21 +111,29 @@ class Elastic:
             self._agent.wait(timeout=_OTHER_NODES if self._distributed else PATIENCE)
 
     def stop(self) -> None:
-        """Kills every rank's process group, then lets the agent end, by force if it must be."""
-        with suppress(subprocess.TimeoutExpired):
-            deadline = time.monotonic() + PATIENCE
-            while self.running() and time.monotonic() < deadline:
-                kill_ranks(self._folder)
-                with suppress(subprocess.TimeoutExpired):
-                    self._agent.wait(timeout=0.1)
-        with suppress(ProcessLookupError):
-            os.killpg(self._agent.pid, signal.SIGKILL)
-        self._agent.wait()
-        kill_ranks(self._folder)
+        """Ends the agent, every rank and all that they have started."""
+        deadline = time.monotonic() + PATIENCE
+        while self._distributed and self.running() and time.monotonic() < deadline:
+            kill_ranks(self._folder)  # so that the agent tells the other nodes
+            with suppress(subprocess.TimeoutExpired):
+                self._agent.wait(timeout=0.1)
+        self._agent.terminate()  # it ends first all that is left
+        try:
+            self._agent.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._agent.kill()
+            self._agent.wait()
+        end_leftovers(self._folder)
 
     def output(self) -> str:
         """What the agent printed last."""
         return last(self._folder / "launcher.output")
+
+
+def end_leftovers(folder: Path) -> None:
+    """Ends what is left where the process that keeps the ranks was killed itself."""
+    kill_ranks(folder)
+    descent.end_marked(f"{REQUEST_VARIABLE}={folder}")
 
 
 def kill_ranks(folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,16 +27,24 @@ def held(folder: Path) -> Iterator[None]:
         os.close(end)
 
 
-def follow(folder: Path) -> None:
-    """Ends this process, and the process group if it leads one, once nobody holds the folder."""
+def follow(folder: Path, end: Callable[[], None] | None = None) -> None:
+    """Ends this process once nobody holds the folder.
+
+    Args:
+        end: what ends all that belongs to it; by default that is the group it leads, if it does.
+    """
     # Without a writer, opening would wait for one, where reading sees the end.
     pipe = os.open(folder / _PIPE, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(pipe, True)
-    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(pipe, end or _end_group), daemon=True).start()
 
 
-def _end_with(pipe: int) -> None:
+def _end_with(pipe: int, end: Callable[[], None]) -> None:
     os.read(pipe, 1)
+    end()
+    os._exit(1)
+
+
+def _end_group() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
-    os._exit(1)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from fsdplint.verify.clauses.equivalence import equivalence
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import Verdict
+from fsdplint.verify.workspace import workspace
 
 
 def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
     """Returns the sharded run, and whether the unsharded one computes the same."""
-    with TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True) as name:
-        folder = Path(name).resolve()
+    with workspace() as folder:
         sharded = run(replace(request, capture=str(folder)))
         kept = {file.name.split(".")[0] for file in folder.glob("*.stride")}
         if len(kept) < sharded.world_size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -9,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType, MappingProxyType
 from typing import NoReturn
 
-from fsdplint.verify import lifeline
+from fsdplint.verify import deaths, lifeline
 from fsdplint.verify.evidence import Run, gather
+from fsdplint.verify.figures import plural, size
 from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
 from fsdplint.verify.needed import missing
@@ -23,9 +24,13 @@ from fsdplint.verify.request import RELEASE, SCRATCH, Request
 from fsdplint.verify.stage import stage, surround
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.watch import watch
+from fsdplint.verify.workspace import workspace
 
 _SIGNALLED = 128
 """What shells add to a signal's number for the exit status."""
+
+_RANK = 200 * 2**20
+"""Bytes of memory of its own that a rank needs for PyTorch alone (torch 2.13 on a CPU)."""
 
 
 class VerifyError(Exception):
@@ -46,13 +51,16 @@ def verify(
         overlay: files that stand in for those of the directory, by their path in it.
 
     Raises:
-        VerifyError: torch is missing or the script is.
+        VerifyError: torch is missing or the script is, or memory for so many ranks.
         StageError: the directory cannot be copied.
     """
     if reason := missing():
         raise VerifyError(reason)
     if not (directory / request.script).is_file():
         raise VerifyError(f"{request.script}: no such file under {directory}")
+
+    if reason := _too_many(request.ranks):
+        raise VerifyError(reason)
 
     def run(wanted: Request) -> Run:
         return observe(wanted, directory, overlay, launcher, tell)
@@ -61,6 +69,17 @@ def verify(
         return judge(request, run(request))
     sharded, verdict = compared(request, run)
     return judge(request, sharded, (verdict,))
+
+
+def _too_many(ranks: int) -> str:
+    """Returns one sentence where the ranks alone would take all memory; empty otherwise."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if ranks * _RANK <= memory:
+        return ""
+    return (
+        f"{plural(ranks, 'rank')} need about {size(ranks * _RANK)} of memory "
+        f"and this machine has {size(memory)}"
+    )
 
 
 @contextmanager
@@ -94,9 +113,8 @@ def observe(
     """Runs the script and returns what its ranks left behind; nothing else stays."""
     with (
         _ended_by_signals(),
-        TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True) as name,
+        workspace() as folder,
     ):
-        folder = Path(name).resolve()
         stage(directory, folder / SCRATCH)
         surround(directory, folder / SCRATCH)
         if not (folder / SCRATCH / request.script).is_file():
@@ -113,6 +131,7 @@ def observe(
                 if stall is None:
                     (folder / RELEASE).touch()
                     launched.wait()
+                ends = deaths.read(folder)  # before the rest is killed
             finally:
                 launched.stop()
-        return gather(folder, stall, launched.output(), time.monotonic() - began)
+        return gather(folder, stall, ends, launched.output(), time.monotonic() - began)

@@ -18,6 +18,8 @@ _PATIENCE = 1.0
 """Seconds in which a process that is not stopped answers a signal."""
 _INTERVAL = 0.05
 _THREAD = "(most recent call first):"
+_FATAL = "Fatal Python error: "
+_STRUCK = re.compile(r"^Current thread .*(?:\n  .*)*", re.M)
 _FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.M)
 
 
@@ -45,6 +47,17 @@ def read(folder: Path, rank: int, offset: int = 0) -> tuple[Place, ...]:
         text = file.read().decode("utf-8", errors="replace")
         return tuple(_places(text.rpartition(_THREAD)[2], folder))
     return ()
+
+
+def fatal(folder: Path, rank: int) -> str:
+    """Returns what faulthandler wrote when a signal killed the rank: the error, and the stacks,
+    that of the thread which was struck alone if it is known; empty if there was none."""
+    file = folder / f"{rank}.stacks"
+    text = file.read_text("utf-8", errors="replace") if file.exists() else ""
+    _, head, rest = text.rpartition(_FATAL)
+    struck = _STRUCK.search(rest)
+    shown = f"{rest.splitlines()[0]}\n\n{struck[0]}" if struck else rest
+    return f"{head}{shown}".replace(f"{folder / SCRATCH}{os.sep}", "").strip()
 
 
 def _places(text: str, folder: Path) -> list[Place]:

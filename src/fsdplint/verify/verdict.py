@@ -54,9 +54,11 @@ class RankSummary:
     """One rank as a whole: how it ended, its memory, its communication.
 
     Attributes:
-        ended: ``steps``, ``script``, ``crash``, ``stuck``, ``died`` or ``unmappable``.
-        error: the rank's traceback or the reason it stopped; empty for a clean end.
+        ended: ``steps``, ``script``, ``crash``, ``exit``, ``stuck``, ``died``, ``stopped`` (by
+            the launcher, since another rank had failed) or ``unmappable``.
+        error: the rank's traceback or what it left when it died; empty for a clean end.
         device: where its tensors lived, e.g. ``cpu (as cuda:1)``.
+        status: of a process that died, its exit status or the negative number of the signal.
     """
 
     rank: int
@@ -67,6 +69,7 @@ class RankSummary:
     memory: Memory | None
     traffic: tuple[Traffic, ...]
     output: str = ""
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Verification:
         failure: why nothing can be said (the script crashed for a reason of its own, torch is
             missing …), with the rank's traceback; empty where the run can be judged.
         snapshots: the model as each rank saw it, by rank.
+        failed: the ranks that failed by themselves, the one that failed first leading.
     """
 
     script: str
@@ -90,6 +94,7 @@ class Verification:
     snapshots: dict[int, tuple[Snapshot, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     failure: str = ""
+    failed: tuple[int, ...] = ()
 
     @property
     def violated(self) -> tuple[Verdict, ...]:

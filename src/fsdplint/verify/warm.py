@@ -11,17 +11,17 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 
-from fsdplint.verify.launch import PATIENCE, environment, kill_ranks
+from fsdplint.verify.launch import PATIENCE, end_leftovers, environment
 from fsdplint.verify.request import Request
+from fsdplint.verify.workspace import workspace
 
-OUTPUT = "launcher.output"
-"""The file a job's end is told by: how each rank ended that did not end well."""
+OVER = "over"
+"""The file that marks a job's end."""
 _SERVER = Path(__file__).parent / "rank" / "server.py"
 _INTERVAL = 0.01
 
@@ -39,7 +39,8 @@ class Warm:
     """Launches ranks from one server process; leaving the context ends it and all it runs."""
 
     def __init__(self) -> None:
-        self._temporary = TemporaryDirectory(prefix="fsdplint-", ignore_cleanup_errors=True)
+        self._stack = ExitStack()
+        temporary = self._stack.enter_context(workspace())
         self._server = subprocess.Popen(
             [sys.executable, str(_SERVER)],
             stdin=subprocess.PIPE,
@@ -47,7 +48,7 @@ class Warm:
                 **os.environ,
                 **environment(),
                 "OMP_NUM_THREADS": "1",
-                "TMPDIR": self._temporary.name,
+                "TMPDIR": str(temporary),
             },
             start_new_session=True,
         )
@@ -65,7 +66,7 @@ class Warm:
         with suppress(BrokenPipeError):
             self._server.stdin.close()
         self._server.wait()
-        self._temporary.cleanup()
+        self._stack.close()
 
     def __call__(self, request: Request, folder: Path) -> Job:
         """Starts the ranks of one request."""
@@ -97,7 +98,7 @@ class Job:
 
     def running(self) -> bool:
         """Says whether one of the ranks is still there."""
-        return self._warm.alive() and not (self._folder / OUTPUT).exists()
+        return self._warm.alive() and not (self._folder / OVER).exists()
 
     def wait(self) -> None:
         """Waits for the ranks to end by themselves."""
@@ -110,9 +111,8 @@ class Job:
         if self.running():
             self._warm.order(Order(str(self._folder), 0, {}))
             self.wait()
-        kill_ranks(self._folder)
+        end_leftovers(self._folder)
 
     def output(self) -> str:
-        """How ranks ended that did not end well, or that the server did."""
-        file = self._folder / OUTPUT
-        return file.read_text("utf-8") if file.exists() else "the process that forks ranks died"
+        """Says that the server is gone, if it is."""
+        return "" if (self._folder / OVER).exists() else "the process that forks ranks died"

@@ -13,10 +13,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.verify import effort, order, stacks
+from fsdplint.verify import deaths, effort, order, stacks
 from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
 from fsdplint.verify.launch import Launched, rank_pids
@@ -24,6 +25,8 @@ from fsdplint.verify.ring import Reader, State
 from fsdplint.verify.tail import Tail
 
 INTERVAL = 0.05
+MOST_OUTPUT = 2**26
+"""Bytes of a rank's output on the disk; a script may print without an end."""
 GRACE = 3.0
 """Seconds the other ranks have to end by themselves once one of them failed."""
 SETTLED = 3.0
@@ -85,6 +88,7 @@ class _Rank:
     pid: int
     ring: Reader
     events: Tail
+    output: Path
     moved: float
     worked: float
     used: float = 0.0
@@ -96,9 +100,8 @@ class _Rank:
     def over(self) -> bool:
         return bool(self.ended) or self.dead
 
-    def follow(self, now: float) -> None:
-        """Takes in what it has written since the last time."""
-        dead = not _exists(self.pid)  # first, so that nothing is written behind the last look
+    def follow(self, now: float, dead: bool) -> None:
+        """Takes in what it has written since the last time, and that its process is gone."""
         lines = self.events.lines()
         if self.ring.read() or lines:
             self.moved = now
@@ -107,6 +110,9 @@ class _Rank:
         if lines and lines[-1].startswith(_ENDED):
             self.ended = json.loads(lines[-1])["how"]
         self.dead = dead
+        with suppress(FileNotFoundError):
+            if self.output.stat().st_size > MOST_OUTPUT:
+                os.truncate(self.output, 0)  # the rank appends to it
 
     def work(self, used: float, now: float) -> None:
         """Takes in how much processor time it has used."""
@@ -129,10 +135,12 @@ class _Ranks:
             if number not in self.ranks:
                 ring = Reader(self.folder / f"{number}.ring")
                 written = Tail(self.folder / f"{number}.jsonl")
-                self.ranks[number] = _Rank(pid, ring, written, now, now)
-        for rank in self.ranks.values():
+                output = self.folder / f"{number}.output"
+                self.ranks[number] = _Rank(pid, ring, written, output, now, now)
+        dead = deaths.read(self.folder)  # first, so that nothing is written behind the last look
+        for number, rank in self.ranks.items():
             if not rank.over:
-                rank.follow(now)
+                rank.follow(now, number in dead)
 
     @property
     def over(self) -> int:
@@ -187,11 +195,3 @@ class _Ranks:
             return f"{len(self.ranks)} of {ranks} ranks started"
         step = min(rank.ring.step for rank in self.ranks.values())
         return f"{ranks} ranks, {step} steps done, {self.over} ended"
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

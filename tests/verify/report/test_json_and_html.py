@@ -79,6 +79,7 @@ def test_json_says_everything(folder: Path) -> None:
         "exit_code": 1,
         "violated": ["optimizer", "forward"],
         "failure": None,
+        "failed": [],
         "notes": [],
         "sharding": [
             {
@@ -109,6 +110,7 @@ def test_json_says_everything(folder: Path) -> None:
         "steps": 3,
         "ended": "steps",
         "error": None,
+        "exit_status": None,
         "output": "",
         "memory": {"process": 314 * 2**20, "before": 300 * 2**20, "cuda": 0},
         "communication": [

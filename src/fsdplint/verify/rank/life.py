@@ -8,9 +8,11 @@ import runpy
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from fsdplint.verify import lifeline, stacks
 from fsdplint.verify.events import FAILED, Ended, Frame
@@ -22,6 +24,11 @@ from fsdplint.verify.request import (
     Request,
 )
 
+if TYPE_CHECKING:
+    from fsdplint.verify.rank.observer import Observer
+
+_exit = os._exit
+
 
 def live(began: float) -> NoReturn:
     """Runs the request that the environment names; ends the process without interpreter shutdown,
@@ -31,11 +38,28 @@ def live(began: float) -> NoReturn:
     _settle(folder, rank)
     request = Request.read(folder)
     recorder = Recorder(folder, folder / SCRATCH, rank, request)
-    ended = _run(recorder, request, began)
+    _end(recorder, _run(recorder, request, began))
+
+
+def _end(recorder: Recorder, ended: Ended) -> NoReturn:
     recorder.write(ended)
     _flush()
-    _await_release(folder)
-    os._exit(ended.how in FAILED)  # by which the launcher tells other nodes
+    _await_release(recorder.folder)
+    _exit(ended.how in FAILED)  # by which the launcher tells other nodes
+
+
+def _take_exit_for_end(recorder: Recorder, observer: Observer) -> None:
+    """Makes ``os._exit(0)`` the script's end, as it is where nothing is to be cleaned up."""
+    rank = os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        if status == 0 and os.getpid() == rank and current_thread() is main_thread():
+            now = time.monotonic()
+            observer.finish()
+            _end(recorder, Ended("script", observer.steps, time=now))
+        _exit(status)
+
+    os._exit = leave
 
 
 def _settle(folder: Path, rank: int) -> None:
@@ -64,6 +88,7 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
     error: BaseException | None = None
     try:
         observer.start()
+        _take_exit_for_end(recorder, observer)
         runpy.run_path(str(script), run_name="__main__")
     except Finished:
         how = "steps"
@@ -74,8 +99,9 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
         how, error = "unmappable", refusal
     except BaseException as crash:  # whatever ends the script is what this rank has to tell
         how, error = "crash", crash
+    now = time.monotonic()
     observer.finish()
-    return _ended(recorder, how, observer.steps, error)
+    return replace(_ended(recorder, how, observer.steps, error), time=now)
 
 
 def _ended(recorder: Recorder, how: str, steps: int, error: BaseException | None) -> Ended:

@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import select
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from fsdplint.verify import deaths, descent, lifeline
 from fsdplint.verify.forks import (
     fork,
     has_ended,
@@ -32,49 +34,59 @@ from fsdplint.verify.forks import (
 )
 from fsdplint.verify.rank import observer, patch  # noqa: F401  -- the first for what it loads
 from fsdplint.verify.rank.life import live
-from fsdplint.verify.warm import OUTPUT, Order
+from fsdplint.verify.warm import OVER, Order
 
 _INTERVAL = 0.01
 
 
 class _Job:
-    """The ranks of one order, by process id, and why those that ended stopped."""
+    """One order under way: a process that keeps its ranks and all that they start."""
 
     def __init__(self, order: Order) -> None:
         self.folder = order.folder
         self._port = ExitStack()
         port = self._port.enter_context(reserved_port())
-        self._running = {
-            fork(partial(_become, order, rank, port)): rank for rank in range(order.ranks)
-        }
-        self._causes: dict[int, str] = {}
+        self._keeper = fork(partial(_keep, order, port))
 
     def over(self) -> bool:
-        """Reaps the ranks that have ended; once all have, tells the order's folder."""
-        for pid in [pid for pid in self._running if has_ended(pid)]:
-            self._causes[self._running.pop(pid)] = reap(pid)
-        if not self._running:
-            self._port.close()
-            self._tell()
-        return not self._running
+        """Says whether nothing is left of it, and then marks the order's folder."""
+        if not has_ended(self._keeper):
+            return False
+        reap(self._keeper)
+        self._port.close()
+        if Path(self.folder).exists():
+            (Path(self.folder) / OVER).touch()
+        return True
 
     def kill(self) -> None:
-        """Ends every rank that is left."""
-        for pid, rank in self._running.items():
-            reap(pid)
-            self._causes[rank] = "was stopped"
-        self._running = {}
+        """Ends what is left of it; `over` says when that is done."""
+        os.kill(self._keeper, signal.SIGTERM)
 
-    def _tell(self) -> None:
-        folder = Path(self.folder)
-        if folder.exists():
-            text = "".join(f"rank {n} {why}\n" for n, why in sorted(self._causes.items()) if why)
-            (folder / f"{OUTPUT}.new").write_text(text, "utf-8")
-            (folder / f"{OUTPUT}.new").rename(folder / OUTPUT)
+
+def _keep(order: Order, port: int) -> NoReturn:
+    """Forks the ranks of an order, and ends all that they have left once they have ended."""
+    descent.adopt()
+    signal.signal(signal.SIGTERM, _leave)
+    ranks = {fork(partial(_become, order, rank, port)): rank for rank in range(order.ranks)}
+    lifeline.follow(Path(order.folder), descent.end_all)
+    while ranks:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        assert ended
+        if ended.si_pid in ranks:
+            deaths.note(Path(order.folder), ranks.pop(ended.si_pid), reap(ended.si_pid))
+        else:  # its parent has ended before it
+            os.waitpid(ended.si_pid, 0)
+    _leave()
+
+
+def _leave(*_: object) -> NoReturn:
+    descent.end_all()
+    os._exit(0)
 
 
 def _become(order: Order, rank: int, port: int) -> NoReturn:
     began = time.perf_counter()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.clear()
     tempfile.tempdir = None  # it is remembered from the old environment
     os.environ.update(order.environment | launcher_environment(rank, order.ranks, port))
@@ -100,6 +112,8 @@ def _serve() -> None:
     finally:
         for job in jobs:
             job.kill()
+        while not all(job.over() for job in jobs):
+            time.sleep(_INTERVAL)
 
 
 def _lines(jobs: list[_Job]) -> Iterator[bytes]:

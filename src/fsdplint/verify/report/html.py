@@ -7,8 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from fsdplint.verify.events import Place
-from fsdplint.verify.figures import ranks_in_words
-from fsdplint.verify.report.ending import Error, errors
+from fsdplint.verify.report.ending import Error, errors, where
 from fsdplint.verify.report.excerpt import Excerpt, excerpts
 from fsdplint.verify.report.html_map import drawn
 from fsdplint.verify.report.html_ranks import communication, memory, table
@@ -127,14 +126,14 @@ def _where(place: Place) -> str:
 
 
 def _failure(verification: Verification) -> Iterator[Markup]:
-    found = errors(verification.ranks)
+    found = errors(verification)
     yield from (_error(error, open_=not verification.violated) for error in found)
     if not found:
         yield tag("pre", verification.failure.strip())
 
 
 def _error(error: Error, open_: bool) -> Markup:
-    where = f" at {error.place}" if error.place else ""
-    summary = tag("summary", f"{ranks_in_words(error.ranks)}{where}: ", tag("code", error.line))
+    line = (": ", tag("code", error.line)) if error.line else ()
+    summary = tag("summary", f"{error.said}{where(error)}", *line)
     opened: dict[str, str] = {"open": ""} if open_ else {}
     return tag("details", summary, tag("pre", error.text), class_="error", **opened)

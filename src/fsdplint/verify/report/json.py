@@ -13,8 +13,11 @@ A verdict has ``clause``, ``contract``, ``status`` (confirmed, violated or not e
 ``sharding`` is a list of models: ``class``, ``units``, ``parameters``, ``elements``, and
 ``kept``: per ``rank`` the ``elements`` it keeps and their ``share`` of the model (0 to 1).
 
-A rank has ``rank``, ``device``, ``steps``, ``ended`` (steps, script, crash, exit, stuck, died or
-unmappable), ``error`` (its traceback, or null), ``output`` (its last lines), ``memory`` (null, or
+``failed`` lists the ranks that failed by themselves, the one that failed first leading.
+
+A rank has ``rank``, ``device``, ``steps``, ``ended`` (steps, script, crash, exit, stuck, died,
+stopped or unmappable), ``error`` (its traceback, or null), ``exit_status`` (of a process that died:
+a number below 0 is a signal's; else null), ``output`` (its last lines), ``memory`` (null, or
 bytes: ``process``, its peak, ``before``, that when the script began, and ``cuda``) and
 ``communication``: a list of ``operation``, ``calls`` and ``bytes``.
 
@@ -46,6 +49,7 @@ def as_json(verification: Verification) -> str:
         "exit_code": verification.exit_code,
         "violated": [verdict.clause for verdict in verification.violated],
         "failure": verification.failure or None,
+        "failed": verification.failed,
         "notes": verification.notes,
         "verdicts": [_verdict(verdict) for verdict in verification.verdicts],
         "sharding": [_model(model) for model in models(verification)],
@@ -90,6 +94,7 @@ def _rank(rank: RankSummary) -> dict[str, object]:
         "steps": rank.steps,
         "ended": rank.ended,
         "error": rank.error or None,
+        "exit_status": rank.status,
         "output": rank.output,
         "memory": asdict(rank.memory) if rank.memory else None,
         "communication": [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fsdplint.verify.figures import plural, ranks_in_words
-from fsdplint.verify.report.ending import errors
+from fsdplint.verify.figures import plural
+from fsdplint.verify.report.ending import errors, told
 from fsdplint.verify.verdict import CLEAN, Status, Verdict, Verification
 
 
@@ -47,7 +47,7 @@ def _named(verdict: Verdict) -> str:
 
 def reason(verification: Verification) -> str:
     """Why a run did not come to its end, in one line."""
-    found = errors(verification.ranks)
+    found = errors(verification)
     if found:
-        return f"{ranks_in_words(found[0].ranks)}: {found[0].line}"
+        return told(found[0])
     return (verification.failure.strip().splitlines() or [""])[0]

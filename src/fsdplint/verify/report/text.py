@@ -9,9 +9,8 @@ from pathlib import Path
 from fsdplint.report.style import Style
 from fsdplint.terminal import printable
 from fsdplint.verify.events import Place
-from fsdplint.verify.figures import ranks_in_words
 from fsdplint.verify.report import sharding
-from fsdplint.verify.report.ending import Error, errors
+from fsdplint.verify.report.ending import Error, errors, where
 from fsdplint.verify.report.excerpt import framed
 from fsdplint.verify.report.layout import wrapped
 from fsdplint.verify.report.summary import headline, summary
@@ -103,7 +102,7 @@ def _errors(verification: Verification, style: Style, width: int) -> Iterator[li
     """Yields what ended the script: shortly where a violated clause says why, else whole."""
     if not verification.failure:
         return
-    found = errors(verification.ranks)
+    found = errors(verification)
     for index, error in enumerate(found):
         yield _error(error, style, width, whole=not (verification.violated or index))
     if not found:
@@ -113,9 +112,8 @@ def _errors(verification: Verification, style: Style, width: int) -> Iterator[li
 
 
 def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:
-    where = f" at {error.place}" if error.place else ""
-    head = style(f"! {ranks_in_words(error.ranks)} ended with an error", "error")
-    lines = [head + style(printable(where), "path")]
+    head = style(f"! {error.said}", "error")
+    lines = [head + style(printable(where(error)), "path")]
     if not whole:
-        return lines + wrapped(error.line, width, "  ")
+        return lines + (wrapped(error.line, width, "  ") if error.line else [])
     return lines + [f"  {printable(line, _TAB)}" for line in error.text.splitlines()]
