@@ -256,6 +256,16 @@ def test_standard_input() -> None:
     assert concise("-", stdin=b"\xff").code == 2
 
 
+def test_what_is_read_has_an_end(here: Path) -> None:
+    (here / "log").symlink_to("/dev/zero")
+    message = "fsdplint: log: has more than 20 MB; pass the end of it\n"
+    assert run("explain", "--error=log") == Ran(2, "", message)
+    with Path("/dev/zero").open("rb") as endless:
+        command = [sys.executable, "-m", "fsdplint", "check", "-"]
+        done = subprocess.run(command, stdin=endless, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "fsdplint: <stdin>: has more than 50 MB\n")
+
+
 def test_fixing_standard_input_prints_it_and_reports_aside() -> None:
     ran = concise("-", "--fix", stdin=b"\xef\xbb\xbfy\r\n" + IDLE.encode())
     assert ran.code == 0
@@ -487,33 +497,28 @@ def test_a_closed_pipe_is_quiet(here: Path) -> None:
     assert (done.stdout, done.stderr) == (b"a.py:1:8: ", b"")
 
 
-def opened_by_reader(pipe: Path) -> int:
-    """The writing end of ``pipe``, once another process reads from it."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+# The disk takes its time in the middle of a write.
+SLOW = """\
+import os, sys, time
+from fsdplint.cli import main
+os.fsync = lambda _: (print("writing", flush=True), time.sleep(60))
+main(["check", "--fix", "a.py"])
+"""
 
 
 def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
-    os.mkfifo(here / "slow.json")
     (here / "a.py").write_text(IDLE)
-    command = [sys.executable, "-m", "fsdplint", "check", "--fix", "--baseline=slow.json", "a.py"]
     # A job that a script put into the background starts with the signal ignored.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipe = subprocess.PIPE
+    command = [sys.executable, "-c", SLOW]
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=heed)
-    writer = opened_by_reader(here / "slow.json")
-    time.sleep(0.1)
+    assert process.stdout is not None and process.stdout.readline() == b"writing\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
-    os.close(writer)
     assert (process.returncode, out, err) == (130, b"", b"\n")
     assert (here / "a.py").read_text() == IDLE
+    assert [path.name for path in here.iterdir()] == ["a.py"]
 
 
 def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

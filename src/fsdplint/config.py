@@ -12,7 +12,8 @@ from fsdplint import disk
 from fsdplint.discover import Patterns
 from fsdplint.registry import every_rule
 from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
-from fsdplint.source.file import absolute
+from fsdplint.source import SourceError
+from fsdplint.source.file import absolute, regular
 from fsdplint.torch_range import TorchRange
 
 OUTPUT_FORMATS = (
@@ -37,6 +38,7 @@ _KEYS = (
     "baseline",
     "preview",
 )
+_MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
 
 
 def _by_default(preview: bool = False) -> frozenset[str]:
@@ -218,10 +220,13 @@ def _table(file: Path) -> Mapping[str, object] | None:
     else:
         import tomli as tomllib
     try:
-        disk.status(file)
-        document = tomllib.loads(disk.content(file).decode())
+        document = tomllib.loads(regular(file, _MAX_SIZE).decode())
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
+    except SourceError as error:
+        raise ConfigError(f"{file}: {error.reason}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{file}: is nested too deeply") from error
     except ValueError as error:
         raise ConfigError(f"{file}: is not TOML: {_one_line(error)}") from error
     if file.name != "pyproject.toml":

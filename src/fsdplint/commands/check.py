@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fsdplint import disk
 from fsdplint.account import Account, State, united
 from fsdplint.cache.pack import Packs
 from fsdplint.cache.recording import Recording
@@ -24,8 +25,8 @@ from fsdplint.registry import every_rule
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.places import told
 from fsdplint.report.summary import unfollowed
-from fsdplint.source import SourceFile, from_bytes
-from fsdplint.source.file import absolute
+from fsdplint.source import Skipped, SourceFile, from_bytes
+from fsdplint.source.file import absolute, too_large
 from fsdplint.terminal import deliver, wants_colour
 
 if TYPE_CHECKING:
@@ -143,7 +144,11 @@ def _inputs(
         return paths or (".",), {}
     if len(paths) > 1:
         raise click.UsageError("- is read alone, without other paths")
-    source = from_bytes(sys.stdin.buffer.read(), stdin_filename or "<stdin>")
+    name = stdin_filename or "<stdin>"
+    data = sys.stdin.buffer.read(disk.MOST + 1)
+    if len(data) > disk.MOST:
+        raise Skipped(name, too_large(disk.MOST))
+    source = from_bytes(data, name)
     return (source.path,), {source.path: source}
 
 
