@@ -69,6 +69,7 @@ def test_a_fix_through_a_link_replaces_the_target_in_one_step_and_keeps_its_mode
     target.write_bytes(GOOD)
     target.chmod(0o750)
     before = target.stat()
+    (here / ".git").mkdir()
     (here / "tree/a.py").symlink_to(target)
     assert run("check", "--fix", "a.py").code == 0
     after = target.stat()
