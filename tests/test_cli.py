@@ -429,7 +429,7 @@ def read_only(here: Path, _: pytest.MonkeyPatch) -> None:
     (here / "a.py").chmod(0o444)
 
 
-def full_disk(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def full_disk(_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> None:
         monkeypatch.undo()
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -440,7 +440,7 @@ def full_disk(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def edited_meanwhile(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 
-    def edit(descriptor: int) -> None:
+    def edit(_: int) -> None:
         (here / "a.py").write_text(f"y = 1\n{IDLE}")
         monkeypatch.setattr(os, "fsync", real)
 

@@ -15,7 +15,10 @@ from fsdplint.discover import project_root, repository
 from fsdplint.finding import Finding
 from fsdplint.source.file import absolute
 
-DECLINED = "a symbolic link takes {} out of the project, and nothing is written there"
+DECLINED = (
+    "a symbolic link takes {} out of the project, where nothing is written; "
+    "pass its real path instead"
+)
 
 
 def leaves(path: str, given: Iterable[str] = ()) -> bool:
@@ -41,11 +44,11 @@ def without_writes(findings: Sequence[Finding], left: frozenset[str]) -> Iterato
 
 def _around(path: Path, given: Iterable[str]) -> Iterator[Path]:
     yield from (folder for folder in path.parents if disk.exists(folder / ".git"))
-    homes = {_home(Path(absolute(start))) for start in (".", *given)}
+    homes = {home(Path(absolute(start))) for start in (".", *given)}
     yield from (home for home in homes if path.is_relative_to(home))
 
 
-def _home(start: Path) -> Path:
+def home(start: Path) -> Path:
     """The repository that ``start`` lies in, else its project."""
     project = project_root(start)
     found = repository(project)

@@ -54,8 +54,12 @@ def deliver(text: str, output_file: str | None, color: bool = False, aside: bool
     if output_file is None:
         show(text, color, aside)
         return
+    from fsdplint.links import DECLINED, leaves
     from fsdplint.source import writing
+    from fsdplint.source.file import absolute
 
+    if leaves(absolute(output_file)):
+        raise click.ClickException(f"{output_file}: {DECLINED.format('it')}")
     data = text.encode("utf-8", "backslashreplace")
     file = Path(output_file)
     try:

@@ -69,7 +69,7 @@ def test_of_several_files_all_are_changed_or_none(
     sources = [load(tmp_path / name) for name in "abc"]
     changes = [(source, source.edited("y\n")) for source in sources]
     expected = KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else SourceError
-    with pytest.raises(expected, match="b: cannot be written: No space|^$"):
+    with pytest.raises(expected, match=r"b: cannot be written: No space|^$"):
         write(*changes)
     assert [(tmp_path / name).read_text() for name in "abc"] == ["x\n"] * 3
     assert names(tmp_path) == ["a", "b", "c"]

@@ -8,9 +8,20 @@ from typing import Any
 
 import click
 
-from fsdplint.baseline import NAME, Baseline, Scope, gone, load, pruned, text, updated
+from fsdplint.baseline import (
+    NAME,
+    Baseline,
+    BaselineError,
+    Scope,
+    gone,
+    load,
+    pruned,
+    text,
+    updated,
+)
 from fsdplint.check import check
 from fsdplint.config import Settings, settings_for
+from fsdplint.links import home
 from fsdplint.outcome import Outcome
 from fsdplint.progress import progress
 from fsdplint.registry import every_rule
@@ -60,7 +71,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
     """
     paths = paths or (".",)
     settings = settings_for(paths, config, isolated, every_rule())
-    target = _target(file, settings)
+    target = _target(file, settings, paths, config)
     old = load(target) if Path(target).exists() else Baseline(absolute(target))
     outcome = _checked(paths, settings, target)
     new = updated(outcome, old, Scope(paths, settings), add)
@@ -80,7 +91,7 @@ def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) ->
     """Take out of the baseline what is not found any more in PATHS, by default here."""
     paths = paths or (".",)
     settings = settings_for(paths, config, isolated, every_rule())
-    old = load(_target(file, settings))
+    old = load(_target(file, settings, paths, config))
     outcome = _checked(paths, settings, old.file)
     new = pruned(outcome, old, Scope(paths, settings))
     if new != old:
@@ -88,7 +99,12 @@ def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) ->
     _tell_change(old, new)
 
 
-def _target(file: str | None, settings: Settings) -> str:
+def _target(file: str | None, settings: Settings, paths: Paths, config: str | None) -> str:
+    """The file to write, which settings that were not given name within their project only."""
+    if not (file or config) and (named := settings.baseline):
+        homes = (home(Path(absolute(path))) for path in paths)
+        if not any(Path(named).is_relative_to(folder) for folder in homes):
+            raise BaselineError(f"{named}: is named outside of the project; give it with --file")
     return _from_here(file or settings.baseline or NAME)
 
 

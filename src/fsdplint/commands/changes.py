@@ -158,7 +158,7 @@ def _unwritten(error: SourceError, files: Files) -> Iterator[SourceError]:
 
 
 def _with_reasons(outcome: Outcome, known: Outcome) -> Outcome:
-    """``outcome`` with the reasons why some of its findings are not fixed, as ``known`` has them."""
+    """``outcome`` with what ``known`` says of why some of its findings are not fixed."""
     declined = {replace(f, fix_declined=""): f for f in known.findings if f.fix is None}
     findings = (declined.get(replace(f, fix=None, fix_declined=""), f) for f in outcome.findings)
     return replace(outcome, findings=tuple(findings))

@@ -19,7 +19,7 @@ from fsdplint.commands.options import Options, check_options
 from fsdplint.config import Group, Settings, groups_for, select_rules, settings_for
 from fsdplint.discover import searched
 from fsdplint.outcome import Outcome, merged
-from fsdplint.outputs import Output, outputs
+from fsdplint.outputs import Output, expect_apart, outputs
 from fsdplint.progress import progress
 from fsdplint.registry import every_rule
 from fsdplint.report import STATISTICS, render
@@ -65,6 +65,11 @@ class Plan:
         """The outcome with ``overlay`` in the place of files."""
         return self.new(self.wholes(overlay))
 
+    def used(self, wholes: Sequence[Outcome]) -> Iterator[str]:
+        """The files that no report may replace."""
+        yield from (account.path for whole in wholes for account in whole.accounts)
+        yield from (old.file for old in self.baselines if old)
+
     def gone(self, wholes: Sequence[Outcome]) -> Iterator[str]:
         """A line for each baseline that holds what is not in ``wholes`` any more."""
         for group, whole, old in zip(self.groups, wholes, self.baselines, strict=True):
@@ -90,6 +95,7 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     with progress("fsdplint: checking…"):
         wholes = plan.wholes({})
         outcome = plan.new(wholes)
+    expect_apart(reports, plan.used(wholes))
     changes = None
     if options.changes:
         from fsdplint.commands.changes import changed  # with all that fixes take
