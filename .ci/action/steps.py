@@ -110,7 +110,7 @@ def run(machine: Machine) -> None:
     )
     expect(shown, 0, 1, uploaded=None)
     assert commands(shown.log) == ["error"]
-    assert "##[stop-commands]x" in shown.log
+    assert "#[stop-commands]x" in shown.log
 
     option = machine.job("option", BROKEN, args="--select FSD999")
     expect(option, 2, None, uploaded=None)

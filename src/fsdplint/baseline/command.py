@@ -28,7 +28,7 @@ from fsdplint.registry import every_rule
 from fsdplint.report.places import shown, told
 from fsdplint.source.file import absolute
 from fsdplint.suppression import NEVER_SUPPRESSED
-from fsdplint.terminal import deliver, printable
+from fsdplint.terminal import deliver, printable, shown_path
 
 Paths = tuple[str, ...]
 
@@ -82,7 +82,8 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
             where = shown(outcome, finding.span.path)
             click.echo(f"fsdplint: {where}: {finding.rule} is in no baseline", err=True)
     if settings.baseline is None or absolute(target) != absolute(settings.baseline):
-        click.echo(f'Check with --baseline {target}, or the setting: baseline = "{target}"')
+        name = printable(target)
+        click.echo(f'Check with --baseline {name}, or the setting: baseline = "{name}"')
 
 
 @baseline.command()
@@ -128,7 +129,7 @@ def _tell_change(old: Baseline, new: Baseline) -> None:
 
 
 def _shown(baseline: Baseline) -> str:
-    return printable(_from_here(baseline.file))
+    return shown_path(_from_here(baseline.file))
 
 
 def _from_here(file: str) -> str:
