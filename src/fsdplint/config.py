@@ -92,8 +92,9 @@ class Group:
 
 
 def find_config(start: Path) -> Path | None:
-    """The nearest file with settings in ``start`` or above it.
+    """The nearest file with settings in ``start`` or above it, up to its git repository's folder.
 
+    What is above a repository is no part of it: anybody may have put settings into a shared folder.
     A pyproject.toml without a `[tool.fsdplint]` table says nothing about us and is passed over.
 
     Raises:
@@ -105,9 +106,9 @@ def find_config(start: Path) -> Path | None:
 def _nearest(directory: Path, known: dict[Path, Path | None]) -> Path | None:
     """The file for ``directory``; ``known`` spares reading those above several again."""
     if directory not in known:
-        above = directory.parent
+        last = directory == directory.parent or disk.exists(directory / ".git")
         known[directory] = _settings_in(directory) or (
-            None if above == directory else _nearest(above, known)
+            None if last else _nearest(directory.parent, known)
         )
     return known[directory]
 
