@@ -84,9 +84,17 @@ def _link(target: str, name: str) -> Make:
     return lambda folder: (folder / name).symlink_to(target)
 
 
-def _sparse(folder: Path) -> None:
-    with (folder / "a.py").open("wb") as file:
-        file.truncate(2_000_000_000)
+def _sparse(name: str) -> Make:
+    def make(folder: Path) -> None:
+        with (folder / name).open("wb") as file:
+            file.truncate(2_000_000_000)
+
+    return make
+
+
+def _refused(option: str, make: Make, said: str) -> Case:
+    """A file other than those to be checked, which ``option`` names."""
+    return Case(make=make, arguments=(option, "."), code=2, said=said, good=False)
 
 
 def _notebook(**more: object) -> bytes:
@@ -162,7 +170,10 @@ CASES: Mapping[str, Case] = {
         ends={"a.py": _UNPARSED},
     ),
     "2 GB": Case(
-        make=_sparse, code=2, ends={"a.py": ("skipped", "has more than 50 MB")}, said="50 MB"
+        make=_sparse("a.py"),
+        code=2,
+        ends={"a.py": ("skipped", "has more than 50 MB")},
+        said="50 MB",
     ),
     "symlink loop": Case(make=_link(".", "loop")),
     "link to itself": Case(
@@ -220,6 +231,34 @@ CASES: Mapping[str, Case] = {
         'selct = ["FSD3"]\n',
         "fsdplint.toml: selct: unknown key, did you mean 'select'?",
         ruff=("--config=fsdplint.toml", "."),
+    ),
+    "deeply nested settings": _config(
+        f"select = {'[' * 100_000}{']' * 100_000}\n", "fsdplint.toml: is nested too deeply"
+    ),
+    "2 GB of settings": _refused(
+        "--no-cache", _sparse("pyproject.toml"), "pyproject.toml: has more than 1 MB"
+    ),
+    "a device for settings": _refused(
+        "--config=/dev/zero", lambda _: None, "/dev/zero: is a device and not a file"
+    ),
+    "a pipe for settings": _refused(
+        "--config=a.toml",
+        lambda folder: os.mkfifo(folder / "a.toml"),
+        "a.toml: is a named pipe and not a file",
+    ),
+    "a folder for settings": _refused(
+        "--config=.", lambda _: None, ".: is a folder and not a file"
+    ),
+    "settings with a device for a baseline": _config(
+        'baseline = "/dev/zero"\n', "/dev/zero: is a device and not a file"
+    ),
+    "a pipe for a baseline": _refused(
+        "--baseline=a.json",
+        lambda folder: os.mkfifo(folder / "a.json"),
+        "a.json: is a named pipe and not a file",
+    ),
+    "2 GB of baseline": _refused(
+        "--baseline=a.json", _sparse("a.json"), "a.json: has more than 20 MB"
     ),
     "unknown format": Case(
         arguments=("--output-format=xml", "."), code=2, said="'xml'", good=False

@@ -157,7 +157,7 @@ def check_and_fix(root: Path) -> None:
 def write_all(changes: list[tuple[SourceFile, SourceFile]]) -> None:
     """What the command does last."""
     for before, after in changes:
-        writing.write(before, after)
+        writing.write((before, after))
 
 
 def _fixed(tree: list[File]) -> int:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -23,7 +23,6 @@ from fsdplint import cli, rules
 from fsdplint.commands import check
 from fsdplint.engine.execute import state
 from fsdplint.rules import RULES
-from fsdplint.source import SourceError, SourceFile, writing
 
 # A finding that needs no analysis: a comment that silences nothing, with a safe fix.
 IDLE = "x = 1  # fsdplint: ignore[direct-forward]\n"
@@ -256,6 +255,16 @@ def test_standard_input() -> None:
     assert concise("-", stdin=b"\xff").code == 2
 
 
+def test_what_is_read_has_an_end(here: Path) -> None:
+    (here / "log").symlink_to("/dev/zero")
+    message = "fsdplint: log: has more than 20 MB; pass the end of it\n"
+    assert run("explain", "--error=log") == Ran(2, "", message)
+    with Path("/dev/zero").open("rb") as endless:
+        command = [sys.executable, "-m", "fsdplint", "check", "-"]
+        done = subprocess.run(command, stdin=endless, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "fsdplint: <stdin>: has more than 50 MB\n")
+
+
 def test_fixing_standard_input_prints_it_and_reports_aside() -> None:
     ran = concise("-", "--fix", stdin=b"\xef\xbb\xbfy\r\n" + IDLE.encode())
     assert ran.code == 0
@@ -272,6 +281,7 @@ def test_fix_writes_and_diff_shows(here: Path) -> None:
     real.write_bytes(data)
     real.chmod(0o750)
     (here / "sub").mkdir()
+    (here / "pyproject.toml").write_text("")
     (here / "sub/link.py").symlink_to(real)
     shown = concise("sub", "--diff")
     assert shown.code == 1
@@ -283,7 +293,8 @@ def test_fix_writes_and_diff_shows(here: Path) -> None:
     assert real.read_bytes() == data.replace(IDLE.encode(), FIXED.encode())
     assert (here / "sub/link.py").is_symlink()
     assert real.stat().st_mode & 0o777 == 0o750
-    assert sorted(path.name for path in here.iterdir()) == ["real.py", "sub"]
+    left = ["pyproject.toml", "real.py", "sub"]
+    assert sorted(path.name for path in here.iterdir()) == left
     assert concise("sub", "--diff") == Ran(0, "", CLEAN)
 
 
@@ -414,16 +425,115 @@ def test_fixing_a_notebook_leaves_its_json(here: Path) -> None:
     assert (here / "a.ipynb").read_text() == data.replace(IDLE.strip(), FIXED.strip())
 
 
-def test_what_cannot_be_written_fails_the_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: SourceFile, edited: SourceFile) -> None:
-        assert edited.text == FIXED
-        raise SourceError(source.path, "cannot be written: Read-only file system")
+def read_only(here: Path, _: pytest.MonkeyPatch) -> None:
+    (here / "a.py").chmod(0o444)
 
-    monkeypatch.setattr(writing, "write", refuse)
-    (here / "a.py").write_text(IDLE)
-    ran = concise("--fix")
-    assert ran.code == 2
-    assert "fsdplint: a.py: cannot be written: Read-only file system\n" in ran.err
+
+def full_disk(_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+
+
+def edited_meanwhile(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def edit(_: int) -> None:
+        (here / "a.py").write_text(f"y = 1\n{IDLE}")
+        monkeypatch.setattr(os, "fsync", real)
+
+    monkeypatch.setattr(os, "fsync", edit)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason", "line"),
+    [
+        (read_only, "is read-only; not written", 1),
+        (full_disk, "cannot be written: No space left on device", 1),
+        (edited_meanwhile, "has changed since it was read; not written", 2),
+    ],
+)
+@pytest.mark.parametrize("command", [["--fix"], ["--add-ignore=why"]])
+def test_what_cannot_be_written_is_found_still_and_fails_the_run(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path, pytest.MonkeyPatch], None],
+    reason: str,
+    line: int,
+    command: list[str],
+) -> None:
+    fixing = command == ["--fix"]
+    text = IDLE if fixing else BAD.replace(", model.forward(2)", "")
+    done = "Fixed 1 finding.\n" if fixing else "Silenced 1 finding.\n"
+    line += 0 if fixing else 6
+    for name in "ab":
+        (here / f"{name}.py").write_text(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "IDLE", text)  # what is edited meanwhile
+        spoil(here, patch)
+        ran = concise(*command, "--output-format=json=out.json")
+    assert (ran.code, ran.err) == (2, f"{done}fsdplint: a.py: {reason}\n")
+    found, *more, summary = ran.out.splitlines()
+    assert found.startswith(f"a.py:{line}:") and more == []
+    assert summary.startswith("Found 1 finding in 1 file (1 fixable with --fix")
+    document = json.loads((here / "out.json").read_text())
+    assert [finding["path"] for finding in document["findings"]] == ["a.py"]
+    assert document["failures"] == [{"path": "a.py", "reason": reason}]
+    assert (here / "a.py").read_text().endswith(text)
+    assert (here / "b.py").read_text() != text
+
+
+# What is saved and what is loaded have to change together.
+SAVES = """\
+import torch.distributed.checkpoint as dcp
+
+
+def save(model, optimizer):
+    dcp.save({"optim": optimizer.state_dict()}, checkpoint_id="step")
+"""
+LOADS = """\
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import fully_shard
+
+from saves import save
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+state = {"optim": optimizer.state_dict()}
+dcp.load(state, checkpoint_id="step")
+optimizer.load_state_dict(state["optim"])
+save(model, optimizer)
+"""
+
+
+def test_a_fix_of_several_files_is_written_to_all_or_none(here: Path) -> None:
+    files = {"loads.py": LOADS, "saves.py": SAVES, "other.py": IDLE}
+    for name, text in files.items():
+        (here / name).write_text(text)
+    command = ["--fix", "--unsafe-fixes", "--select=FSD504,FSD302,FSD002"]
+    (here / "saves.py").chmod(0o444)
+    ran = concise(*command)
+    assert (ran.code, ran.err.splitlines()) == (
+        2,
+        [
+            "Fixed 1 finding.",
+            "fsdplint: saves.py: is read-only; not written",
+            "fsdplint: loads.py: is not written without saves.py, which its fix changes",
+        ],
+    )
+    assert [line.split(" ")[:2] for line in ran.out.splitlines()[:-1]] == [
+        ["loads.py:13:1:", "FSD504"]
+    ]
+    left = {name: (here / name).read_text() for name in files}
+    assert left == {**files, "other.py": FIXED}
+    (here / "saves.py").chmod(0o644)
+    assert concise(*command).code == 0
 
 
 def test_statistics(here: Path) -> None:
@@ -487,33 +597,28 @@ def test_a_closed_pipe_is_quiet(here: Path) -> None:
     assert (done.stdout, done.stderr) == (b"a.py:1:8: ", b"")
 
 
-def opened_by_reader(pipe: Path) -> int:
-    """The writing end of ``pipe``, once another process reads from it."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+# The disk takes its time in the middle of a write.
+SLOW = """\
+import os, sys, time
+from fsdplint.cli import main
+os.fsync = lambda _: (print("writing", flush=True), time.sleep(60))
+main(["check", "--fix", "a.py"])
+"""
 
 
 def test_an_interrupt_ends_with_130_and_leaves_files_whole(here: Path) -> None:
-    os.mkfifo(here / "slow.json")
     (here / "a.py").write_text(IDLE)
-    command = [sys.executable, "-m", "fsdplint", "check", "--fix", "--baseline=slow.json", "a.py"]
     # A job that a script put into the background starts with the signal ignored.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipe = subprocess.PIPE
+    command = [sys.executable, "-c", SLOW]
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=heed)
-    writer = opened_by_reader(here / "slow.json")
-    time.sleep(0.1)
+    assert process.stdout is not None and process.stdout.readline() == b"writing\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
-    os.close(writer)
     assert (process.returncode, out, err) == (130, b"", b"\n")
     assert (here / "a.py").read_text() == IDLE
+    assert [path.name for path in here.iterdir()] == ["a.py"]
 
 
 def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

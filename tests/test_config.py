@@ -121,6 +121,26 @@ def test_the_nearest_settings_upward(tmp_path: Path) -> None:
     assert find_config(tmp_path) == tmp_path / "pyproject.toml"
 
 
+@pytest.mark.parametrize("name", ["fsdplint.toml", "pyproject.toml"])
+@pytest.mark.parametrize("worktree", [True, False])
+def test_no_settings_above_the_repository(tmp_path: Path, name: str, worktree: bool) -> None:
+    inside = tmp_path / "repository/src"
+    inside.mkdir(parents=True)
+    (tmp_path / name).write_text("[tool.fsdplint]\n" if name == "pyproject.toml" else "")
+    assert find_config(inside) == tmp_path / name
+    git = inside.parent / ".git"
+    git.write_text("gitdir: /elsewhere") if worktree else git.mkdir()
+    assert find_config(inside) is None
+    (inside.parent / name).write_text("[tool.fsdplint]\n" if name == "pyproject.toml" else "")
+    assert find_config(inside) == inside.parent / name
+
+
+def test_broken_settings_above_the_repository_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "repository/.git").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[")
+    assert find_config(tmp_path / "repository") is None
+
+
 def test_the_command_line_selects_last() -> None:
     settings = Settings(select=frozenset({"unused-suppression"}))
     chosen = select_rules(settings, RULES, select=["FSD3"], ignore=["FSD301"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,18 @@ def test_frames_of_the_given_files(tmp_path: Path) -> None:
     assert frames(error, [tmp_path]) == [Frame(train, 7), Frame(deep, 3)]
     assert frames(error, [tmp_path / "src"]) == [Frame(deep, 3), Frame(deep, 9)]
     assert frames(error, [tmp_path / "another.py"]) == []
+
+
+@pytest.mark.parametrize("named", [".", "/", "..", "a/" * 2_000 + "a.py", "a.py"])
+def test_no_name_of_a_file_is_a_fault(tmp_path: Path, named: str) -> None:
+    (tmp_path / "a.py").write_text("")
+    found = [Frame(tmp_path / "a.py", 3)] if named.endswith("a.py") else []
+    error = f'  File "{named}", line 3\n  File "{named}", line {"3" * 5_000}\n'
+    assert frames(error, [tmp_path]) == found
+
+
+@pytest.mark.parametrize("word", ["a", "/", "\x1b]", ".py", 'File "'])
+def test_a_log_of_one_word_is_read_in_no_time(tmp_path: Path, word: str) -> None:
+    began = time.monotonic()
+    assert frames(word * 200_000, [tmp_path]) == []
+    assert time.monotonic() - began < 20

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from test_cli import run
+from test_cli import BAD, Ran, run
 
 from benchmarks.hostile import CASES, FIXED, GOOD, build
 
@@ -42,6 +43,66 @@ def test_a_hostile_case_ends_as_it_should(here: Path, name: str) -> None:
     assert ends == case.ends
 
 
+NAMES = (
+    "::error::a.py",
+    " ::add-mask::a.py",
+    "##[add-mask]a.py",
+    "##vso[task.setvariable variable=a]b.py",
+    "a\n::error::b.py",
+    "a\u2028::error::b.py",
+    "\u202e::error::b.py",
+    "::warning::a.json",
+)
+
+
+def obeyed(ran: Ran) -> list[str]:
+    """The lines that a runner of GitHub's, or of Azure's, takes for commands."""
+    lines = [line.strip() for line in f"{ran.out}\n{ran.err}".splitlines()]
+    return [line for line in lines if line.startswith("::") or re.search(r"##\w*\[", line)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_of_a_file_is_a_command(here: Path, name: str) -> None:
+    (here / "tree" / name).write_bytes(GOOD)
+    error = f'File "{name}", line 1\n'
+    commands = [
+        ["check", name],
+        ["check", "--output-format=concise", name],
+        ["check", "--output-format=json", name],
+        ["check", "--output-format=junit", name],
+        ["check", "--output-format=gitlab", name],
+        ["check", "--diff", name],
+        ["check", f"{name}-"],
+        ["inspect", name],
+        ["baseline", "write", f"--file={name}", name],
+        ["baseline", "write", f"--file={name}.new", name],
+        ["explain", "--error=-", name],
+        ["check", f"--config={name}", name],
+        ["check", f"--select={name}", name],
+        ["check", f"--output-format={name}", name],
+        ["check", f"--{name}", name],
+        [name],
+    ]
+    for command in commands:
+        ran = run(*command, stdin=error)
+        assert (obeyed(ran), ran.out + ran.err != "") == ([], True), command
+    document = json.loads(run("check", "--output-format=json", name).out)
+    assert [finding["path"] for finding in document["findings"]] == [name]
+    ran = run("check", "--output-format=github", name)
+    assert [line.partition(" ")[0] for line in obeyed(ran)] == ["::warning"]
+    assert obeyed(run("check", "--fix", name)) == []
+
+
+def test_no_code_that_is_shown_is_a_command(here: Path) -> None:
+    code = BAD.replace("forward(2)", 'forward("##[stop-commands]x")  # ##[group]y')
+    (here / "tree/a.py").write_text(code)
+    ran = run("check")
+    assert (ran.code, obeyed(ran)) == (1, [])
+    assert r'.forward("\x23#[stop-commands]x")  # \x23#[group]y' in ran.out
+    for name in ("json", "json-lines", "gitlab", "rdjson", "sarif"):
+        assert obeyed(run("check", f"--output-format={name}")) == []
+
+
 WRITTEN = {
     "byte order mark": b"\xef\xbb\xbf" + GOOD,
     "CRLF": b"x = 1\r\n" + GOOD.replace(b"\n", b"\r\n"),
@@ -69,6 +130,7 @@ def test_a_fix_through_a_link_replaces_the_target_in_one_step_and_keeps_its_mode
     target.write_bytes(GOOD)
     target.chmod(0o750)
     before = target.stat()
+    (here / ".git").mkdir()
     (here / "tree/a.py").symlink_to(target)
     assert run("check", "--fix", "a.py").code == 0
     after = target.stat()

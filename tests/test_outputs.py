@@ -45,6 +45,7 @@ def test_outputs(words: Sequence[str], file: str | None, expected: Sequence[Outp
         (("json=-",), None, "json=-: expected the name of a file, not '-'"),
         (("json",), "-", "--output-file: expected the name of a file, not '-'"),
         (("json=no/a",), None, "no/a: No such file or directory"),
+        (("json=/",), None, "/: Is a directory"),
         (("full", "json"), None, "json cannot share standard output; write json=FILE"),
         (("github", "full", "github"), None, "github is given twice"),
         (("json=a", "junit=./a"), None, "./a is given twice"),
@@ -87,6 +88,22 @@ def test_with_files_alone_nothing_is_printed(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     assert run("check", "--output-format=concise=out") == Ran(1, "", "")
     assert (here / "out").read_text().splitlines()[0] == f"a.py:1:8: {LINE}"
+
+
+def test_no_report_replaces_what_the_run_reads(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    (here / "link.json").symlink_to("a.py")
+    (here / "known.json").write_text('{"version": 1, "findings": []}')
+    (here / "old.json").write_text("")
+    for file in ("a.py", "link.json", "known.json"):
+        ran = run("check", "--fix", "--baseline=known.json", f"--output-format=json={file}", "a.py")
+        message = f"fsdplint: {file}: is read in this run, and the report would replace it\n"
+        assert ran == Ran(2, "", message)
+    assert (here / "a.py").read_text() == IDLE
+    assert run("check", "--output-format=json=old.json").code == 1
+    (here / "old.link").symlink_to("old.json")
+    ran = run("check", "--output-format=json=old.json", "--output-format=sarif=old.link")
+    assert ran == Ran(2, "", "fsdplint: old.link is given twice\n")
 
 
 def test_misuse_is_one_line_before_anything_is_done(here: Path) -> None:

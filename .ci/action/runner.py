@@ -119,6 +119,7 @@ class Runner:
             "GITHUB_ACTION_PATH": str(self.action),
             "GITHUB_OUTPUT": str(output),
             "GITHUB_WORKSPACE": str(self.workspace),
+            "PYTHONPATH": ".",  # as a workflow may set it
             "RUNNER_OS": "Linux",
             "RUNNER_TEMP": str(self.temporary),
         }

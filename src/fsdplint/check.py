@@ -14,6 +14,7 @@ from fsdplint.config import Settings, defaults
 from fsdplint.discover import Patterns, discover, is_project, project_root, repository
 from fsdplint.faults import internal
 from fsdplint.finding import Finding, Span
+from fsdplint.links import leaves, without_writes
 from fsdplint.outcome import Outcome
 from fsdplint.source import Skipped, SourceError, SourceFile, from_text, load
 from fsdplint.source.file import absolute
@@ -84,6 +85,10 @@ def check(
     failures += sources.lost
     held = sources.held()
     findings = [finding for finding in findings if finding.paths <= held.keys()]
+    # What is seen in the place of a file is not written there.
+    named = frozenset().union(*(finding.paths for finding in findings)) - overlay.keys()
+    linked = frozenset(path for path in named if leaves(path, given))
+    findings = list(without_writes(findings, linked))
     found = {*map(absolute, files), *(error.path for error in discovery.skipped)}
     accounts = _accounts(found, record, [*discovery.skipped, *failures], sources)
     return Outcome(
@@ -94,6 +99,7 @@ def check(
         partly=tuple(record.partly),
         accounts=accounts,
         rules=settings.select,
+        linked=linked,
         root=repository(Path.cwd()).as_posix(),
     )
 

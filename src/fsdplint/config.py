@@ -12,7 +12,8 @@ from fsdplint import disk
 from fsdplint.discover import Patterns
 from fsdplint.registry import every_rule
 from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
-from fsdplint.source.file import absolute
+from fsdplint.source import SourceError
+from fsdplint.source.file import absolute, regular
 from fsdplint.torch_range import TorchRange
 
 OUTPUT_FORMATS = (
@@ -37,6 +38,7 @@ _KEYS = (
     "baseline",
     "preview",
 )
+_MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
 
 
 def _by_default(preview: bool = False) -> frozenset[str]:
@@ -90,8 +92,9 @@ class Group:
 
 
 def find_config(start: Path) -> Path | None:
-    """The nearest file with settings in ``start`` or above it.
+    """The nearest file with settings in ``start`` or above it, up to its git repository's folder.
 
+    What is above a repository is no part of it: anybody may have put settings into a shared folder.
     A pyproject.toml without a `[tool.fsdplint]` table says nothing about us and is passed over.
 
     Raises:
@@ -103,9 +106,9 @@ def find_config(start: Path) -> Path | None:
 def _nearest(directory: Path, known: dict[Path, Path | None]) -> Path | None:
     """The file for ``directory``; ``known`` spares reading those above several again."""
     if directory not in known:
-        above = directory.parent
+        last = directory == directory.parent or disk.exists(directory / ".git")
         known[directory] = _settings_in(directory) or (
-            None if above == directory else _nearest(above, known)
+            None if last else _nearest(directory.parent, known)
         )
     return known[directory]
 
@@ -218,10 +221,13 @@ def _table(file: Path) -> Mapping[str, object] | None:
     else:
         import tomli as tomllib
     try:
-        disk.status(file)
-        document = tomllib.loads(disk.content(file).decode())
+        document = tomllib.loads(regular(file, _MAX_SIZE).decode())
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
+    except SourceError as error:
+        raise ConfigError(f"{file}: {error.reason}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{file}: is nested too deeply") from error
     except ValueError as error:
         raise ConfigError(f"{file}: is not TOML: {_one_line(error)}") from error
     if file.name != "pyproject.toml":

@@ -14,6 +14,8 @@ LEAST = 12
 """Characters of a message below which it could be anybody's."""
 _FURTHEST = 400
 """Characters that a message may have where its page writes an ellipsis."""
+_DEEPEST = 50
+"""Parts of a path that may be those below a given folder."""
 
 _CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 # What launchers and loggers put before each line of a rank.
@@ -38,7 +40,11 @@ _CLAUSE = re.compile(
     r'^✗ ([a-z0-9-]+)\b|"clause": "([a-z0-9-]+)",(?:(?!"clause").){0,2000}?"status": "violated"',
     re.MULTILINE | re.DOTALL,
 )
-_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)|([^\s"\'(),:]+\.py):(\d+)')
+# A path is looked for where one can begin, since a log may be a single word of megabytes.
+_FRAME = re.compile(
+    r'File "([^"\n]{1,4096})", line (\d{1,9})\b'
+    r'|(?<![^\s"\'(),:])([^\s"\'(),:]{1,4096}\.py):(\d{1,9})\b'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,5 +155,6 @@ def _held(named: str, given: Path) -> Path | None:
     parts = Path(named.replace("\\", "/")).parts
     if not given.is_dir():
         return given if parts[-1:] == (given.name,) else None
-    ends = (given.joinpath(*parts[at:]) for at in range(parts[0] == "/", len(parts)))
+    first = max(parts[:1] == ("/",), len(parts) - _DEEPEST)
+    ends = (given.joinpath(*parts[at:]) for at in range(first, len(parts)))
     return next((end for end in ends if end.is_file()), None)

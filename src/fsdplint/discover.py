@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from fsdplint import disk
 from fsdplint.selection import suggest
 from fsdplint.source import Skipped, SourceError
-from fsdplint.source.file import absolute, kind
+from fsdplint.source.file import absolute, kind, regular
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
+_MAX_IGNORES = 1_000_000  # bytes of a .gitignore; a larger one leaves nothing out
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
 _SKIPPED_DIRECTORIES = frozenset(
     {
@@ -281,11 +282,10 @@ def _ignores_in(directory: str) -> Iterator[Patterns]:
 
 def _read_patterns(file: Path, base: Path) -> Iterator[Patterns]:
     try:
-        if not disk.is_file(file):  # a pipe would be waited at
+        if not disk.is_file(file):
             return
-        disk.status(file)
-        lines = disk.content(file).decode("utf-8", "replace").splitlines()
-    except OSError:
+        lines = regular(file, _MAX_IGNORES).decode("utf-8", "replace").splitlines()
+    except (OSError, SourceError):
         return
     yield Patterns.of(os.fspath(base), _valid(lines))
 

@@ -32,6 +32,11 @@ _STEP = 2_000_000_000  # nanoseconds
 # What tools leave in folders, and what no look at them depends on.
 _LITTER = frozenset({"__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
 _SUFFIXES = (".py", ".pyi", ".ipynb")
+# For what becomes a pipe after it was looked at, and for files of /proc that wait as pipes do.
+_WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+MOST: Final = 50_000_000
+"""Bytes of a file above which none is read."""
+_PIECE = 1 << 20  # bytes
 
 
 class Notes:
@@ -196,14 +201,14 @@ def status(path: Path) -> os.stat_result:
     return found
 
 
-def content(path: Path) -> bytes:
-    """What is in the file at ``path``, whose `status` was asked for.
+def content(path: Path, most: int = MOST) -> bytes:
+    """What is in the file at ``path``, whose `status` was asked for: ``most`` bytes and one more.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
-        data = read(path)
+        data = read(path, most)
     except OSError:
         unrepeatable()
         raise
@@ -213,14 +218,19 @@ def content(path: Path) -> bytes:
     return data
 
 
-def read(path: Path) -> bytes:
-    """What is in the file at ``path``, without a note.
+def read(path: Path, most: int = MOST) -> bytes:
+    """What is in the file at ``path``, without a note: ``most`` bytes and one more at most.
+
+    The size of a file does not bound what it holds: that of many in /proc is 0.
 
     Raises:
         OSError: it cannot be read.
     """
-    with open(path, "rb", 0) as file:
-        return file.read()
+    data = bytearray()
+    with open(os.open(path, os.O_RDONLY | _WITHOUT_WAITING), "rb", 0) as file:
+        while part := file.read(min(_PIECE, most + 1 - len(data))):
+            data += part
+    return bytes(data)
 
 
 def signature(status: os.stat_result, began: int) -> str:

@@ -20,12 +20,17 @@ _LEFT = NEVER_SUPPRESSED | {UNUSED}
 def with_comments(outcome: Outcome, reason: str) -> list[Finding]:
     """The findings of ``outcome``, of which the first on each statement has its comment as fix.
 
+    Those in a file that is not to be written have none.
+
     Args:
         reason: what the comments say, in one line.
     """
     findings = []
     for path, inside in groupby(outcome.findings, key=lambda finding: finding.span.path):
-        findings += _in_file(outcome.sources[path], list(inside), reason)
+        if path in outcome.linked:
+            findings += [replace(finding, fix=None) for finding in inside]
+        else:
+            findings += _in_file(outcome.sources[path], list(inside), reason)
     return findings
 
 

@@ -24,6 +24,7 @@ class Outcome:
         partly: functions and files, by path and name, that a budget kept from being followed whole.
         accounts: what became of each file that was asked for, by path.
         known: how many findings are left out, since they are in the baseline.
+        linked: files with findings that a symbolic link takes out of the project: none is written.
     """
 
     findings: tuple[Finding, ...]
@@ -33,6 +34,7 @@ class Outcome:
     partly: tuple[tuple[str, str], ...] = ()
     accounts: tuple[Account, ...] = ()
     known: int = 0
+    linked: frozenset[str] = frozenset()
     rules: frozenset[str] = frozenset()
     root: str = ""
 
@@ -65,6 +67,7 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         partly=tuple(sorted({name for outcome in outcomes for name in outcome.partly})),
         accounts=united(account for outcome in outcomes for account in outcome.accounts),
         known=sum(outcome.known for outcome in outcomes),
+        linked=frozenset().union(*(outcome.linked for outcome in outcomes)),
         rules=frozenset().union(*(outcome.rules for outcome in outcomes)),
     )
 

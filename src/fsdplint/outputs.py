@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.config import OUTPUT_FORMATS
+from fsdplint.links import DECLINED, leaves
 from fsdplint.selection import suggest
 from fsdplint.source.file import absolute
 
@@ -63,7 +64,24 @@ def _file(file: str, word: str) -> str:
         raise OutputError(f"{word}: expected the name of a file, not {file!r}")
     if not Path(file).absolute().parent.is_dir():
         raise OutputError(f"{file}: {os.strerror(errno.ENOENT)}")
+    if Path(file).is_dir():
+        raise OutputError(f"{file}: {os.strerror(errno.EISDIR)}")
+    if leaves(absolute(file)):
+        raise OutputError(f"{file}: {DECLINED.format('it')}")
     return file
+
+
+def expect_apart(made: Sequence[Output], used: Iterable[str]) -> None:
+    """Return if no report would replace a file that the run ``used``.
+
+    Raises:
+        OutputError: one would.
+    """
+    written = [each.file for each in made if each.file and Path(each.file).exists()]
+    for path in used if written else ():
+        for file in written:
+            if Path(path).exists() and Path(path).samefile(file):
+                raise OutputError(f"{file}: is read in this run, and the report would replace it")
 
 
 def _expect_lines(shown: Sequence[Output]) -> None:
@@ -76,7 +94,7 @@ def _expect_lines(shown: Sequence[Output]) -> None:
 def _expect_different(made: Sequence[Output]) -> None:
     taken: set[str] = set()
     for output in made:
-        place = output.format_ if output.file is None else absolute(output.file)
+        place = output.format_ if output.file is None else os.path.realpath(output.file)
         if place in taken:
             raise OutputError(f"{output.file or output.format_} is given twice")
         taken.add(place)

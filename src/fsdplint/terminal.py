@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TextIO
@@ -11,6 +12,8 @@ import click
 
 _PIPED_WIDTH = 100
 _NARROWEST, _WIDEST = 40, 120
+COMMAND = re.compile(r"#(?=#\w*\[)")
+"""Where runners of continuous integration see a command, wherever it is in a line."""
 
 
 def wants_colour(stream: TextIO | None) -> bool:
@@ -30,14 +33,20 @@ def columns(stream: TextIO | None) -> int:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """``text`` without anything that would move the cursor or change the terminal.
+    """``text`` without anything that a terminal, or a runner that keeps a log, would obey.
 
     Args:
         kept: control characters that may stay, such as line ends.
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
+    return COMMAND.sub(r"\\x23", text) if "##" in text else text
+
+
+def shown_path(path: str) -> str:
+    """``path`` fit to print where a line begins, which GitHub takes for a command after colons."""
+    text = printable(path)
+    return f"./{text}" if text.lstrip().startswith("::") else text
 
 
 def show(text: str, color: bool = False, aside: bool = False) -> None:
@@ -54,8 +63,12 @@ def deliver(text: str, output_file: str | None, color: bool = False, aside: bool
     if output_file is None:
         show(text, color, aside)
         return
+    from fsdplint.links import DECLINED, leaves
     from fsdplint.source import writing
+    from fsdplint.source.file import absolute
 
+    if leaves(absolute(output_file)):
+        raise click.ClickException(f"{output_file}: {DECLINED.format('it')}")
     data = text.encode("utf-8", "backslashreplace")
     file = Path(output_file)
     try:

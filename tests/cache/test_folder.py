@@ -134,6 +134,8 @@ def test_a_disk_that_refuses_is_not_told_of(
     real = os.open
 
     def unwritable(path: str, flags: int, *mode: int) -> int:
+        if refusing == "open" and Path(path).is_relative_to(cache):
+            refuse()
         descriptor = real(path, flags, *mode)
         if refusing == "write" and flags & os.O_CREAT:
             os.close(descriptor)
@@ -141,7 +143,7 @@ def test_a_disk_that_refuses_is_not_told_of(
         return descriptor
 
     with monkeypatch.context() as patch:
-        if refusing == "write":
+        if refusing in ("open", "write"):
             patch.setattr(folder.os, "open", unwritable)
         elif refusing != "scandir":
             patch.setattr(folder.os, refusing, refuse)

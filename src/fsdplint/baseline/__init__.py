@@ -14,16 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fsdplint import disk
 from fsdplint.config import Settings
 from fsdplint.finding import Finding
 from fsdplint.fingerprint import Identity, identities
 from fsdplint.outcome import Outcome
-from fsdplint.source.file import absolute
+from fsdplint.source import SourceError
+from fsdplint.source.file import absolute, regular
 from fsdplint.suppression import NEVER_SUPPRESSED
 
 NAME = "fsdplint-baseline.json"
 _VERSION = 1
+_MAX_SIZE = 20_000_000  # bytes, of some 100,000 findings
 
 
 class BaselineError(Exception):
@@ -71,12 +72,14 @@ def load(file: str) -> Baseline:
         BaselineError: it cannot be read, is none, or is a newer version's.
     """
     try:
-        document = json.loads(_content(file))
+        document = json.loads(regular(Path(file), _MAX_SIZE))
     except FileNotFoundError as error:
         message = f"{file}: {error.strerror}; `fsdplint baseline write` makes a baseline"
         raise BaselineError(message) from error
     except OSError as error:
         raise BaselineError(f"{file}: {error.strerror}") from error
+    except SourceError as error:
+        raise BaselineError(f"{file}: {error.reason}") from error
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"{file}: is no baseline: {error}") from error
     version = document.get("version") if isinstance(document, dict) else None
@@ -87,11 +90,6 @@ def load(file: str) -> Baseline:
             f"{file}: is a baseline of version {version}, which needs a newer fsdplint"
         )
     return Baseline(absolute(file), tuple(_read(file, document.get("findings"))))
-
-
-def _content(file: str) -> bytes:
-    disk.status(file)
-    return disk.content(file)
 
 
 def text(baseline: Baseline) -> str:

@@ -8,16 +8,27 @@ from typing import Any
 
 import click
 
-from fsdplint.baseline import NAME, Baseline, Scope, gone, load, pruned, text, updated
+from fsdplint.baseline import (
+    NAME,
+    Baseline,
+    BaselineError,
+    Scope,
+    gone,
+    load,
+    pruned,
+    text,
+    updated,
+)
 from fsdplint.check import check
 from fsdplint.config import Settings, settings_for
+from fsdplint.links import home
 from fsdplint.outcome import Outcome
 from fsdplint.progress import progress
 from fsdplint.registry import every_rule
 from fsdplint.report.places import shown, told
 from fsdplint.source.file import absolute
 from fsdplint.suppression import NEVER_SUPPRESSED
-from fsdplint.terminal import deliver, printable
+from fsdplint.terminal import deliver, printable, shown_path
 
 Paths = tuple[str, ...]
 
@@ -60,7 +71,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
     """
     paths = paths or (".",)
     settings = settings_for(paths, config, isolated, every_rule())
-    target = _target(file, settings)
+    target = _target(file, settings, paths, config)
     old = load(target) if Path(target).exists() else Baseline(absolute(target))
     outcome = _checked(paths, settings, target)
     new = updated(outcome, old, Scope(paths, settings), add)
@@ -71,7 +82,8 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
             where = shown(outcome, finding.span.path)
             click.echo(f"fsdplint: {where}: {finding.rule} is in no baseline", err=True)
     if settings.baseline is None or absolute(target) != absolute(settings.baseline):
-        click.echo(f'Check with --baseline {target}, or the setting: baseline = "{target}"')
+        name = printable(target)
+        click.echo(f'Check with --baseline {name}, or the setting: baseline = "{name}"')
 
 
 @baseline.command()
@@ -80,7 +92,7 @@ def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) ->
     """Take out of the baseline what is not found any more in PATHS, by default here."""
     paths = paths or (".",)
     settings = settings_for(paths, config, isolated, every_rule())
-    old = load(_target(file, settings))
+    old = load(_target(file, settings, paths, config))
     outcome = _checked(paths, settings, old.file)
     new = pruned(outcome, old, Scope(paths, settings))
     if new != old:
@@ -88,7 +100,12 @@ def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) ->
     _tell_change(old, new)
 
 
-def _target(file: str | None, settings: Settings) -> str:
+def _target(file: str | None, settings: Settings, paths: Paths, config: str | None) -> str:
+    """The file to write, which settings that were not given name within their project only."""
+    if not (file or config) and (named := settings.baseline):
+        homes = (home(Path(absolute(path))) for path in paths)
+        if not any(Path(named).is_relative_to(folder) for folder in homes):
+            raise BaselineError(f"{named}: is named outside of the project; give it with --file")
     return _from_here(file or settings.baseline or NAME)
 
 
@@ -112,7 +129,7 @@ def _tell_change(old: Baseline, new: Baseline) -> None:
 
 
 def _shown(baseline: Baseline) -> str:
-    return printable(_from_here(baseline.file))
+    return shown_path(_from_here(baseline.file))
 
 
 def _from_here(file: str) -> str:

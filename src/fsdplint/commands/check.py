@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fsdplint import disk
 from fsdplint.account import Account, State, united
 from fsdplint.cache.pack import Packs
 from fsdplint.cache.recording import Recording
@@ -18,14 +19,14 @@ from fsdplint.commands.options import Options, check_options
 from fsdplint.config import Group, Settings, groups_for, select_rules, settings_for
 from fsdplint.discover import searched
 from fsdplint.outcome import Outcome, merged
-from fsdplint.outputs import Output, outputs
+from fsdplint.outputs import Output, expect_apart, outputs
 from fsdplint.progress import progress
 from fsdplint.registry import every_rule
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.places import told
 from fsdplint.report.summary import unfollowed
-from fsdplint.source import SourceFile, from_bytes
-from fsdplint.source.file import absolute
+from fsdplint.source import Skipped, SourceFile, from_bytes
+from fsdplint.source.file import absolute, too_large
 from fsdplint.terminal import deliver, wants_colour
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ class Plan:
         """The outcome with ``overlay`` in the place of files."""
         return self.new(self.wholes(overlay))
 
+    def used(self, wholes: Sequence[Outcome]) -> Iterator[str]:
+        """The files that no report may replace."""
+        yield from (account.path for whole in wholes for account in whole.accounts)
+        yield from (old.file for old in self.baselines if old)
+
     def gone(self, wholes: Sequence[Outcome]) -> Iterator[str]:
         """A line for each baseline that holds what is not in ``wholes`` any more."""
         for group, whole, old in zip(self.groups, wholes, self.baselines, strict=True):
@@ -89,6 +95,7 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     with progress("fsdplint: checking…"):
         wholes = plan.wholes({})
         outcome = plan.new(wholes)
+    expect_apart(reports, plan.used(wholes))
     changes = None
     if options.changes:
         from fsdplint.commands.changes import changed  # with all that fixes take
@@ -143,7 +150,11 @@ def _inputs(
         return paths or (".",), {}
     if len(paths) > 1:
         raise click.UsageError("- is read alone, without other paths")
-    source = from_bytes(sys.stdin.buffer.read(), stdin_filename or "<stdin>")
+    name = stdin_filename or "<stdin>"
+    data = sys.stdin.buffer.read(disk.MOST + 1)
+    if len(data) > disk.MOST:
+        raise Skipped(name, too_large(disk.MOST))
+    source = from_bytes(data, name)
     return (source.path,), {source.path: source}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +23,11 @@ from fsdplint.report.places import told
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
 from fsdplint.selection import find
-from fsdplint.source.file import absolute
+from fsdplint.source.file import absolute, too_large
 from fsdplint.terminal import columns, show, wants_colour
 
 _STDIN = "-"
+_MAX_LOG = 20_000_000  # bytes
 
 
 @click.command()
@@ -55,8 +57,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     from fsdplint.diagnosis import diagnose, frames
     from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
 
-    stored = sys.stdin.buffer.read() if error == _STDIN else Path(error).read_bytes()
-    text = stored.decode("utf-8", "replace")
+    text = _log(error).decode("utf-8", "replace")
     matches = diagnose(text, every_rule())
     outcome = _suspects([match.rule for match in matches], paths)
     found = {finding.rule for finding in outcome.findings}
@@ -72,6 +73,15 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
         width = columns(sys.stdout)
         show(diagnosis_as_text(matches, outcome, lines, style, width), color)
     return FAILED if outcome.failures else CLEAN if matches else FINDINGS
+
+
+def _log(file: str) -> bytes:
+    """What is in ``file``, which may be a pipe."""
+    with nullcontext(sys.stdin.buffer) if file == _STDIN else Path(file).open("rb") as stream:
+        data = stream.read(_MAX_LOG + 1)
+    if len(data) > _MAX_LOG:
+        raise click.ClickException(f"{file}: {too_large(_MAX_LOG)}; pass the end of it")
+    return data
 
 
 def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:

@@ -8,6 +8,7 @@ from importlib import import_module
 from fsdplint.outcome import Outcome
 from fsdplint.report.neutral import neutral
 from fsdplint.report.style import Style, coloured, plain
+from fsdplint.terminal import COMMAND
 
 Report = Callable[[Outcome, Style], str]
 
@@ -33,6 +34,7 @@ REPORTS: Mapping[str, Report] = {
     "rdjson": _of("rdjson", "rdjson"),
     "sarif": _of("sarif", "sarif"),
 }
+_JSON = frozenset({"json", "json-lines", "gitlab", "rdjson", "sarif"})
 STATISTICS: Mapping[str, Report] = {
     "full": _of("statistics", "statistics"),
     "concise": _of("statistics", "statistics"),
@@ -47,4 +49,6 @@ def render(outcome: Outcome, format_: str, *, color: bool = False, counts: bool 
         counts: how many findings of each rule there are, in the place of the findings.
     """
     reports = STATISTICS if counts else REPORTS
-    return reports[format_](neutral(outcome), coloured if color else plain)
+    text = reports[format_](neutral(outcome), coloured if color else plain)
+    # As JSON may write the character, so that a log that it is printed to obeys no name or code.
+    return COMMAND.sub(r"\\u0023", text) if format_ in _JSON else text

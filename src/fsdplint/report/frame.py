@@ -11,6 +11,7 @@ from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import Place, place, shown
 from fsdplint.report.style import Style
+from fsdplint.terminal import COMMAND
 
 _LINE_WIDTH = 120
 _LEAD = 30
@@ -97,6 +98,8 @@ def _line(
     text: str, number: int, marked: Sequence[_Drawn], margin: str, style: Style
 ) -> Iterator[str]:
     cells = [_printable(character) for character in text.rstrip()]
+    for command in COMMAND.finditer(text):
+        cells[command.start()] = r"\x23"
     first, last = _window(cells, marked[0].where.column - 1 if marked else 0)
     code = "".join(cells[first:last])
     code = ("…" if first else "") + code + ("…" if last < len(cells) else "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 from fsdplint.source import SourceError
-from fsdplint.terminal import printable
+from fsdplint.terminal import printable, shown_path
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +45,7 @@ def relative(outcome: Outcome, path: str) -> str:
 
 def shown(outcome: Outcome, path: str) -> str:
     """The relative ``path`` fit to print: what no terminal shows as a character is escaped."""
-    return printable(relative(outcome, path))
+    return shown_path(relative(outcome, path))
 
 
 def located(outcome: Outcome, span: Span) -> str:

@@ -15,7 +15,6 @@ from fsdplint.source.decoding import Skipped, SourceError, decode
 from fsdplint.source.lexing import NEWLINE
 from fsdplint.source.notebook import Notebook, parse_notebook
 
-_MAX_SIZE = 50_000_000
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -149,7 +148,7 @@ def load(path: Path) -> SourceFile:
         SourceError: it cannot be read, or is no source text; `Skipped` if it is too large.
     """
     try:
-        data = _read(path)
+        data = regular(path)
     except OSError as error:
         raise SourceError(absolute(path), error.strerror or str(error)) from error
     return from_bytes(data, str(path))
@@ -160,15 +159,27 @@ def kind(mode: int) -> str:
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
-def _read(path: Path) -> bytes:
+def regular(path: Path, most: int = disk.MOST) -> bytes:
+    """What is in the regular file at ``path``, which may have ``most`` bytes, whole megabytes.
+
+    Raises:
+        OSError: it cannot be read.
+        SourceError: it is no such file; `Skipped` if it is larger.
+    """
     # Before it is opened, which waits at a pipe and may move a device.
     status = disk.status(path)
     special = kind(status.st_mode)
     if special:
         raise SourceError(absolute(path), f"is {special} and not a file")
-    if status.st_size > _MAX_SIZE:
-        raise Skipped(absolute(path), f"has more than {_MAX_SIZE // 1_000_000} MB")
-    return disk.content(path)
+    data = disk.content(path, most) if status.st_size <= most else None
+    if data is None or len(data) > most:
+        raise Skipped(absolute(path), too_large(most))
+    return data
+
+
+def too_large(most: int) -> str:
+    """Why a file that has more than ``most`` bytes is not read."""
+    return f"has more than {most // 1_000_000} MB"
 
 
 def absolute(path: str | Path) -> str:
