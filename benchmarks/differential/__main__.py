@@ -37,6 +37,7 @@ def main() -> int:
     verdicts: list[Verdict] = []
     for done, each in enumerate(judged(chosen, options.jobs, options.rule), 1):
         verdicts += each
+        _tell(each)
         _progress(done, len(chosen), verdicts)
     _report(verdicts)
     if options.json:
@@ -70,18 +71,24 @@ def _progress(done: int, of: int, verdicts: Sequence[Verdict]) -> None:
         print(f"{done} of {of} programs, {len(verdicts)} runs, {harms} harms", file=sys.stderr)
 
 
-def _report(verdicts: Sequence[Verdict]) -> None:
-    rows = Counter((v.rule, v.judgement.verdict) for v in verdicts)
-    names = {rule: {v.program for v in verdicts if v.rule == rule} for rule, _ in rows}
-    print(" ".join([f"{'rule':32}", "programs", "not run", "runs", *VERDICTS]))
-    for rule in sorted(names):
-        _row(rule, [v for v in verdicts if v.rule == rule])
-    _row("every rule", verdicts)
+def _tell(verdicts: Sequence[Verdict]) -> None:
+    """Print the harms of one program; the diff once for each rule."""
+    shown: set[str] = set()
     for verdict in verdicts:
         if verdict.judgement.verdict == HARMED:
             print(f"\n{verdict.rule}: {verdict.program} [{verdict.configuration}]")
             print("".join(f"    {line}\n" for line in verdict.judgement.details), end="")
-            print(verdict.diff)
+            print("" if verdict.diff in shown else verdict.diff, flush=True)
+            shown.add(verdict.diff)
+
+
+def _report(verdicts: Sequence[Verdict]) -> None:
+    rows = Counter((v.rule, v.judgement.verdict) for v in verdicts)
+    names = {rule: {v.program for v in verdicts if v.rule == rule} for rule, _ in rows}
+    print("\n" + " ".join([f"{'rule':32}", "programs", "not run", "runs", *VERDICTS]))
+    for rule in sorted(names):
+        _row(rule, [v for v in verdicts if v.rule == rule])
+    _row("every rule", verdicts)
 
 
 def _row(rule: str, verdicts: Sequence[Verdict]) -> None:

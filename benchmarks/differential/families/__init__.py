@@ -11,11 +11,15 @@ from benchmarks.differential.families import (
     clipping,
     devices,
     epochs,
+    evaluations,
     forwards,
     inplace,
+    launching,
     options,
+    registrations,
     scalers,
     suppressions,
+    wrapping,
 )
 from benchmarks.differential.families.family import Family
 from benchmarks.differential.program import Program
@@ -29,6 +33,10 @@ FAMILIES: tuple[Family, ...] = (
     *forwards.FAMILIES,
     *scalers.FAMILIES,
     *suppressions.FAMILIES,
+    *registrations.FAMILIES,
+    *launching.FAMILIES,
+    *wrapping.FAMILIES,
+    *evaluations.FAMILIES,
 )
 
 

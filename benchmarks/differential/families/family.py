@@ -1,12 +1,16 @@
-"""Programs made by crossing shapes: one template, and for each slot in it the ways to write it."""
+"""Programs made by crossing shapes: one template, and for each slot in it the ways to write it.
+
+Not every combination is made, but every pair of shapes occurs in one.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
+from random import Random
 
 from benchmarks.differential.program import Arguments, Program
 
@@ -35,15 +39,31 @@ class Family:
     arguments: tuple[Arguments, ...] = ((),)
 
     def programs(self) -> Iterator[Program]:
-        """Yield every combination of shapes."""
-        for chosen in product(*(shapes.items() for shapes in self.slots.values())):
-            names = "-".join(name for name, _ in chosen)
+        """Yield combinations of shapes, such that each pair of shapes is in one of them."""
+        for chosen in _covering([list(shapes) for shapes in self.slots.values()]):
+            names = "-".join(chosen)
             places: dict[str, str] = {}
-            for slot, (_, shape) in zip(self.slots, chosen, strict=True):
-                places.update(_places(slot, shape))
+            for slot, name in zip(self.slots, chosen, strict=True):
+                places.update(_places(slot, self.slots[slot][name]))
             files = {path: _filled(text, places) for path, text in self.files.items()}
             files = {path: text for path, text in files.items() if text.strip()}
             yield Program(f"families/{self.name}/{names}", files, self.entry, self.arguments)
+
+
+def _covering(names: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield combinations of names, one of each list, until each pair has been in one."""
+    left = list(product(*names))
+    Random(0).shuffle(left)
+    missing = {pair for combination in left for pair in _pairs(combination)}
+    while missing:
+        best = max(left, key=lambda combination: len(_pairs(combination) & missing))
+        missing -= _pairs(best)
+        yield best
+
+
+def _pairs(combination: tuple[str, ...]) -> set[tuple[tuple[int, str], ...]]:
+    """Return the pairs of a combination; of one slot alone, what is in it."""
+    return set(combinations(enumerate(combination), min(2, len(combination))))
 
 
 def _places(slot: str, shape: Shape) -> dict[str, str]:
