@@ -19,7 +19,7 @@ from random import Random
 from benchmarks.differential.compare import HARMED, TELLING, VERDICTS
 from benchmarks.differential.corpus import SOURCES, programs
 from benchmarks.differential.fixes import safe_fixes, write
-from benchmarks.differential.judge import Verdict
+from benchmarks.differential.judge import Task, Verdict
 from benchmarks.differential.pool import judged
 from benchmarks.differential.program import Program
 
@@ -34,8 +34,9 @@ def main() -> int:
         chosen = [chosen[index] for index in order[: options.sample]]
     if options.keep:
         _keep(chosen, Path(options.keep))
+    tasks = [Task(program, options.rule) for program in chosen]
     verdicts: list[Verdict] = []
-    for done, each in enumerate(judged(chosen, options.jobs, options.rule), 1):
+    for done, each in enumerate(judged(tasks, options.jobs), 1):
         verdicts += each
         _tell(each)
         _progress(done, len(chosen), verdicts)
@@ -72,14 +73,18 @@ def _progress(done: int, of: int, verdicts: Sequence[Verdict]) -> None:
 
 
 def _tell(verdicts: Sequence[Verdict]) -> None:
-    """Print the harms of one program; the diff once for each rule."""
-    shown: set[str] = set()
-    for verdict in verdicts:
-        if verdict.judgement.verdict == HARMED:
-            print(f"\n{verdict.rule}: {verdict.program} [{verdict.configuration}]")
-            print("".join(f"    {line}\n" for line in verdict.judgement.details), end="")
-            print("" if verdict.diff in shown else verdict.diff, flush=True)
-            shown.add(verdict.diff)
+    """Print the harms of one program, those alike as one, and each diff once."""
+    harms = [v for v in verdicts if v.judgement.verdict == HARMED]
+    kinds: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for harm in harms:
+        key = (harm.rule, harm.diff, harm.judgement.details)
+        kinds.setdefault(key, []).append(harm.configuration)
+    shown = ""
+    for (rule, diff, details), configurations in kinds.items():
+        print(f"\n{rule}: {harms[0].program} [{'] ['.join(configurations)}]")
+        print("".join(f"    {line}\n" for line in details), end="")
+        print("" if diff == shown else diff, flush=True)
+        shown = diff
 
 
 def _report(verdicts: Sequence[Verdict]) -> None:

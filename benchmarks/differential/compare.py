@@ -84,9 +84,7 @@ def compare(rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]
     return _both_failed(before, after)
 
 
-def _both_ended(
-    rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]
-) -> Judgement:
+def _both_ended(rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]) -> Judgement:
     details = tuple(differences(before, after))
     if not details:
         return Judgement(SAME if any(_progress(before)) or before.files else IDLE)

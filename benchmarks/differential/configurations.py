@@ -13,8 +13,12 @@ from dataclasses import dataclass, replace
 
 from benchmarks.differential.program import Configuration, Program
 
-_LAUNCHER = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_\w+|TORCHELASTIC_\w+|CUDA_\w+")
+_LAUNCHER = re.compile(
+    r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_\w+|TORCHELASTIC_\w+|CUDA_\w+"
+)
 _SETS_LOCAL_RANK = re.compile(r"local[-_]?rank", re.IGNORECASE)
+_DEVICES = re.compile(r"cuda|nccl|accelerator|FullyShardedDataParallel(?!.*\"cpu\")", re.DOTALL)
+"""What a text says that wants devices; others are spared their simulation."""
 _VALUES = {"int": "1", "float": "1.0", "bool": "1"}
 
 
@@ -38,7 +42,7 @@ def _configurations(program: Program) -> Iterator[Configuration]:
     options = list(dict.fromkeys(o for tree in trees for o in _options(tree)))
     for arguments in program.arguments:
         needed = _needed(options, arguments)
-        base = Configuration((*arguments, *needed))
+        base = Configuration((*arguments, *needed), cuda=bool(_DEVICES.search(text)))
         yield base
         yield from _launches(base, text)
         for changed in _settings(base, options):
@@ -51,8 +55,8 @@ def _configurations(program: Program) -> Iterator[Configuration]:
             yield replace(base, arguments=(command, *base.arguments))
             yield replace(base, arguments=(command, "--help"), launched=False)
         if options:
-            yield Configuration(("--help",), launched=False)
-            yield Configuration(("--help",))
+            yield replace(base, arguments=("--help",), launched=False)
+            yield replace(base, arguments=("--help",))
 
 
 def _needed(options: list[Option], arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -125,7 +129,9 @@ def _variables(tree: ast.Module) -> Iterator[str]:
     """Yield the variables of the environment that a program reads, but for its launcher's."""
     for node in ast.walk(tree):
         key: ast.AST | None = None
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("environ.get", "getenv")):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("environ.get", "getenv")
+        ):
             key = node.args[0] if node.args else None
         elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
             key = node.slice

@@ -89,5 +89,3 @@ def _left(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
         for name, path in new.items()
         if name not in files
     }
-
-

@@ -29,9 +29,7 @@ def safe_fixes(program: Program) -> list[Fixed]:
         rules = sorted({f.rule for f in outcome.findings if f.fix and f.fix.safety is Safety.SAFE})
         together = [ALL] if len(rules) > 1 else []
         found = [Fixed(rule, _fixed(folder, outcome, rule)) for rule in (*rules, *together)]
-    return [
-        Fixed(each.rule, {**program.files, **each.files}) for each in found if each.files
-    ]
+    return [Fixed(each.rule, {**program.files, **each.files}) for each in found if each.files]
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:

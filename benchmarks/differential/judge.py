@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks.differential.compare import (
@@ -25,8 +25,6 @@ from benchmarks.differential.record import Run
 
 _OTHER = re.compile(r"# *(pragma|type|noqa|pylint|nosec|fmt|isort|mypy|pyright|ruff)\b[^#\n]*")
 
-Fixer = Callable[[Program], list[Fixed]]
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -39,24 +37,35 @@ class Verdict:
     diff: str = ""
 
 
-def judge(program: Program, rule: str = "", fixer: Fixer = safe_fixes) -> list[Verdict]:
-    """Run a program before and after its safe fixes, in every configuration that it offers.
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A program to be judged.
 
-    Args:
+    Attributes:
         rule: a part of the names of the rules to look at.
-        fixer: makes the fixed programs.
+        fixes: the fixed programs, if not those that fsdplint makes.
+        most: how many configurations to run, the most telling ones first; 0 for all.
     """
-    fixes = [each for each in fixer(program) if rule in each.rule]
-    return list(_judged(program, fixes)) if fixes else []
+
+    program: Program
+    rule: str = ""
+    fixes: tuple[Fixed, ...] = ()
+    most: int = 0
 
 
-def _judged(program: Program, fixes: list[Fixed]) -> Iterator[Verdict]:
+def judge(task: Task) -> list[Verdict]:
+    """Run a program before and after its safe fixes, in every configuration that it offers."""
+    fixes = [each for each in task.fixes or safe_fixes(task.program) if task.rule in each.rule]
+    return list(_judged(task.program, fixes, task.most)) if fixes else []
+
+
+def _judged(program: Program, fixes: list[Fixed], most: int) -> Iterator[Verdict]:
     rules = [each.rule for each in fixes if each.rule != ALL]
     for each in fixes:
         if lost := _lost(program.files, each.files):
             diff = difference(program.files, each.files)
             yield Verdict(program.name, each.rule, "as text", Judgement(HARMED, lost), diff)
-    for configuration in configurations(program):
+    for configuration in configurations(program)[: most or None]:
         before = execute(program.files, program.entry, configuration)
         lacking = "ModuleNotFoundError" in before.failure()
         for each in fixes:

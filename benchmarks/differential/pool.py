@@ -6,18 +6,15 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from benchmarks.differential.judge import Fixer, Verdict, judge, safe_fixes
-from benchmarks.differential.program import Program
+from benchmarks.differential.judge import Task, Verdict, judge
 
 
-def judged(
-    chosen: Sequence[Program], jobs: int, rule: str = "", fixer: Fixer = safe_fixes
-) -> Iterator[list[Verdict]]:
+def judged(tasks: Sequence[Task], jobs: int) -> Iterator[list[Verdict]]:
     """Yield the verdicts of each program, in the order in which they are done."""
     # A fresh interpreter: a fork of this process might have threads, or torch patched.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, _prepare) as pool:
-        for done in as_completed([pool.submit(judge, each, rule, fixer) for each in chosen]):
+        for done in as_completed([pool.submit(judge, task) for task in tasks]):
             yield done.result()
 
 

@@ -230,7 +230,10 @@ _CLIP = {
         "call": "clip_grad_norm_(target.parameters(), 0.1)",
         "after": "target = nn.Linear(2, 2)\nprint(clip_grad_norm_(target.parameters(), 0.1))",
     },
-    "infinity": {"imports": _ONCE, "call": 'clip_grad_norm_(model.parameters(), 0.1, float("inf"))'},
+    "infinity": {
+        "imports": _ONCE,
+        "call": 'clip_grad_norm_(model.parameters(), 0.1, float("inf"))',
+    },
     "patched": {
         "imports": _ONCE,
         "setup": """

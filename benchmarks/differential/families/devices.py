@@ -120,7 +120,5 @@ _LOCAL = {
 }
 
 FAMILIES = (
-    Family(
-        "devices", {"train.py": _TEXT}, {"rank": _RANK, "device": _DEVICE, "local": _LOCAL}
-    ),
+    Family("devices", {"train.py": _TEXT}, {"rank": _RANK, "device": _DEVICE, "local": _LOCAL}),
 )

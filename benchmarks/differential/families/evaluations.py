@@ -108,7 +108,5 @@ _RESULT = {
 }
 
 FAMILIES = (
-    Family(
-        "evaluations", {"train.py": _TEXT}, {"wrap": _WRAP, "mode": _MODE, "result": _RESULT}
-    ),
+    Family("evaluations", {"train.py": _TEXT}, {"wrap": _WRAP, "mode": _MODE, "result": _RESULT}),
 )

@@ -133,9 +133,7 @@ if __name__ == "__main__":
 """
 
 FAMILIES = (
-    Family(
-        "options", {"train.py": _IMPORTS + _TRAIN + _MAIN}, {"option": _OPTION, "use": _USE}
-    ),
+    Family("options", {"train.py": _IMPORTS + _TRAIN + _MAIN}, {"option": _OPTION, "use": _USE}),
     Family(
         "options_of_a_command",
         {"train.py": _IMPORTS + _TRAIN + "\n" + _COMMANDS},
