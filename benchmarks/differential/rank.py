@@ -119,7 +119,7 @@ def _stand_in_data() -> None:
             return torch.randint(64, (6, 4, 8), generator=made)
         return original(file, *args, **kwargs)
 
-    torch.load = load
+    vars(torch)["load"] = load
 
 
 def _watch(record: Rank, configuration: Configuration, local_rank: int) -> None:
@@ -194,7 +194,7 @@ def _place(error: BaseException, folder: Path) -> tuple[str, int, str]:
     """Return the innermost line of the program's own in a traceback."""
     root = f"{folder / 'cwd'}{os.sep}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = os.path.abspath(frame.filename)
+        path = str(Path.cwd() / frame.filename)
         if path.startswith(root):
             return path.removeprefix(root), frame.lineno or 0, frame.name
     return "", 0, ""

@@ -50,6 +50,7 @@ _WRAP = {
 
 _ONCE = "from torch.nn.utils import clip_grad_norm_"
 _CALL = "clip_grad_norm_(model.parameters(), 0.1)"
+_EXTRA = "extra.grad = torch.full((3,), 5.0)\nclip_grad_norm_(params, 0.1)\nprint(extra.grad)"
 _CLIP = {
     "plain": {"imports": _ONCE, "call": _CALL},
     "attribute": {"call": "nn.utils.clip_grad_norm_(model.parameters(), max_norm=0.1)"},
@@ -181,7 +182,7 @@ _CLIP = {
             params = list(model.parameters())
             params.append(extra)
         """,
-        "call": "extra.grad = torch.full((3,), 5.0)\nclip_grad_norm_(params, 0.1)\nprint(extra.grad)",
+        "call": _EXTRA,
     },
     "extended_by_plus": {
         "imports": _ONCE,
@@ -190,7 +191,7 @@ _CLIP = {
             params = list(model.parameters())
             params += [extra]
         """,
-        "call": "extra.grad = torch.full((3,), 5.0)\nclip_grad_norm_(params, 0.1)\nprint(extra.grad)",
+        "call": _EXTRA,
     },
     "sliced": {
         "imports": _ONCE,

@@ -37,7 +37,11 @@ train()
 
 _WRAP = {
     "always": 'dist.init_process_group("gloo")\nfully_shard(model)',
-    "launched": 'if "RANK" in os.environ:\n    dist.init_process_group("gloo")\n    fully_shard(model)',
+    "launched": """
+        if "RANK" in os.environ:
+            dist.init_process_group("gloo")
+            fully_shard(model)
+    """,
 }
 
 _MODE = {

@@ -136,7 +136,9 @@ _BUILD = {
 
 _USE = {
     "encode": "model.encode(torch.randn(4, 8))",
-    "if_there": """model.encode(torch.randn(4, 8)) if hasattr(model, "encode") else model(torch.ones(4, 8))""",
+    "if_there": """(
+        model.encode(torch.randn(4, 8)) if hasattr(model, "encode") else model(torch.ones(4, 8))
+    )""",
     "after_forward": "model(torch.randn(4, 8)) + model.encode(torch.randn(4, 8))",
     "by_class": "Encoder.encode(model, torch.randn(4, 8))",
     "kind": """(
@@ -150,7 +152,9 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
 from torch.distributed.fsdp import fully_shard
 
 

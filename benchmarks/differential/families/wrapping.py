@@ -216,7 +216,10 @@ _CALL = {
     },
     "module_if_there": {
         "shard": "fully_shard(model, mesh=mesh)",
-        "after": 'inner = model.module if hasattr(model, "module") else model\nprint(inner is model)',
+        "after": """
+            inner = model.module if hasattr(model, "module") else model
+            print(inner is model)
+        """,
     },
     "module_caught": {
         "shard": "fully_shard(model, mesh=mesh)",
