@@ -34,20 +34,24 @@ class Change:
     Attributes:
         facts: one of them must be so in the run before the fix, for anything to change.
         reason: why numbers are others then.
+        late: nothing may change up to the first backward.
     """
 
     facts: frozenset[str]
     reason: str
+    late: bool = False
 
 
-def _may(reason: str, *facts: str) -> Change:
-    return Change(frozenset(facts), reason)
+def _may(reason: str, *facts: str, late: bool = False) -> Change:
+    return Change(frozenset(facts), reason, late)
 
 
 MAY_CHANGE: Mapping[str, Change] = {
-    "clip-grad-util-on-fsdp1": _may("all ranks clip by the norm of the whole gradient", "sharded"),
+    "clip-grad-util-on-fsdp1": _may(
+        "all ranks clip by the norm of the whole gradient", "sharded", late=True
+    ),
     "epoch-not-set": _may("each epoch has another order", "shuffled"),
-    "grad-scaler-on-fsdp1": _may("all ranks skip a step together", "sharded"),
+    "grad-scaler-on-fsdp1": _may("all ranks skip a step together", "sharded", late=True),
     "global-rank-as-device": _may("a node has a device for each of its ranks", "several nodes"),
     "local-rank-argument": _may(
         "the local rank comes from torchrun, and help names the option's other spelling",
@@ -56,7 +60,9 @@ MAY_CHANGE: Mapping[str, Change] = {
     ),
     "direct-forward": _may("the hooks gather the parameters and cast the inputs", "fsdp"),
     "custom-method-bypasses-hooks": _may("the hooks gather the parameters", "fsdp"),
-    "inplace-on-sharded-output": _may("the backward hook stays, so gradients are reduced", "fsdp"),
+    "inplace-on-sharded-output": _may(
+        "the backward hook stays, so gradients are reduced", "fsdp", late=True
+    ),
 }
 """What is not here may change nothing in a run that succeeds."""
 
@@ -89,11 +95,22 @@ def _both_ended(rules: Sequence[str], before: Run, after: Run, facts: frozenset[
     if not details:
         return Judgement(SAME if any(_progress(before)) or before.files else IDLE)
     known = [MAY_CHANGE[rule] for rule in rules if rule in MAY_CHANGE]
-    allowed = [each.reason for each in known if each.facts & facts]
+    allowed = [each for each in known if each.facts & facts]
     if not allowed:
         return Judgement(HARMED, details)
     other = _shape(before) != _shape(after)
-    return Judgement(HARMED if other else ALLOWED, (*allowed, *details))
+    if other or (all(each.late for each in allowed) and _differ_early(before, after)):
+        return Judgement(HARMED, details)
+    return Judgement(ALLOWED, (*(each.reason for each in allowed), *details))
+
+
+def _differ_early(before: Run, after: Run) -> bool:
+    """Whether something differs before the first backward."""
+    pairs = list(zip(before.ranks, after.ranks, strict=True))
+    lines = [(a.lines[: a.early], b.lines[: a.early]) for a, b in pairs]
+    return not all(_all_close(a.losses[:1], b.losses[:1], _close) for a, b in pairs) or not all(
+        _all_close(old, new, _close_texts) for old, new in lines
+    )
 
 
 def _both_failed(before: Run, after: Run) -> Judgement:

@@ -63,7 +63,7 @@ def live(folder: Path, entry: str, configuration: Configuration, rank: int, port
     _settle(folder, configuration, rank, port)
     local_rank = rank % configuration.local_ranks
     try:
-        _watch(record, configuration, local_rank)
+        _watch(record, configuration, local_rank, folder / f"{rank}.out")
         sys.argv = [entry, *(a.format(rank=local_rank) for a in configuration.arguments)]
         runpy.run_path(entry, run_name="__main__")
     except Finished:
@@ -122,23 +122,26 @@ def _stand_in_data() -> None:
     vars(torch)["load"] = load
 
 
-def _watch(record: Rank, configuration: Configuration, local_rank: int) -> None:
+def _watch(record: Rank, configuration: Configuration, local_rank: int, output: Path) -> None:
     devices = configuration.local_ranks if configuration.launched else 1
     if configuration.cuda:
         shim.install(local_rank, devices)
         if configuration.launched:
             spawn.install(local_rank, devices)
     _stand_in_data()
-    _watch_losses(record)
+    _watch_losses(record, output)
     _watch_steps(record, configuration)
     _watch_samplers(record)
 
 
-def _watch_losses(record: Rank) -> None:
+def _watch_losses(record: Rank, output: Path) -> None:
     original = torch.autograd.backward
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if not record.losses:
+            sys.stdout.flush()
+            record.early = output.read_text(errors="replace").count("\n")
         loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         if loss is not None and loss.numel() == 1:
             record.losses.append(float(access.local(loss)))

@@ -17,6 +17,7 @@ class Rank:
         error: the exception's type and message, or the signal.
         place: the file, line and function of the script where the exception was raised.
         lines: what it printed.
+        early: how many lines it had printed at the first backward.
         steps: for each optimizer step, and each parameter, a digest, the sum and the norm.
         losses: the values that backward was called on.
         facts: what was there, see `compare.MAY_CHANGE`.
@@ -26,6 +27,7 @@ class Rank:
     error: str = ""
     place: tuple[str, int, str] = ("", 0, "")
     lines: list[str] = field(default_factory=list)
+    early: int = 0
     steps: list[list[tuple[str, float, float]]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
