@@ -1,0 +1,1 @@
+"""Runs programs before and after their safe fixes, and compares what they do."""

@@ -1,0 +1,214 @@
+"""Compares two runs: the same program before and after a fix."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from benchmarks.differential.record import ENDED, Rank, Run
+
+SAME = "same"
+CURED = "cured"
+ALLOWED = "allowed"
+FAILS_ALIKE = "fails alike"
+FURTHER = "fails later"
+HARMED = "harmed"
+UNSTABLE = "unstable"
+IDLE = "does nothing"
+VERDICTS = (SAME, ALLOWED, CURED, FURTHER, FAILS_ALIKE, IDLE, UNSTABLE, HARMED)
+TELLING = frozenset({SAME, ALLOWED, CURED, FURTHER, HARMED})
+"""The verdicts of runs from which something can be learnt about a fix."""
+
+_TOLERANCE = 1e-4
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|nan|inf")
+_HELP = "help"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a rule's fix may change, apart from curing a failure.
+
+    Attributes:
+        facts: one of them must be so in the run before the fix, for anything to change.
+        reason: why numbers are others then.
+        late: nothing may change up to the first backward.
+    """
+
+    facts: frozenset[str]
+    reason: str
+    late: bool = False
+
+
+def _may(reason: str, *facts: str, late: bool = False) -> Change:
+    return Change(frozenset(facts), reason, late)
+
+
+MAY_CHANGE: Mapping[str, Change] = {
+    "clip-grad-util-on-fsdp1": _may(
+        "all ranks clip by the norm of the whole gradient", "sharded", late=True
+    ),
+    "epoch-not-set": _may("each epoch has another order", "shuffled"),
+    "grad-scaler-on-fsdp1": _may("all ranks skip a step together", "sharded", late=True),
+    "global-rank-as-device": _may("a node has a device for each of its ranks", "several nodes"),
+    "local-rank-argument": _may(
+        "the local rank comes from torchrun, and help names the option's other spelling",
+        "launched",
+        _HELP,
+    ),
+    "direct-forward": _may("the hooks gather the parameters and cast the inputs", "fsdp"),
+    "custom-method-bypasses-hooks": _may("the hooks gather the parameters", "fsdp"),
+    "inplace-on-sharded-output": _may(
+        "the backward hook stays, so gradients are reduced", "fsdp", late=True
+    ),
+}
+"""What is not here may change nothing in a run that succeeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, with what differs in a few lines."""
+
+    verdict: str
+    details: tuple[str, ...] = ()
+
+
+def compare(rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]) -> Judgement:
+    """Judge what the fixes of some rules did to one run.
+
+    Args:
+        facts: what is so in this configuration, besides what the run itself has noted.
+    """
+    if before.ok and after.ok:
+        return _both_ended(rules, before, after, facts | before.facts)
+    if after.ok:
+        return Judgement(CURED, (f"before: {before.failure()}",))
+    if before.ok:
+        return Judgement(HARMED, (f"ran before, now: {after.failure()}", *_places(after)))
+    return _both_failed(before, after)
+
+
+def _both_ended(rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]) -> Judgement:
+    details = tuple(differences(before, after))
+    if not details:
+        return Judgement(SAME if any(_progress(before)) or before.files else IDLE)
+    known = [MAY_CHANGE[rule] for rule in rules if rule in MAY_CHANGE]
+    allowed = [each for each in known if each.facts & facts]
+    if not allowed:
+        return Judgement(HARMED, details)
+    other = _shape(before) != _shape(after)
+    if other or (all(each.late for each in allowed) and _differ_early(before, after)):
+        return Judgement(HARMED, details)
+    return Judgement(ALLOWED, (*(each.reason for each in allowed), *details))
+
+
+def _differ_early(before: Run, after: Run) -> bool:
+    """Whether something differs before the first backward."""
+    pairs = list(zip(before.ranks, after.ranks, strict=True))
+    lines = [(a.lines[: a.early], b.lines[: a.early]) for a, b in pairs]
+    return not all(_all_close(a.losses[:1], b.losses[:1], _close) for a, b in pairs) or not all(
+        _all_close(old, new, _close_texts) for old, new in lines
+    )
+
+
+def _both_failed(before: Run, after: Run) -> Judgement:
+    old, new = before.failure(), after.failure()
+    if _close_texts(old, new):
+        return Judgement(FAILS_ALIKE, (old,))
+    details = (f"before: {old}", *_places(before), f"after: {new}", *_places(after))
+    return Judgement(FURTHER if _got_further(before, after) else HARMED, details)
+
+
+def _got_further(before: Run, after: Run) -> bool:
+    """Whether the run after the fix did all that the one before did: another fault stops it."""
+    did, does = _progress(before), _progress(after)
+    if did != does:
+        return did < does
+    lines = [r.place[1] for r in before.ranks if r.place[1]]
+    now = [r.place[1] for r in after.ranks if r.place[1]]
+    return bool(lines and now) and min(now) > min(lines)
+
+
+def _progress(run: Run) -> tuple[int, int, int]:
+    steps = sum(len(rank.steps) for rank in run.ranks)
+    losses = sum(len(rank.losses) for rank in run.ranks)
+    return steps, losses, sum(len(rank.lines) for rank in run.ranks)
+
+
+def _places(run: Run) -> Iterator[str]:
+    for number, rank in enumerate(run.ranks):
+        if rank.place[0]:
+            path, line, function = rank.place
+            yield f"  rank {number} at {path}:{line} in {function}"
+
+
+def _shape(run: Run) -> object:
+    """Return what must stay even where numbers may change."""
+    ranks = [(len(r.lines), len(r.steps), len(r.losses), r.status) for r in run.ranks]
+    return ranks, sorted(run.files)
+
+
+def differences(before: Run, after: Run) -> Iterator[str]:
+    """Yield what two runs do differently, a line for each kind."""
+    for number, (old, new) in enumerate(zip(before.ranks, after.ranks, strict=True)):
+        yield from (f"rank {number}: {what}" for what in _rank_differences(old, new))
+    if before.files != after.files:
+        names = {**before.files, **after.files}
+        changed = sorted(n for n in names if before.files.get(n) != after.files.get(n))
+        yield f"other files: {', '.join(changed)}"
+
+
+def _rank_differences(old: Rank, new: Rank) -> Iterator[str]:
+    if old.status != new.status or old.status != ENDED:
+        yield f"{old.status} {old.error} / {new.status} {new.error}"
+    if not _all_close(old.lines, new.lines, _close_texts):
+        changes = [
+            line
+            for line in difflib.ndiff(old.lines, new.lines)
+            if line.startswith(("- ", "+ ")) and line.strip()
+        ]
+        yield "prints " + " ".join(changes[:4])
+    if not _all_close(old.losses, new.losses, _close):
+        yield f"losses {_first(old.losses, new.losses)}"
+    if len(old.steps) != len(new.steps):
+        yield f"{len(old.steps)} optimizer steps / {len(new.steps)}"
+    for step, (was, is_) in enumerate(zip(old.steps, new.steps, strict=False)):
+        if not _all_close(was, is_, _close_summaries):
+            yield f"parameters after step {step + 1}"
+            break
+
+
+T = TypeVar("T")
+
+
+def _all_close(old: Sequence[T], new: Sequence[T], close: Callable[[T, T], bool]) -> bool:
+    return len(old) == len(new) and all(map(close, old, new))
+
+
+def _first(old: Sequence[float], new: Sequence[float]) -> str:
+    if len(old) != len(new):
+        return f"{len(old)} values / {len(new)}"
+    index = next(i for i, (a, b) in enumerate(zip(old, new, strict=True)) if not _close(a, b))
+    return f"{old[index]:.6g} / {new[index]:.6g} in backward {index + 1}"
+
+
+def _close(old: float, new: float, scale: float = 0.0) -> bool:
+    if old != old or new != new:
+        return old != old and new != new
+    return old == new or abs(old - new) <= _TOLERANCE * max(abs(old), abs(new), scale) + 1e-9
+
+
+def _close_summaries(old: tuple[str, float, float], new: tuple[str, float, float]) -> bool:
+    same = old[0] == new[0]
+    return same or (_close(old[1], new[1], max(old[2], new[2])) and _close(old[2], new[2]))
+
+
+def _close_texts(old: str, new: str) -> bool:
+    if old == new:
+        return True
+    if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
+        return False
+    pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
+    return all(_close(float(a), float(b), 1.0) for a, b in pairs)

@@ -1,0 +1,91 @@
+"""Runs one program in one configuration, its ranks being forks of this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from benchmarks.differential.program import Configuration
+from benchmarks.differential.record import DIED, HUNG, Rank, Run
+from fsdplint.verify.forks import fork, has_ended, reap, reserved_port
+
+_LIMIT = 90.0
+"""Seconds a run may take altogether."""
+_STILL = 1.5
+"""Seconds without any work after which ranks wait for something that does not come."""
+_INTERVAL = 0.02
+
+
+def execute(files: Mapping[str, str], entry: str, configuration: Configuration) -> Run:
+    """Run a program to its end, in a folder of its own."""
+    from benchmarks.differential.rank import live
+
+    folder = Path(tempfile.mkdtemp(prefix="differential-")).resolve()
+    try:
+        _write(files, folder)
+        with reserved_port() as port:
+            pids = [
+                fork(partial(live, folder, entry, configuration, rank, port))
+                for rank in range(configuration.ranks)
+            ]
+            causes = _wait(pids)
+        ranks = tuple(_rank(folder, rank, cause) for rank, cause in enumerate(causes))
+        return Run(ranks, _left(folder / "cwd", files))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(files: Mapping[str, str], folder: Path) -> None:
+    (folder / "tmp").mkdir()
+    (folder / "cwd").mkdir()
+    for path, text in files.items():
+        target = folder / "cwd" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
+def _wait(pids: list[int]) -> list[str]:
+    """Wait for all ranks, but not for those that only wait for others; return how each ended."""
+    began = last = time.monotonic()
+    worked = -1
+    while not all(map(has_ended, pids)) and time.monotonic() < began + _LIMIT:
+        time.sleep(_INTERVAL)
+        work = sum(map(_work, pids))
+        if work != worked:
+            worked, last = work, time.monotonic()
+        if time.monotonic() > last + _STILL:
+            break
+    waiting = [not has_ended(pid) for pid in pids]
+    causes = [reap(pid) for pid in pids]
+    return [HUNG if late else cause for late, cause in zip(waiting, causes, strict=True)]
+
+
+def _work(pid: int) -> int:
+    """Return a number that changes while a process works or wants to: its time on the CPU."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    running = time.monotonic_ns() if fields[0] in "RD" else 0
+    return int(fields[11]) + int(fields[12]) + running
+
+
+def _rank(folder: Path, rank: int, cause: str) -> Rank:
+    report = folder / f"{rank}.json"
+    if report.exists():
+        return Rank.from_json(json.loads(report.read_text()))
+    lines = (folder / f"{rank}.out").read_text(errors="replace").splitlines()
+    return Rank(HUNG if cause == HUNG else DIED, cause, lines=lines)
+
+
+def _left(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    new = {path.relative_to(folder).as_posix(): path for path in paths if path.suffix != ".pyc"}
+    return {
+        name: hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()
+        for name, path in new.items()
+        if name not in files
+    }

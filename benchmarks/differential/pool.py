@@ -1,0 +1,24 @@
+"""Judges programs side by side, in processes that have torch loaded."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from benchmarks.differential.judge import Task, Verdict, judge
+
+
+def judged(tasks: Sequence[Task], jobs: int) -> Iterator[list[Verdict]]:
+    """Yield the verdicts of each program, in the order in which they are done."""
+    # A fresh interpreter: a fork of this process might have threads, or torch patched.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _prepare) as pool:
+        for done in as_completed([pool.submit(judge, task) for task in tasks]):
+            yield done.result()
+
+
+def _prepare() -> None:
+    from benchmarks.differential.rank import prepare
+
+    prepare()
