@@ -90,8 +90,8 @@ def test_torchrun_tells_how_a_rank_died(
 LOST = "RuntimeError: [gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:17843."
 
 
-def crash(time: float, traceback: str = "ValueError: mine") -> Ended:
-    return Ended("crash", 1, "", "", traceback, (), time)
+def crash(time: float, traceback: str = "ValueError: mine", kind: str = "ValueError") -> Ended:
+    return Ended("crash", 1, kind, traceback, traceback, (), time)
 
 
 def run(*ends: Ended | Death | None, output: str = "") -> Run:
@@ -112,7 +112,9 @@ def run(*ends: Ended | Death | None, output: str = "") -> Run:
 @pytest.mark.parametrize(
     ("found", "order"),
     [
-        (run(crash(2.0), crash(1.0)), [1, 0]),
+        (run(crash(2.0), crash(1.0, kind="KeyError")), [1, 0]),
+        (run(crash(2.0), crash(1.0)), [0, 1]),
+        (run(crash(3.0), crash(2.0, kind="KeyError"), crash(1.0)), [0, 2, 1]),
         (run(crash(1.0, LOST), crash(1.1)), [1, 0]),
         (run(crash(1.0, LOST), Death(-9, 1.2)), [1, 0]),
         (run(crash(1.0, "unknown words for a lost connection"), Death(-11, 1.1)), [1, 0]),

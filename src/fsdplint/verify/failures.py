@@ -18,8 +18,19 @@ _ENDS = (-signal.SIGTERM, -signal.SIGKILL)
 
 def failures(run: Run) -> list[RankRun]:
     """Returns the ranks that failed by themselves: those that lost their connections come behind
-    those that have an error of their own, else the earlier one leads."""
-    return sorted((rank for rank in run.ranks if _failed(run, rank)), key=_order)
+    those that have an error of their own, else the earlier one leads; ranks with the same error
+    stay in their own order."""
+    failed = [rank for rank in run.ranks if _failed(run, rank)]
+    earliest: dict[object, tuple[bool, float]] = {}
+    for rank in failed:
+        earliest[_error(rank)] = min(_order(rank), earliest.get(_error(rank), _order(rank)))
+    return sorted(failed, key=lambda rank: earliest[_error(rank)])
+
+
+def _error(rank: RankRun) -> object:
+    if rank.ended is not None:
+        return rank.ended.kind, rank.ended.message
+    return rank.death and rank.death.status
 
 
 def stopped(run: Run, rank: RankRun) -> bool:
