@@ -268,7 +268,8 @@ def test_a_variable_that_another_file_sets(tmp_path: Path) -> None:
 
 def test_two_functions_of_one_name() -> None:
     text = (
-        "from torch.utils.data import DistributedSampler\nif x:\n    def make():\n        return 1\n"
+        "from torch.utils.data import DistributedSampler\n"
+        "if x:\n    def make():\n        return 1\n"
         "else:\n    def make():\n        return DistributedSampler(d)\ns = make()\nhere()\n"
     )
     assert described(program_of({"main.py": text}), "/project/main.py", "s") is None

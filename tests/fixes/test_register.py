@@ -13,11 +13,11 @@ IMPORT = "from torch.distributed.fsdp import fully_shard\n"
 BOTH = "from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method\n"
 
 
-def registered(marked: str, cls: str = "Net") -> tuple[Snippet, Fix | Declined]:
+def registered(marked: str) -> tuple[Snippet, Fix | Declined]:
     at = Snippet(marked)
     shard = at["shard"]
     assert isinstance(shard, ir.Call)
-    return at, register_method(at.code, shard, "encode", cls)
+    return at, register_method(at.code, shard, "encode", Safety.SAFE)
 
 
 @pytest.mark.parametrize(
@@ -90,30 +90,6 @@ def test_what_cannot_be_registered_there_is_declined(marked: str, why: str) -> N
     assert reason(fix) == why
 
 
-SHARD = "<shard:fully_shard(model):shard>\n"
-
-
-@pytest.mark.parametrize(
-    ("before", "cls", "safe"),
-    [
-        ("model = Net()\n", "Net", True),
-        ("model = Net().to(device).train()\n", "Net", True),
-        ("model = Net() if flag else Other()\n", "Net", False),
-        ("model = given or Net()\n", "Net", False),
-        ("model = build()\n", "Net", False),
-        ("model = Net()\nmodel = wrap(model)\n", "Net", False),
-        ("model = Net()\n", "", False),
-        ("if flag:\n    class Net: pass\nmodel = Net()\n", "Net", False),
-    ],
-)
-def test_a_method_is_registered_unread_only_where_the_class_is_sure(
-    before: str, cls: str, safe: bool
-) -> None:
-    _, fix = registered(f"{IMPORT}from models import Net\n{before}{SHARD}", cls)
-    assert isinstance(fix, Fix)
-    assert fix.safety is (Safety.SAFE if safe else Safety.UNSAFE)
-
-
 TWICE = """\
 import torch
 from torch import nn
@@ -136,6 +112,34 @@ model = Net()
 fully_shard(model{reshard})
 model.encode(torch.randn(2, 8)).mean().backward()
 """
+
+
+OTHER = """\
+class Other(nn.Module):
+    def forward(self, x):
+        return x
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "safe"),
+    [
+        ("model = Net()", True),
+        ("model = Net().to(device).train()", True),
+        ("model = Net() if flag else Other()", False),
+        ("model = Net() if flag else build()", False),
+        ("def make():\n    return Net()\nmodel = make()", True),
+    ],
+)
+def test_a_method_is_registered_unread_only_where_the_class_is_sure(made: str, safe: bool) -> None:
+    text = TWICE.format(forward="self.encoder(x)", reshard="").replace(
+        "model = Net()", OTHER + made
+    )
+    found = [each for each in check_text(text) if each.code == "FSD306"]
+    expected = Safety.SAFE if safe else Safety.UNSAFE
+    assert [each.fix.safety for each in found if each.fix] == [expected]
 
 
 @pytest.mark.parametrize("reshard", [True, 2])

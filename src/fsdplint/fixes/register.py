@@ -8,22 +8,16 @@ from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports, qualified
-from fsdplint.fixes.names import binders, dotted
+from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.names import FULLY_SHARD, REGISTER_FORWARD, canonical
 
-# Methods of a module that return the module itself.
-_RETURNING_ITSELF = frozenset({"to", "cuda", "cpu", "float", "half", "bfloat16", "train", "eval"})
 _SOMETIMES = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
 
 
 @builder
-def register_method(code: Code, shard: ir.Call, method: str, cls: str) -> Fix:
-    """Registers ``method`` below the call ``fully_shard(model, …)`` that makes a unit of it.
-
-    Args:
-        cls: the class that has the method, "" if the module may be of another one.
-    """
+def register_method(code: Code, shard: ir.Call, method: str, safety: Safety) -> Fix:
+    """Registers ``method`` below the call ``fully_shard(model, …)`` that makes a unit of it."""
     require_exact(code)
     statement = code.statement(shard)
     if isinstance(statement, COMPOUND) or any(
@@ -44,20 +38,7 @@ def register_method(code: Code, shard: ir.Call, method: str, cls: str) -> Fix:
     indent = code.indentation(statement)
     text = "".join(f"{indent}{line}{code.newline}" for line in lines)
     edits.append(code.insert_lines(code.after(statement), text))
-    # Registering a method that a module does not have raises.
-    safety = Safety.SAFE if cls and _is_made(code, shard, cls) else Safety.UNSAFE
     return Fix(f"register `{method}` with the hooks of `{model}`", safety, tuple(edits))
-
-
-def _is_made(code: Code, shard: ir.Call, cls: str) -> bool:
-    """Whether the module is the very one that ``cls(…)`` makes, as far as this file says."""
-    argument = module_argument(shard)
-    made = None if argument is None else code.meaning(argument.value)
-    while isinstance(made, ir.Call) and ir.last_name(made.func) in _RETURNING_ITSELF:
-        made = made.func.value if isinstance(made.func, ir.Attribute) else None
-    called = made.func if isinstance(made, ir.Call) else None
-    once = len(binders(code, code.module).get(cls, ())) == 1
-    return isinstance(called, ir.Name) and called.id == cls and once
 
 
 def _package(code: Code, shard: ir.Call) -> str:

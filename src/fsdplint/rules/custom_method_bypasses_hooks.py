@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint import fixes
+from fsdplint.engine import ir
 from fsdplint.engine.facts.methods import BypassingMethod, bypassing_methods
+from fsdplint.engine.must.classes import method
+from fsdplint.engine.must.values import Instance, Known, always
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import ClassValue, FunctionValue, Object
-from fsdplint.finding import Evidence, Fix
+from fsdplint.finding import Evidence, Fix, Safety
 from fsdplint.fixes.declined import Declined
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report
@@ -49,14 +51,24 @@ def _fix(program: Program, fact: BypassingMethod) -> Fix | Declined:
             f"`forward` calls `{name}`, whose hooks would reshard before `forward` ends"
         )
     code = fixes.code.Code.of(program.tree(shard.site.path))
-    return fixes.register.register_method(code, shard.call, name, _class(shard.module, name))
+    return fixes.register.register_method(code, shard.call, name, _safety(program, fact))
 
 
-def _class(module: Object, method: str) -> str:
-    """The class of a module whose method can be registered as it is, "" for others."""
-    cls = module.cls
-    found = cls.lookup(method) if isinstance(cls, ClassValue) else None
-    if not isinstance(cls, ClassValue) or not isinstance(found, FunctionValue):
-        return ""
-    plain = not found.function.decorators and not found.function.is_generator
-    return cls.node.name if plain else ""
+def _safety(program: Program, fact: BypassingMethod) -> Safety:
+    """Safe where whatever is sharded there has the method: registering one that it lacks raises."""
+    shard = fact.shard
+    given = fixes.shard_blocks.module_argument(shard.call)
+    if given is None:
+        return Safety.UNSAFE
+    at = program.tree(shard.site.path).statement(shard.call)
+    has = partial(_has_method, program, fact.method.name)
+    sure = always(program, shard.site.path, given.value, at, has)
+    return Safety.SAFE if sure else Safety.UNSAFE
+
+
+def _has_method(program: Program, name: str, value: Known) -> bool:
+    found = method(program, value.cls, name) if isinstance(value, Instance) else None
+    node = None if found is None else found.unit.node(found)
+    if not isinstance(node, ir.FunctionDef):
+        return False
+    return not node.function.decorators and not node.function.is_generator

@@ -142,7 +142,10 @@ def has_attribute(program: Program, cls: Definition, name: str) -> bool:
 
 def method(program: Program, cls: Definition, name: str) -> Definition | None:
     """The method that an object of a class, or of a derived one, has by a name, if it is one."""
-    related = relatives(program, cls) or []
+    try:
+        related = relatives(program, cls) or []
+    except UnknownError:
+        return None
     found = [each for each in related if name in _own_names(each)]
     return found[0].methods.get(name) if len(found) == 1 else None
 
