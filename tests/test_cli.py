@@ -211,6 +211,12 @@ def test_a_directory_without_python_is_not_clean(here: Path) -> None:
         (["-", "a.py"], "- is read alone, without other paths"),
         (["--isolated", "--config=x.toml"], "--isolated and --config exclude each other"),
         (["--config=x.toml"], "x.toml: No such file or directory"),
+        (
+            ["--select=FSD302", "--ignore=direct-forward"],
+            "--ignore leaves none of the selected rules",
+        ),
+        (["--ignore=ALL"], "--ignore leaves none of the selected rules"),
+        (["--select=FSD001", "--ignore=FSD0"], "--ignore leaves none of the selected rules"),
     ],
 )
 def test_misuse_is_one_line_and_exit_2(here: Path, arguments: Sequence[str], message: str) -> None:
@@ -237,6 +243,50 @@ def test_settings_are_found_and_their_mistakes_reported(here: Path) -> None:
     file = here / "fsdplint.toml"
     message = f"fsdplint: {file}: ingore: unknown key, did you mean 'ignore'?\n"
     assert run("check") == Ran(2, "", message)
+
+
+def test_settings_that_leave_no_rule(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    file = here / "fsdplint.toml"
+    leaves_none = "ignore: leaves none of the selected rules"
+    for text, message in (
+        ("select = ['FSD302']\nignore = ['direct-forward']\n", leaves_none),
+        ("ignore = ['ALL']\n", leaves_none),
+        ("select = []\n", "select: selects no rule"),
+    ):
+        file.write_text(text)
+        for command in (["check"], ["baseline", "write"]):
+            assert run(*command) == Ran(2, "", f"fsdplint: {file}: {message}\n")
+    file.write_text("select = ['FSD302']\n")
+    ran = run("check", "--ignore=FSD302")
+    assert ran == Ran(2, "", "fsdplint: --ignore leaves none of the selected rules\n")
+    file.write_text("select = ['FSD001']\n")
+    assert concise("--ignore=FSD302").code == 0
+    assert concise("--select=FSD002,FSD302", "--ignore=FSD301").code == 1
+
+
+def test_a_file_with_no_rule_left_is_not_checked(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    (here / "b.py").write_text(FIXED)
+    (here / "fsdplint.toml").write_text("[per-file-ignores]\n'a.py' = ['ALL']\n")
+    assert concise() == Ran(0, "No findings in 1 file (1 without sharding); 1 file skipped.\n", "")
+    ended = json.loads(run("check", "--output-format=json").out)["files"][0]
+    reason = "has no rule left by per-file-ignores"
+    assert ended == {"path": "a.py", "state": "skipped", "reason": reason}
+
+
+def test_a_folder_that_is_excluded_whole_says_so(here: Path) -> None:
+    for name in ("src/a.py", "src/old/b.py", "empty/c.txt"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(IDLE)
+    (here / "fsdplint.toml").write_text("exclude = ['*.py', 'old']\n")
+    excluded = "fsdplint: src: all 2 Python files in it are excluded by the settings\n"
+    ran = concise("src", "empty")
+    assert (ran.code, ran.err) == (2, f"{excluded}fsdplint: empty: holds no Python file to check\n")
+    (here / "src/a.py").unlink()
+    ran = concise("src")
+    said = "fsdplint: src: the only Python file in it is excluded by the settings\n"
+    assert (ran.code, ran.err) == (2, said)
 
 
 def test_excluded_files_are_checked_when_given(here: Path) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _UNRELATED = "takes no part in sharding"
+_NO_RULE = "has no rule left by per-file-ignores"
 # Characters up to which every file is parsed. In a larger tree, which takes CPython's parser longer
 # than all the rest, only those that take part in sharding are.
 _MAX_PARSED = 5_000_000
@@ -79,7 +80,7 @@ def check(
     wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
     if not wanted and not failures:
-        failures = [SourceError(absolute(p), "holds no Python file to check") for p in paths]
+        failures = [SourceError(absolute(p), _nothing_in(Path(p))) for p in paths]
     record = Record(failures)
     findings = deep(lambda: _findings(wanted, given, sources, settings, record, alone))
     failures += sources.lost
@@ -90,7 +91,8 @@ def check(
     linked = frozenset(path for path in named if leaves(path, given))
     findings = list(without_writes(findings, linked))
     found = {*map(absolute, files), *(error.path for error in discovery.skipped)}
-    accounts = _accounts(found, record, [*discovery.skipped, *failures], sources)
+    ruleless = [Skipped(path, _NO_RULE) for path in wanted if not settings.enabled(path)]
+    accounts = _accounts(found, record, [*discovery.skipped, *ruleless, *failures], sources)
     return Outcome(
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources=held,
@@ -102,6 +104,15 @@ def check(
         linked=linked,
         root=repository(Path.cwd()).as_posix(),
     )
+
+
+def _nothing_in(path: Path) -> str:
+    """Why there is no file to check in ``path``."""
+    excluded = len(discover([path]).files)
+    if not excluded:
+        return "holds no Python file to check"
+    all_ = "the only Python file" if excluded == 1 else f"all {excluded} Python files"
+    return f"{all_} in it {'is' if excluded == 1 else 'are'} excluded by the settings"
 
 
 def check_text(

@@ -207,11 +207,17 @@ def select_rules(
 
     Raises:
         UnknownRuleError: a selector means no rule.
+        ConfigError: none of the rules that are selected is left.
     """
     preview = settings.preview
-    chosen = resolve(select, rules, preview) | ALWAYS_SELECTED if select else settings.select
-    chosen = (chosen | resolve(extend_select, rules, preview)) - resolve(ignore, rules)
-    return replace(settings, select=chosen)
+    named = resolve(select, rules, preview) | resolve(extend_select, rules, preview)
+    if not select:
+        named |= (settings.select - ALWAYS_SELECTED) or settings.select
+    ignored = resolve(ignore, rules)
+    if not named - ignored:
+        raise ConfigError("--ignore leaves none of the selected rules")
+    always = ALWAYS_SELECTED if select else settings.select
+    return replace(settings, select=(named | always) - ignored)
 
 
 def _table(file: Path) -> Mapping[str, object] | None:
@@ -260,10 +266,8 @@ class _Reader:
             if key not in _KEYS:
                 raise self.error(key, f"unknown key{suggest(key, _KEYS)}")
         preview = self.boolean("preview") or self.preview
-        selected = self.names("select", ["ALL"], preview)
-        selected |= self.names("extend-select", [], preview) | ALWAYS_SELECTED
         return Settings(
-            select=selected - self.names("ignore", []),
+            select=self.selected(preview),
             per_file_ignores=self.per_file_ignores("per-file-ignores"),
             exclude=self.exclude("exclude"),
             target_torch=self.torch_range("target-torch"),
@@ -271,6 +275,15 @@ class _Reader:
             baseline=self.baseline("baseline"),
             preview=preview,
         )
+
+    def selected(self, preview: bool) -> frozenset[str]:
+        names = self.names("select", ["ALL"], preview) | self.names("extend-select", [], preview)
+        ignored = self.names("ignore", [])
+        if not names:
+            raise self.error("select", "selects no rule")
+        if not names - ignored:
+            raise self.error("ignore", "leaves none of the selected rules")
+        return (names | ALWAYS_SELECTED) - ignored
 
     def names(self, key: str, default: list[str], preview: bool = True) -> frozenset[str]:
         return self.resolve(key, self.table.get(key, default), preview)

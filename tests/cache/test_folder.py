@@ -187,26 +187,32 @@ def test_old_entries_make_room(cache: Path) -> None:
         name = next(names)
         folder.store(str(cache), name, b"data")
         os.utime(cache / f"{name}.run", (time.time() - age,) * 2)
-    folder.store(str(cache), "new", b"data")
+    new, newer, (old_part, part) = (
+        "d" * 16,
+        "e" * 16,
+        (f"{digit * 16}.run.1.part" for digit in "ab"),
+    )
+    folder.store(str(cache), new, b"data")
     left = sorted(path.stem for path in cache.glob("*.run"))
-    assert left == [*(f"{number:016x}" for number in range(6, 205)), "new"]
-    os.utime(cache / "new.run", (time.time() - 31 * 86_400,) * 2)
-    write(cache, {"x.run.1.part": "", "y.run.1.part": ""})
-    os.utime(cache / "x.run.1.part", (time.time() - 4_000,) * 2)
-    folder.store(str(cache), "newer", b"data")
-    assert not (cache / "new.run").exists()
-    assert [path.name for path in cache.glob("*.part")] == ["y.run.1.part"]
+    assert left == [*(f"{number:016x}" for number in range(6, 205)), new]
+    os.utime(cache / f"{new}.run", (time.time() - 31 * 86_400,) * 2)
+    write(cache, {old_part: "", part: ""})
+    os.utime(cache / old_part, (time.time() - 4_000,) * 2)
+    folder.store(str(cache), newer, b"data")
+    assert not (cache / f"{new}.run").exists()
+    assert [path.name for path in cache.glob("*.part")] == [part]
 
 
 def test_much_makes_room(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "_MAX_TOTAL", 25)
-    for age, name in enumerate("cba"):
+    a, b, c, d = (digit * 16 for digit in "abcd")
+    for age, name in enumerate((c, b, a)):
         folder.store(str(cache), name, b"0123456789")
         os.utime(cache / f"{name}.run", (time.time() - 100 + age,) * 2)
-    assert sorted(path.stem for path in cache.glob("*.run")) == ["a", "b"]
+    assert sorted(path.stem for path in cache.glob("*.run")) == [a, b]
     monkeypatch.setattr(folder, "_MAX_ENTRY", 5)
-    folder.store(str(cache), "d", b"0123456789")
-    assert sorted(path.stem for path in cache.glob("*.run")) == ["a", "b"]
+    folder.store(str(cache), d, b"0123456789")
+    assert sorted(path.stem for path in cache.glob("*.run")) == [a, b]
 
 
 def test_many_write_at_once(cache: Path) -> None:
@@ -300,3 +306,51 @@ def test_clean_leaves_what_is_not_ours(runs: Runs, cache: Path) -> None:
     )
     assert cleaned(runs) == (2, "", message)
     assert [path.name for path in cache.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("name", ["mine.run", "model.ir", "film.part", f"{'0' * 16}.run.part"])
+def test_a_file_that_ends_as_ours_do_is_left(runs: Runs, cache: Path, name: str) -> None:
+    runs.made()
+    write(cache, {name: "…"})
+    os.utime(cache / name, (0, 0))
+    assert cleaned(runs)[::2] == (
+        2,
+        f"fsdplint: {cache} holds {name}, which is not fsdplint's; only its own is removed\n",
+    )
+    assert [path.name for path in cache.iterdir()] == [name]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_folder_that_a_link_leads_to_is_emptied_and_both_stay(runs: Runs, cache: Path) -> None:
+    elsewhere = cache.with_name("elsewhere")
+    elsewhere.mkdir()
+    cache.symlink_to(elsewhere)
+    made = runs.made()
+    assert runs.known() == made
+    ran = cleaned(runs)
+    assert (ran[0], ran[2]) == (0, "")
+    assert ran[1].startswith(f"Emptied {elsewhere}, which {cache} leads to: 2 files, ")
+    assert (cache.is_symlink(), list(elsewhere.iterdir())) == (True, [])
+    assert runs.made() == made
+    assert runs.known() == made
+
+
+@pytest.mark.usefixtures("project")
+def test_what_a_link_in_the_folder_leads_to_stays(runs: Runs, cache: Path) -> None:
+    elsewhere = cache.with_name("elsewhere")
+    write(elsewhere, {"a.run": "…", "folder/b.run": "…"})
+    runs.made()
+    (cache / f"{'0' * 16}.run").symlink_to(elsewhere / "a.run")
+    (cache / f"{'1' * 32}.ir").symlink_to(elsewhere / "folder")
+    assert cleaned(runs)[1].startswith(f"Removed {cache}: 4 files, ")
+    assert sorted(path.name for path in elsewhere.rglob("*")) == ["a.run", "b.run", "folder"]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_linked_folder_of_others_is_left(runs: Runs, cache: Path) -> None:
+    elsewhere = cache.with_name("elsewhere")
+    write(elsewhere, {f"{'0' * 16}.run": "…"})
+    cache.symlink_to(elsewhere)
+    assert cleaned(runs) == (2, "", f"fsdplint: {cache} has no tag of fsdplint's\n")
+    assert len(list(elsewhere.iterdir())) == 1

@@ -22,6 +22,7 @@ _TAG_TEXT = b"Signature: 8a477f597d28d172789f06886806bc55\n# Written by fsdplint
 _MAX_ENTRIES = 200
 _MAX_TOTAL, _MAX_ENTRY = 100_000_000, 20_000_000  # bytes
 _MAX_AGE, _MAX_UNFINISHED_AGE = 30 * 86_400, 3_600  # seconds
+_RUN_DIGITS, _LOWERED_DIGITS = 16, 32  # hexadecimal, of the names of entries
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -78,6 +79,8 @@ def store(folder: str, name: str, data: bytes, suffix: str = RUN) -> None:
 def clean(folder: str) -> tuple[int, int] | None:
     """Remove the folder with all that fsdplint wrote into it, if it is there.
 
+    What a link leads to is emptied, and stays as the link does. No link in it is followed.
+
     Returns:
         How many entries and bytes it had.
 
@@ -98,7 +101,8 @@ def clean(folder: str) -> tuple[int, int] | None:
     left = os.listdir(folder)
     if left:
         raise NotOursError(f"holds {min(left)}, which is not fsdplint's; only its own is removed")
-    os.rmdir(folder)
+    if not os.path.islink(folder):
+        os.rmdir(folder)
     return len(entries), sum(status.st_size for _, status in entries)
 
 
@@ -167,7 +171,23 @@ def _prune(folder: str) -> None:
 def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as found:
         for entry in found:
-            if entry.name.endswith((RUN, LOWERED, _UNFINISHED)) and not entry.is_dir(
-                follow_symlinks=False
-            ):
+            if _is_own(entry.name) and not entry.is_dir(follow_symlinks=False):
                 yield entry.path, entry.stat(follow_symlinks=False)
+
+
+def _is_own(name: str) -> bool:
+    """Whether a file has a name that only fsdplint gives: others may end in .part as well."""
+    written, _, token = name.removesuffix(_UNFINISHED).rpartition(".")
+    if name.endswith(_UNFINISHED) and _is_number(token):
+        return written in (_TAG, _IGNORE) or _is_entry(written)
+    return _is_entry(name)
+
+
+def _is_entry(name: str) -> bool:
+    stem, dot, suffix = name.partition(".")
+    digits = {RUN: _RUN_DIGITS, LOWERED: _LOWERED_DIGITS}.get(dot + suffix)
+    return len(stem) == digits and _is_number(stem)
+
+
+def _is_number(word: str) -> bool:
+    return bool(word) and not word.strip("0123456789abcdef")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -14,6 +16,8 @@ from fsdplint.terminal import printable
 @click.command()
 def clean() -> int:
     """Remove the cache: the folder of $FSDPLINT_CACHE_DIR, else the one in the user's caches.
+
+    Only files that fsdplint wrote are removed. A folder that a symbolic link leads to is emptied.
 
     It holds the reports of runs, by which a run that would end the same is told at once, and what
     files were parsed to, by which a run after a change parses what changed.
@@ -31,7 +35,10 @@ def clean() -> int:
     else:
         count, size = removed
         files = f"{count} file{'s'[: count != 1]}"
-        click.echo(f"Removed {shown}: {files}, {-(-size // 1000)} kB.")
+        done = f"Removed {shown}"
+        if Path(place).is_symlink():
+            done = f"Emptied {printable(os.path.realpath(place))}, which {shown} leads to"
+        click.echo(f"{done}: {files}, {-(-size // 1000)} kB.")
     _remove_leftovers()
     return CLEAN
 
