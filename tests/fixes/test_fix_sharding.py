@@ -85,7 +85,7 @@ def test_a_loop_of_another_function_stays() -> None:
 
 def test_a_container_becomes_a_loop() -> None:
     at = Snippet("if x:\n    m.d = <call:f.s(m.d, mesh=g):call>  # all\nblock = 1\n")
-    assert at.fixed(container_loop(at.code, call(at), True)) == (
+    assert at.fixed(container_loop(at.code, call(at), True, True)) == (
         "if x:\n    for block_ in m.d.values():\n        f.s(block_, mesh=g)  # all\nblock = 1\n"
     )
 
@@ -104,7 +104,7 @@ def test_a_container_becomes_a_loop() -> None:
 )
 def test_a_container_that_stays(marked: str, why: str) -> None:
     at = Snippet(marked)
-    assert reason(container_loop(at.code, call(at), False)) == why
+    assert reason(container_loop(at.code, call(at), False, True)) == why
 
 
 @pytest.mark.parametrize(

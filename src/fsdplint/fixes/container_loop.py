@@ -11,11 +11,12 @@ from fsdplint.fixes.shard_blocks import module_argument
 
 
 @builder
-def container_loop(code: Code, call: ir.Call, keyed: bool) -> Fix:
+def container_loop(code: Code, call: ir.Call, keyed: bool, always: bool) -> Fix:
     """Puts a loop over the container that ``call`` shards in the place of the call.
 
     Args:
         keyed: the container is a dict.
+        always: the call is given nothing else, of which the loop would shard the parts.
     """
     require_exact(code)
     module, statement = module_argument(call), code.statement(call)
@@ -32,7 +33,8 @@ def container_loop(code: Code, call: ir.Call, keyed: bool) -> Fix:
     inner = f"{code.indentation(statement)}{code.unit}"
     text = f"{head}{code.newline}{inner}{code.slice(call.func)}({', '.join([block, *others])})"
     edit = code.edit(statement.start, statement.end, text)
-    return Fix(f"shard each module of `{container}`", Safety.SAFE, (edit,))
+    safety = Safety.SAFE if always else Safety.UNSAFE
+    return Fix(f"shard each module of `{container}`", safety, (edit,))
 
 
 def _check_plain(code: Code, call: ir.Call, statement: ir.Stmt, container: str) -> None:

@@ -13,10 +13,13 @@ from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
 
 @builder
-def import_from_new_path(code: Code, statement: ir.Node, torch: TorchRange) -> Fix:
+def import_from_new_path(code: Code, statement: ir.Node, torch: TorchRange, fatal: bool) -> Fix:
     """``from torch.distributed._tensor.debug import x`` to ``from torch.distributed.tensor.debug``.
 
     Names that stay where they are stay in a statement of their own.
+
+    Args:
+        fatal: no program goes on without the import; another way would be left otherwise.
     """
     require_exact(code)
     if not isinstance(statement, (ir.Import, ir.ImportFrom)):
@@ -24,7 +27,7 @@ def import_from_new_path(code: Code, statement: ir.Node, torch: TorchRange) -> F
     if not code.alone(statement) or code.comments(statement.start, statement.end):
         raise NoFixError(f"`{code.short(statement)}` shares its lines with other things")
     if isinstance(statement, ir.Import):
-        return _module(code, statement, torch)
+        return _module(code, statement, torch, fatal)
     kept: list[str] = []
     lines: dict[str, list[str]] = {}
     for name, alias in statement.names:
@@ -40,17 +43,18 @@ def import_from_new_path(code: Code, statement: ir.Node, torch: TorchRange) -> F
         _statements({statement.module: kept, **lines})
     )
     edit = code.edit(statement.start, statement.end, text)
-    return Fix(f"import from `{next(iter(lines))}`", Safety.SAFE, (edit,))
+    safety = Safety.SAFE if fatal else Safety.UNSAFE
+    return Fix(f"import from `{next(iter(lines))}`", safety, (edit,))
 
 
-def _module(code: Code, statement: ir.Import, torch: TorchRange) -> Fix:
+def _module(code: Code, statement: ir.Import, torch: TorchRange, fatal: bool) -> Fix:
     (name, alias), *others = statement.names
     found = moved(name)
     if found is None or alias is None or others:
         raise NoFixError("the code says the whole path wherever it uses the module")
     new = _new(found, name, torch)
     edit = code.edit(statement.start, statement.end, f"import {new} as {alias}")
-    return Fix(f"import `{new}`", Safety.SAFE, (edit,))
+    return Fix(f"import `{new}`", Safety.SAFE if fatal else Safety.UNSAFE, (edit,))
 
 
 def _new(found: Moved, name: str, torch: TorchRange) -> str:

@@ -52,7 +52,10 @@ def as_list(code: Code, joined: ir.Node) -> Fix:
         code.edit(joined.start, joined.start, "["),
         code.edit(joined.end, joined.end, "]"),
     )
-    return Fix(f"join `[{code.short(joined)}]`", Safety.SAFE, edits)
+    # A name may stand for a list in another run.
+    stated = isinstance(code.meaning(joined), ir.Call)  # type: ignore[arg-type]  # an argument
+    safety = Safety.SAFE if stated else Safety.UNSAFE
+    return Fix(f"join `[{code.short(joined)}]`", safety, edits)
 
 
 @builder

@@ -11,10 +11,15 @@ _NAME = "use_orig_params"
 
 
 @builder
-def keep_original(code: Code, call: ir.Call) -> Fix:
-    """Has FSDP1 keep the parameters apart that it flattens, each with its ``requires_grad``."""
+def keep_original(code: Code, call: ir.Call, always: bool) -> Fix:
+    """Has FSDP1 keep the parameters apart that it flattens, each with its ``requires_grad``.
+
+    Args:
+        always: the call raises without it; a run in which it does not has other states saved.
+    """
     require_exact(code)
-    return Fix(f"set `{_NAME}=True`", Safety.SAFE, (_edit(code, call),))
+    safety = Safety.SAFE if always else Safety.UNSAFE
+    return Fix(f"set `{_NAME}=True`", safety, (_edit(code, call),))
 
 
 def _edit(code: Code, call: ir.Call) -> Edit:

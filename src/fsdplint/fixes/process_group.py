@@ -59,8 +59,12 @@ def backend(code: Code, written: ir.Node, meant: str) -> Fix:
 
 
 @builder
-def with_cpu(code: Code, written: ir.Node) -> Fix:
-    """Asks for a backend for the CPU beside NCCL, wherever that is chosen in an expression."""
+def with_cpu(code: Code, written: ir.Node, always: bool) -> Fix:
+    """Asks for a backend for the CPU beside NCCL, wherever that is chosen in an expression.
+
+    Args:
+        always: every run fails without it; one that does not may have no use for gloo.
+    """
     require_exact(code)
     options = (written.body, written.orelse) if isinstance(written, ir.Conditional) else (written,)
     edits = []
@@ -72,7 +76,8 @@ def with_cpu(code: Code, written: ir.Node) -> Fix:
             edits.append(code.edit(each.start, each.end, f"{quote}{EVERY_DEVICE}{quote}"))
     if not edits:
         raise NoFixError("the backend is written elsewhere")
-    return Fix(f"ask for `{EVERY_DEVICE}`", Safety.SAFE, tuple(edits))
+    safety = Safety.SAFE if always else Safety.UNSAFE
+    return Fix(f"ask for `{EVERY_DEVICE}`", safety, tuple(edits))
 
 
 @builder

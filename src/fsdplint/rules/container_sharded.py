@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from fsdplint import fixes
@@ -9,7 +8,7 @@ from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.containers import sharded_containers
 from fsdplint.engine.must.values import Known, Result, always
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety
+from fsdplint.finding import Fix
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -32,16 +31,12 @@ def container_sharded(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, shard: Shard, name: str) -> Fix | Declined:
     code = fixes.code.Code.of(program.tree(shard.site.path))
-    keyed = name == "ModuleDict"
-    made = fixes.container_loop.container_loop(code, shard.call, keyed)
-    if isinstance(made, Declined):
-        return made
     given = fixes.shard_blocks.module_argument(shard.call)
-    assert given is not None
-    at = code.statement(shard.call)
     is_such = partial(_is_container, f"torch.nn.{name}")
-    sure = always(program, shard.site.path, given.value, at, is_such)
-    return made if sure else replace(made, safety=Safety.UNSAFE)
+    sure = given is not None and always(
+        program, shard.site.path, given.value, code.statement(shard.call), is_such
+    )
+    return fixes.container_loop.container_loop(code, shard.call, name == "ModuleDict", sure)
 
 
 def _is_container(name: str, value: Known) -> bool:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint import fixes
+from fsdplint.engine import ir
 from fsdplint.engine.facts.offload_backends import NoCpuBackend, offloads_without_backend
 from fsdplint.engine.program import Program
+from fsdplint.engine.written import argument
 from fsdplint.finding import Fix, Span
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
@@ -31,4 +33,11 @@ def cpu_offload_without_cpu_backend(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
     code = fixes.code.Code.of(program.tree(fact.init.site.path))
-    return fixes.process_group.with_cpu(code, fact.backend)
+    chosen = program.conditions(fact.init.site, fact.shard.site, fact.norm.site)
+    # `get_backend` then returns another text than "nccl".
+    asked = any("get_backend" in unit.text for unit in program.units)
+    tree = program.tree(fact.shard.site.path)
+    given = argument(fact.shard.call, 99, "offload_policy")
+    stated = given is not None and isinstance(tree.meaning(given.value), ir.Call)
+    always = stated and not chosen and not asked and code.is_private()
+    return fixes.process_group.with_cpu(code, fact.backend, always)

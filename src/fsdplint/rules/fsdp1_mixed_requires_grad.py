@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint import fixes
-from fsdplint.engine.facts.frozen import mixed_units
+from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.frozen import MixedUnit, mixed_units
 from fsdplint.engine.program import Program
 from fsdplint.rule import Report
 
 
 def fsdp1_mixed_requires_grad(program: Program) -> Iterator[Report]:
-    for fact in mixed_units(program):
+    facts = list(mixed_units(program))
+    raising = [fact.shard for fact in facts]
+    for fact in facts:
         shard, frozen = fact.shard, fact.frozen
         yield Report(
             program.span(shard.site),
@@ -27,5 +30,15 @@ def fsdp1_mixed_requires_grad(program: Program) -> Iterator[Report]:
                 fixes.original_parameters.keep_original,
                 fixes.code.Code.of(program.tree(shard.site.path)),
                 shard.call,
+                _is_always(program, fact, raising),
             ),
         )
+
+
+def _is_always(program: Program, fact: MixedUnit, raising: list[Shard]) -> bool:
+    """Whether the call raises on every path that is known, and none is not."""
+    site = fact.shard.site
+    every = [each for t in program.traces for each in t.of(Shard) if each.call is fact.shard.call]
+    known = program.tree(site.path).is_private() and not program.project.exhausted
+    chosen = program.conditions(fact.frozen)
+    return known and not chosen and all(any(each is other for other in raising) for each in every)

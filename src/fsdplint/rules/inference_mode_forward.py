@@ -8,6 +8,9 @@ from fsdplint.engine.facts.inference import inference_first
 from fsdplint.engine.program import Program
 from fsdplint.rule import Report
 
+# What comes out otherwise under `no_grad`.
+_ASKS = ("enable_grad", "set_grad_enabled", "is_inference")
+
 
 def inference_mode_forward(program: Program) -> Iterator[Report]:
     for fact in inference_first(program):
@@ -26,6 +29,9 @@ def inference_mode_forward(program: Program) -> Iterator[Report]:
                 *program.conditions(first, fact.shard.site),
             ),
             partial(
-                fixes.no_grad.to_no_grad, fixes.code.Code.of(program.tree(mode.path)), mode.node
+                fixes.no_grad.to_no_grad,
+                fixes.code.Code.of(program.tree(mode.path)),
+                mode.node,
+                any(word in unit.text for unit in program.units for word in _ASKS),
             ),
         )

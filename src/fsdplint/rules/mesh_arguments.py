@@ -41,24 +41,36 @@ def _fix(program: Program, fact: BadMesh) -> Fix | Declined:
     code, call = fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node
     assert isinstance(call, ir.Call)
     if fact.kind == "index":
+        given = fixes.argument.argument_of(call, 0, "device_type")
+        safety = _safety(code, None if given is None else given.value)
         return fixes.argument.set_argument(
-            code, call, 0, "device_type", f'"{fact.given[0]}"', Safety.SAFE
+            code, call, 0, "device_type", f'"{fact.given[0]}"', safety
         )
     if fact.kind == "number":
         shape = fixes.argument.argument_of(call, 1, "mesh_shape")
-        text = "" if shape is None else code.slice(shape.value).strip("()")
-        return fixes.argument.set_argument(code, call, 1, "mesh_shape", f"({text},)", Safety.SAFE)
+        text = "" if shape is None else code.slice(shape.value)
+        safety = _safety(code, None if shape is None else shape.value)
+        return fixes.argument.set_argument(code, call, 1, "mesh_shape", f"({text},)", safety)
     if fact.kind == "position":
         return fixes.mesh.name_by_keyword(code, call)
     if fact.kind == "text" and fact.given[1] == 1:
         names = fixes.argument.argument_of(call, 2, "mesh_dim_names")
-        text = "" if names is None else code.slice(names.value).strip("()")
-        return fixes.argument.set_argument(
-            code, call, 2, "mesh_dim_names", f"({text},)", Safety.SAFE
-        )
+        text = "" if names is None else code.slice(names.value)
+        safety = _safety(code, None if names is None else names.value)
+        return fixes.argument.set_argument(code, call, 2, "mesh_dim_names", f"({text},)", safety)
     if fact.kind == "device":
         given = fixes.argument.argument_of(call, 0, "device_type")
         if given is not None and isinstance(given.value, (ir.Name, ir.Attribute, ir.Call)):
             text = f"{code.slice(given.value)}.type"
-            return fixes.argument.set_argument(code, call, 0, "device_type", text, Safety.SAFE)
+            safety = _safety(code, given.value)
+            return fixes.argument.set_argument(code, call, 0, "device_type", text, safety)
     return Declined("what is meant is not known")
+
+
+def _safety(code: fixes.code.Code, given: ir.Expr | None) -> Safety:
+    """Safe where the value stands there, or is given to the name once: it has no other one."""
+    meant = None if given is None else code.meaning(given)
+    stated = isinstance(meant, (ir.Constant, ir.FormattedString)) or (
+        isinstance(meant, ir.Call) and ir.last_name(meant.func) == "device"
+    )
+    return Safety.SAFE if stated else Safety.UNSAFE

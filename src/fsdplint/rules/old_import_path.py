@@ -42,4 +42,4 @@ def _fix(program: Program, fact: FailingImport) -> Fix | Declined:
         there = f"`{fact.before}` has it from torch 2.4 on" if fact.before else "nothing has it"
         return Declined(f"in the releases before, {there}")
     code = fixes.code.Code.of(program.tree(fact.site.path))
-    return fixes.import_path.import_from_new_path(code, fact.site.node, program.torch)
+    return fixes.import_path.import_from_new_path(code, fact.site.node, program.torch, fact.fatal)

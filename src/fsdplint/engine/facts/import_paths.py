@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsdplint.engine import ir
@@ -18,6 +18,9 @@ from fsdplint.torch_range import EARLIEST, EVERY_RELEASE, Release
 
 _PLAIN = re.compile(r"import[ \t]+(torch\.[\w.]+)")
 _EXPECTED = ("ModuleNotFoundError", "AttributeError")
+_CATCHES = re.compile(
+    r"\bexcept\s*:|\bexcept\b[^:\r\n]*(?:ImportError|ModuleNotFoundError|Exception)|\bsuppress\("
+)
 _CHOICE = re.compile(r"version|torch|TYPE_CHECKING|hasattr|find_spec|available", re.IGNORECASE)
 
 
@@ -30,6 +33,7 @@ class FailingImport:
         gone: what became of it, None if it is not there yet.
         since: the first release that has it.
         before: the module that has it in the releases before, "" for none.
+        fatal: nothing catches its error, so that no program runs that comes here.
     """
 
     site: Site
@@ -37,6 +41,7 @@ class FailingImport:
     gone: Moved | None
     since: Release = EARLIEST
     before: str = ""
+    fatal: bool = False
 
 
 Importing = ir.Import | ir.ImportFrom
@@ -44,6 +49,7 @@ Importing = ir.Import | ir.ImportFrom
 
 def failing_imports(program: Program) -> Iterator[FailingImport]:
     """One for each statement, the first of its names."""
+    catches = any(_CATCHES.search(unit.text) for unit in program.units)
     for unit in program.units:
         known = any(map(_is_known, _bound(unit)))
         if known and program.project.unit(Path(unit.path)) is not None:
@@ -51,7 +57,8 @@ def failing_imports(program: Program) -> Iterator[FailingImport]:
             for statement in tree.imports:
                 found = next(_failing(program, unit, statement), None)
                 if found is not None and not _is_choice(tree, statement):
-                    yield found
+                    plain = statement in tree.module.body
+                    yield replace(found, fatal=plain and not catches)
 
 
 def _bound(unit: Unit) -> Iterator[str]:
@@ -97,4 +104,7 @@ def _is_choice(tree: Tree, statement: Importing) -> bool:
         return True
     around = list(tree.ancestors(statement))
     tests = [tree.slice(node.test) for node in around if isinstance(node, ir.If)]
+    entered = [item for node in around if isinstance(node, ir.With) for item in node.items]
+    if any("suppress" in tree.slice(item) for item in entered):
+        return True
     return any(isinstance(n, ir.Handler) for n in around) or any(map(_CHOICE.search, tests))
