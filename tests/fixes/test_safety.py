@@ -127,7 +127,8 @@ LIST = "nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])"
         ),
         (
             "None",
-            "def shard(n):\n    fully_shard(model, mesh=init_device_mesh('cuda', n))\n\n\nshard(8)\n",
+            "def shard(n):\n    fully_shard(model, mesh=init_device_mesh('cuda', n))\n"
+            "\n\nshard(8)\n",
             False,
         ),
         (
