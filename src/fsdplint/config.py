@@ -36,6 +36,7 @@ _KEYS = (
     "output-format",
     "baseline",
     "preview",
+    "strict",
 )
 
 
@@ -58,6 +59,7 @@ class Settings:
         target_torch: the PyTorch releases the code is meant for; every one by default.
         baseline: the absolute path of the baseline to report against, or None.
         preview: whether ALL and prefixes mean preview rules too.
+        strict: whether a run fails if the analysis of a program stopped early.
     """
 
     select: frozenset[str] = field(default_factory=_by_default)
@@ -67,6 +69,7 @@ class Settings:
     output_format: str = "full"
     baseline: str | None = None
     preview: bool = False
+    strict: bool = False
 
     def enabled(self, path: str) -> frozenset[str]:
         """The names of the rules to run on the file at ``path``."""
@@ -264,6 +267,7 @@ class _Reader:
             output_format=self.output_format("output-format"),
             baseline=self.baseline("baseline"),
             preview=preview,
+            strict=self.boolean("strict"),
         )
 
     def names(self, key: str, default: list[str], preview: bool = True) -> frozenset[str]:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
-from fsdplint.engine import ir
+from fsdplint.early_stop import EarlyStop
+from fsdplint.engine import budget, ir
 from fsdplint.engine.folders import Folders
 from fsdplint.engine.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.kept import Kept
@@ -45,10 +46,11 @@ class Project:
         kept: what files were lowered to before.
         is_plain: whether a file is known to have no name of a sharding call.
         failures: files that could not be lowered, with the error.
-        overlong: those of the exhausted entries with a path longer than the budget of one path.
         unread: files that would take too much, with the reason.
         crashes: files that the engine failed on, with its error.
-        exhausted: entries not followed to the end, by file and name, with the budget that ended it.
+        budget: how much of the program is followed.
+        early_stops: where that was not enough, or code of the project is not there.
+        left_out: entries that need not be followed, by file and name, with the reason.
     """
 
     def __init__(
@@ -77,10 +79,20 @@ class Project:
         self.registering: dict[Unit, bool] = {}
         self.keeps_nothing: dict[Definition, bool] = {}
         self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
-        self.exhausted: dict[tuple[str, str], str] = {}
+        self.budget = budget.BUDGET
+        self.early_stops: dict[EarlyStop, None] = {}
+        self.left_out: dict[tuple[str, str], str] = {}
         self.unread: dict[str, str] = {}
         self.crashes: dict[str, Exception] = {}
-        self.overlong: set[tuple[str, str]] = set()
+
+    def stop_early(self, path: str, entry: str, reason: str) -> None:
+        """Note that part of what an entry does was not analyzed."""
+        self.early_stops.setdefault(EarlyStop(path, entry, reason))
+
+    def stopped_early(self, path: str, entry: str | None = None) -> tuple[EarlyStop, ...]:
+        """Why the analysis stopped early in an entry, or in any entry of the file at ``path``."""
+        stops = (stop for stop in self.early_stops if stop.path == path)
+        return tuple(stop for stop in stops if entry in (None, stop.entry))
 
     def is_test(self, path: str) -> bool:
         """Whether a file is a test or belongs to some, by its name or that of a folder it is in."""

@@ -172,7 +172,7 @@ class Statements(Loops):
         handlers = [statement for handler in node.handlers for statement in handler.body]
         failed: Value = self.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
         fails = False
-        if self.leads_to_events(handlers, frame) and not self.importing:
+        if self.leads_to_events(handlers, frame.unit) and not self.importing:
             fails = self.decisions.decide(failed, False, self.worth(handlers), node)
         if fails:
             guard = self.guard(failed, node.handlers[0], True, frame)
