@@ -182,9 +182,9 @@ def _carried(project: Project) -> Carried:
         passed_on = {
             name
             for name in unit.bindings
-            if ((target := project.loaded_definition(unit, name)) is not None and target.hot)
-            or project.refers_to_sharding(Path(unit.path), name)
+            if (target := project.loaded_definition(unit, name)) is not None and target.hot
         }
+        passed_on |= project.sharding_names(Path(unit.path))
         if own or passed_on:
             found[Path(unit.path)] = frozenset(own | passed_on)
     return found

@@ -38,8 +38,7 @@ def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
     """Names by which the program refers to code that shards, import aliases included."""
     names: set[str] = set()
     for unit in units:
-        path = Path(unit.path)
-        names.update(name for name in unit.bindings if project.refers_to_sharding(path, name))
+        names.update(project.sharding_names(Path(unit.path)))
         for definition in unit.definitions.values():
             every = (definition, *definition.methods.values())
             names.update(each.name for each in every if each.hot and each.name != "__init__")

@@ -151,6 +151,7 @@ class State:
         self.cost = 0.0
         self.serial = 0
         self.importing = 0
+        self.expecting_failure = False  # of imports
         self.undecided = 0
         self.enumerating: Object | None = None
         self.on_meta: bool | None = False
