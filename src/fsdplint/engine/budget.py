@@ -23,10 +23,12 @@ class Budget:
         paths: the paths through one entry.
         entry_steps: the steps of all paths through one entry.
         unsharded_entry_steps: the same where none of the paths shards.
+        stale_steps: steps of paths in a row without a new event.
+        repeated_steps: the same where the next path only combines branches already followed. No
+            code is left out.
         entry_cost: the cost of all paths through one entry.
         cut_paths: paths of one entry that are cut before they shard.
         repeats: paths of one entry that only combine followed branches. No code is left out.
-        repeated_steps: steps of such paths in a row without a new event. No code is left out.
         cut_path_steps: the steps that a path has before it shards, at least, where the paths before
             it were cut; the more were cut, the fewer it has.
         cuts_per_function: paths that are cut in one function before later ones stop on entering it.
@@ -41,12 +43,13 @@ class Budget:
     path_steps: int = 150_000
     path_cost: float = 4_000
     paths: int = 200
-    entry_steps: int = 400_000
+    entry_steps: int = 1_000_000
     unsharded_entry_steps: int = 100_000
-    entry_cost: float = 20_000
+    stale_steps: int = 150_000
+    repeated_steps: int = 15_000
+    entry_cost: float = 40_000
     cut_paths: int = 1
     repeats: int = 6
-    repeated_steps: int = 15_000
     cut_path_steps: int = 5_000
     cuts_per_function: int = 3
     unsharded_file_steps: int = 600_000

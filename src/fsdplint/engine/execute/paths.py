@@ -140,8 +140,8 @@ class Effort:
             repeating: whether the next path only combines branches already followed.
         """
         budget = self.budget
-        if repeating and self.stale > budget.repeated_steps:
-            return "the last paths had nothing new"
+        if self.stale > (budget.repeated_steps if repeating else budget.stale_steps):
+            return "many paths in a row without a new event"
         if self.cut > budget.cut_paths:
             return "its paths are too long"
         steps = budget.entry_steps if sharded else budget.unsharded_entry_steps
