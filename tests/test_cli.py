@@ -21,7 +21,6 @@ import pytest
 import fsdplint
 from fsdplint import cli, rules
 from fsdplint.commands import check
-from fsdplint.engine.execute import state
 from fsdplint.rules import RULES
 
 # A finding that needs no analysis: a comment that silences nothing, with a safe fix.
@@ -104,26 +103,6 @@ def test_a_syntax_error_is_a_finding_and_the_rest_goes_on(here: Path) -> None:
     assert first == "a.py:2:7: FSD001 invalid-syntax: invalid syntax"
     assert second == f"b.py:1:8: {LINE}"
     assert concise("a.py", "--select=FSD302").code == 1
-
-
-def test_what_is_followed_in_part_is_told_whatever_the_format(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shards = "from torch.distributed.fsdp import fully_shard\nfully_shard(build(*{}))\n"
-    for name in ("a.py", "b.py"):
-        (here / name).write_text(shards.format(f"[{'a, ' * 50}]"))
-    monkeypatch.setattr(state, "MAX_STEPS", 20)
-    assert concise("a.py") == Ran(
-        0,
-        "No findings in 1 file; 1 program followed in part.\n",
-        "fsdplint: a.py: <module> is too long to be followed whole, so findings may be missing\n",
-    )
-    assert run("check", "--output-format=github") == Ran(
-        0,
-        "",
-        "fsdplint: a.py: <module> and 1 other program are too long to be followed whole, so "
-        "findings may be missing (--output-format json lists them)\n",
-    )
 
 
 def test_what_does_not_parse_is_a_failure_where_its_rule_is_not_run(here: Path) -> None:

@@ -73,6 +73,7 @@ def test_every_key(tmp_path: Path) -> None:
         ),
         ('select = "ALL"', "select: expected a list of strings"),
         ("preview = 1", "preview: expected true or false"),
+        ("strict = 1", "strict: expected true or false"),
         ("exclude = [1]", "exclude: expected a list of strings"),
         ("target-torch = 2.6", 'target-torch: expected a string such as ">=2.6,<2.14"'),
         ('target-torch = "2.6"', "target-torch: '2.6' is no version specifier such as \">=2.6\""),

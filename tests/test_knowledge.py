@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from fsdplint.knowledge import calls, modules, names
 from fsdplint.knowledge.calls import Signature
+from fsdplint.knowledge.stars import STAR_NAMES
 
 
 def resolve(name: str) -> object:
@@ -316,3 +317,11 @@ def test_optimizers_by_name(name: str, expected: bool) -> None:
 )
 def test_harmless_packages(name: str, expected: bool) -> None:
     assert calls.is_harmless(name) is expected
+
+
+@pytest.mark.parametrize("module", STAR_NAMES)
+def test_a_star_import_brings_what_the_table_says(module: str) -> None:
+    brought: dict[str, object] = {}
+    exec(f"from {module} import *", brought)
+    assert sorted(STAR_NAMES[module] - brought.keys()) == []
+    assert names.canonical(module) == module

@@ -12,6 +12,7 @@ from fsdplint import disk
 from fsdplint.account import Account, State
 from fsdplint.config import Settings, defaults
 from fsdplint.discover import Patterns, discover, is_project, project_root, repository
+from fsdplint.early_stop import TOP_LEVEL, EarlyStop
 from fsdplint.faults import internal
 from fsdplint.finding import Finding, Span
 from fsdplint.links import leaves, without_writes
@@ -53,7 +54,7 @@ class Record:
 
     failures: list[SourceError]
     problems: dict[str, InvalidSyntax] = field(default_factory=dict)
-    partly: list[tuple[str, str]] = field(default_factory=list)
+    partly: list[EarlyStop] = field(default_factory=list)
     irrelevant: dict[str, str] = field(default_factory=dict)
 
 
@@ -164,7 +165,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     def understood() -> Inspection:
         closure = import_closure(Project(root, sources.text), Path(source.path))
         found = inspection.inspect(analyze(root, closure, sources.text), source.path)
-        if any((e.path, e.name) == (source.path, "<module>") for e in found.entries):
+        if any((e.path, e.name) == (source.path, TOP_LEVEL) for e in found.entries):
             return found
         # A file that is no program of its own is shown as a part of those that import it.
         program = analyze(root, list(map(Path, files)), sources.text)
@@ -307,7 +308,7 @@ def _raised(
 
 def _note(record: Record, files: Files, project: Project, sources: Sources) -> None:
     """Take down what the engine did not look at, and hold what it did."""
-    record.partly.extend(sorted(project.overlong))
+    record.partly.extend(sorted(project.early_stops))
     record.problems.update(project.failures)
     record.failures.extend(Skipped(*unread) for unread in sorted(project.unread.items()))
     record.failures.extend(

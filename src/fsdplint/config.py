@@ -37,6 +37,7 @@ _KEYS = (
     "output-format",
     "baseline",
     "preview",
+    "strict",
 )
 _MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
 
@@ -60,6 +61,7 @@ class Settings:
         target_torch: the PyTorch releases the code is meant for; every one by default.
         baseline: the absolute path of the baseline to report against, or None.
         preview: whether ALL and prefixes mean preview rules too.
+        strict: whether a run fails if the analysis of a program stopped early.
     """
 
     select: frozenset[str] = field(default_factory=_by_default)
@@ -69,6 +71,7 @@ class Settings:
     output_format: str = "full"
     baseline: str | None = None
     preview: bool = False
+    strict: bool = False
 
     def enabled(self, path: str) -> frozenset[str]:
         """The names of the rules to run on the file at ``path``."""
@@ -274,6 +277,7 @@ class _Reader:
             output_format=self.output_format("output-format"),
             baseline=self.baseline("baseline"),
             preview=preview,
+            strict=self.boolean("strict"),
         )
 
     def selected(self, preview: bool) -> frozenset[str]:

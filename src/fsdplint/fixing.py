@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from fsdplint.early_stop import EarlyStop
 from fsdplint.finding import Finding
 from fsdplint.fixes.fixpoint import Fixed, RefusedError, fix_files
 from fsdplint.outcome import Changes, Outcome, Recheck
@@ -76,10 +77,14 @@ class _Run:
         # What is not looked at has no findings, and would pass for cured.
         failed = {error.reason for error in outcome.failures}
         failed -= {error.reason for error in self.first.failures}
-        if failed or set(outcome.partly) - set(self.first.partly):
-            reason = min(failed, default="it is too long to be followed whole")
-            raise RefusedError(f"the result cannot be checked: {reason}")
+        failed |= {f"its analysis stops early ({stop.reason})" for stop in self.stopped(outcome)}
+        if failed:
+            raise RefusedError(f"the result cannot be checked: {min(failed)}")
         return self.curing(outcome)
+
+    def stopped(self, outcome: Outcome) -> set[EarlyStop]:
+        """Where the analysis stopped early that did not before."""
+        return set(outcome.partly) - set(self.first.partly)
 
     def outcome(self, texts: Mapping[str, str]) -> Outcome:
         changed = {p: t for p, t in texts.items() if t != self.first.sources[p].text}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fsdplint.account import Account, State, united
+from fsdplint.early_stop import EarlyStop
 from fsdplint.finding import Finding
 from fsdplint.source import SourceError, SourceFile
 
@@ -21,7 +22,7 @@ class Outcome:
         base: the directory that paths are shown relative to.
         rules: the names of the rules that were run.
         root: the directory of the repository that ``base`` lies in, else ``base``.
-        partly: functions and files, by path and name, that a budget kept from being followed whole.
+        partly: where the analysis stopped early, so that findings may be missing.
         accounts: what became of each file that was asked for, by path.
         known: how many findings are left out, since they are in the baseline.
         linked: files with findings that a symbolic link takes out of the project: none is written.
@@ -31,7 +32,7 @@ class Outcome:
     sources: Mapping[str, SourceFile]
     failures: tuple[SourceError, ...] = ()
     base: str = "/"
-    partly: tuple[tuple[str, str], ...] = ()
+    partly: tuple[EarlyStop, ...] = ()
     accounts: tuple[Account, ...] = ()
     known: int = 0
     linked: frozenset[str] = frozenset()
@@ -64,7 +65,7 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         findings=tuple(sorted(findings, key=lambda f: (f.span, f.code, f.message))),
         sources={path: s for outcome in outcomes for path, s in outcome.sources.items()},
         failures=tuple(failures.values()),
-        partly=tuple(sorted({name for outcome in outcomes for name in outcome.partly})),
+        partly=tuple(sorted({stop for outcome in outcomes for stop in outcome.partly})),
         accounts=united(account for outcome in outcomes for account in outcome.accounts),
         known=sum(outcome.known for outcome in outcomes),
         linked=frozenset().union(*(outcome.linked for outcome in outcomes)),

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 from kept import HELPERS, SCRIPT, UNKNOWN, Runs, entries, write
+from limits import limit
 
 from fsdplint import disk
 from fsdplint.cache import replay as replaying
@@ -44,6 +45,26 @@ def test_projects_end_alike(
     monkeypatch.chdir(shutil.copytree(source, tmp_path / "copy"))
     plain = runs.uncached("--statistics")
     assert (runs.made("--statistics"), runs.known("--statistics")) == (plain, plain)
+
+
+def test_an_early_stop_is_known_too(
+    project: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, path_steps=1)
+    (project / "helpers.py").write_text("import math\n")
+    for strict, code in (((), 0), (("--strict",), 2)):
+        assert runs.known("train.py", *strict) == UNKNOWN
+        made = runs.made("train.py", *strict)
+        assert made.code == code
+        assert made.err == (
+            "fsdplint: analysis of `train.py` stopped early (a path is too long): "
+            "findings may be missing\n"
+        )
+        assert runs.known("train.py", *strict) == made
+    with (project / "pyproject.toml").open("a") as settings:
+        settings.write("strict = true\n")
+    assert runs.known("train.py") == UNKNOWN
+    assert runs.made("train.py").code == 2
 
 
 def test_no_findings_and_failures_are_known_too(project: Path, runs: Runs) -> None:

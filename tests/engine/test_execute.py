@@ -16,10 +16,9 @@ from helpers import (
     program,
     script,
 )
+from limits import limit
 
 from fsdplint.engine.events import BuildOptimizer, DirectForward, Shard, Trace
-from fsdplint.engine.execute import calls, state
-from fsdplint.engine.execute.paths import MAX_PATHS
 from fsdplint.engine.program import Program
 from fsdplint.engine.values import ClassValue, Object
 
@@ -1112,10 +1111,11 @@ def _class(made: Object) -> str:
 # Budgets
 
 
-def test_many_independent_branches_end(tmp_path: Path) -> None:
+def test_many_independent_branches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, repeats=0)
     branches = [f"if a{i}:\n    model.no_sync()" for i in range(60)]
     found = script(tmp_path, "\n".join(["model = Net()", "fully_shard(model)", *branches]))
-    assert [trace.complete for trace in found.traces] == [True] * MAX_PATHS
+    assert [trace.complete for trace in found.traces] == [True] * 61
     assert len(telling(found, found.traces[0])) == 61
 
 
@@ -1126,7 +1126,7 @@ def test_branches_without_events_cost_no_paths(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "MAX_STEPS", 300)
+    limit(monkeypatch, path_steps=300)
     lines = ["fully_shard(model)", *(f"f({i})" for i in range(300)), "model.no_sync()"]
     found = script(tmp_path, "\n".join(lines))
     assert telling(found, path_of(found)) == [("Shard", "fully_shard(model)")]
@@ -1136,8 +1136,7 @@ def test_a_path_that_is_too_long_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 def test_calls_nested_too_deep_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chain = [f"def f{i}(m):\n    f{i - 1}(m)" for i in range(1, 10)]
     text = "\n".join(["def f0(m):\n    fully_shard(m)", *chain, "f9(Net())", "fully_shard(m)"])
-    monkeypatch.setattr(state, "MAX_DEPTH", 4)
-    monkeypatch.setattr(calls, "MAX_DEPTH", 4)
+    limit(monkeypatch, depth=4)
     found = script(tmp_path, text)
     depths = [len(each.site.calls) for trace in found.traces for each in trace.events]
     assert depths[0] == 0, "the top level goes on behind the call"
@@ -1160,8 +1159,11 @@ def test_mutual_recursion_ends(tmp_path: Path) -> None:
     assert {trace.complete for trace in found.traces} == {True}
 
 
-def test_a_budget_that_ends_inside_a_generator_context_is_no_error(tmp_path: Path) -> None:
-    lines = "\n".join(f"        x{i} = f(f(f({i})))" for i in range(9000))
+def test_a_budget_that_ends_inside_a_generator_context_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, path_steps=300)
+    lines = "\n".join(f"        x{i} = f(f(f({i})))" for i in range(300))
     text = f"""
 from contextlib import contextmanager
 from torch.distributed.fsdp import fully_shard

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from helpers import HEADER, machines_started, program, script
+from limits import limit
 
-from fsdplint.engine.execute import explore, paths, state
 from fsdplint.engine.execute.machine import Machine
 from fsdplint.engine.program import Program
 
@@ -25,28 +24,33 @@ def steps(followed: list[Machine]) -> list[int]:
 
 
 def left(found: Program) -> dict[str, str]:
-    """Why entries were not followed to the end."""
-    return {name: reason for (_, name), reason in found.project.exhausted.items()}
+    """Why entries were not followed."""
+    return {name: reason for (_, name), reason in found.project.left_out.items()}
 
 
-DRY = "its last paths had nothing new"
+def stopped(found: Program) -> dict[str, str]:
+    """Why the analysis of entries stopped early."""
+    return {stop.entry: stop.reason for stop in found.project.early_stops}
+
+
 SLOW = "def slow(x):\n" + "    x = x + 1\n" * 100
 
 
 def test_paths_that_bring_nothing_new_end_an_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:
-    monkeypatch.setattr(paths, "MAX_DRY_REST", 500)
+    limit(monkeypatch, repeated_steps=500)
     arms = "".join(
         f"if a{i}:\n    slow(fully_shard)\nelse:\n    slow(fully_shard)\n" for i in range(6)
     )
     text = f"{SLOW}fully_shard(model)\n{arms}"
-    script(tmp_path, text)
-    assert len(followed) >= 7, "one path, and each branch the other way"
-    followed.clear()
-    monkeypatch.setattr(paths, "MAX_DRY", 500)
     found = script(tmp_path, text)
-    assert left(found)["<module>"] == DRY
+    assert len(followed) == 7, "one path, and each branch the other way"
+    assert not stopped(found)
+    followed.clear()
+    limit(monkeypatch, stale_steps=500)
+    found = script(tmp_path, text)
+    assert stopped(found) == {"<module>": "many paths in a row without a new event"}
     assert len(followed) < 7
 
 
@@ -94,9 +98,7 @@ LONG = "".join(f"def f{i}(m):\n    slow(m)\n    fully_shard(m)\n" for i in range
 def test_programs_that_are_too_long_make_the_next_ones_shorter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:
-    monkeypatch.setattr(state, "MAX_STEPS", 240)
-    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
-    monkeypatch.setattr(paths, "MAX_CUT", 9)
+    limit(monkeypatch, path_steps=240, cut_path_steps=60, cuts_per_function=9)
     script(tmp_path, SLOW + LONG)
     assert steps(followed) == [241, 121, 81, 61, 61, 61, 61, 61]
 
@@ -104,18 +106,16 @@ def test_programs_that_are_too_long_make_the_next_ones_shorter(
 def test_a_function_that_no_path_found_an_end_of_ends_the_next_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:
-    monkeypatch.setattr(state, "MAX_STEPS", 240)
-    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    limit(monkeypatch, path_steps=240, cut_path_steps=60)
     found = script(tmp_path, SLOW + LONG + "def quick(m):\n    slow.m = fully_shard\n")
     assert steps(followed)[:4] == [241, 121, 81, 10]
-    assert {name for _, name in found.project.overlong} == {f"f{i}" for i in range(8)}
+    assert stopped(found) == {f"f{i}": "a path is too long" for i in range(8)}
 
 
 def test_a_function_that_was_cut_early_in_may_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:
-    monkeypatch.setattr(state, "MAX_STEPS", 240)
-    monkeypatch.setattr(paths, "MIN_ALLOWED", 240)
+    limit(monkeypatch, path_steps=240, cut_path_steps=240)
     late = "".join(f"def f{i}(m):\n{MANY}    last(m)\n    fully_shard(m)\n" for i in range(8))
     script(tmp_path, f"def last(x):\n{MANY}{late}")
     assert steps(followed) == [241] * 8
@@ -124,8 +124,7 @@ def test_a_function_that_was_cut_early_in_may_have_an_end(
 def test_what_calls_an_endless_function_may_call_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:
-    monkeypatch.setattr(state, "MAX_STEPS", 240)
-    monkeypatch.setattr(paths, "MIN_ALLOWED", 240)
+    limit(monkeypatch, path_steps=240, cut_path_steps=240)
     text = f"{SLOW}def launch(f, m):\n    f(m)\n    fully_shard(m)\n"
     entries = "".join(f"def f{i}(m):\n    launch(slow, m)\n" for i in range(5))
     quick = "def quick(m):\n    pass\ndef last(m):\n    launch(quick, m)\n"
@@ -137,8 +136,7 @@ def test_what_calls_an_endless_function_may_call_another_one(
 def test_after_sharding_every_function_is_followed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:
-    monkeypatch.setattr(state, "MAX_STEPS", 240)
-    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    limit(monkeypatch, path_steps=240, cut_path_steps=60)
     shards = "def shards(m):\n    fully_shard(m)\n"
     again = "def again(m):\n    slow(m)\n    fully_shard(m)\n"
     script(tmp_path, SLOW + LONG + shards + again)
@@ -148,8 +146,7 @@ def test_after_sharding_every_function_is_followed_again(
 def test_a_program_that_shards_in_time_has_the_whole_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
 ) -> None:
-    monkeypatch.setattr(state, "MAX_STEPS", 240)
-    monkeypatch.setattr(paths, "MIN_ALLOWED", 60)
+    limit(monkeypatch, path_steps=240, cut_path_steps=60)
     text = LONG + "def last(m):\n    fully_shard(m)\n    slow(m)\n    m.no_sync()\n"
     found = script(tmp_path, SLOW + text)
     (last,) = [trace for trace in found.traces if trace.entry == "last"]
@@ -159,23 +156,21 @@ def test_a_program_that_shards_in_time_has_the_whole_budget(
 def test_many_programs_that_do_not_shard_end_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules[explore.__module__], "MAX_FRUITLESS_STEPS", 500)
+    limit(monkeypatch, unsharded_steps=500)
     names = [f"def f{i}(m):\n    slow(m)\n    m.shard = fully_shard\n" for i in range(5)]
     found = script(tmp_path, SLOW + "".join(names))
-    told = "none of the many programs before it was seen to shard"
-    assert [name for name, reason in left(found).items() if reason == told] == ["f2", "f3", "f4"]
-    assert {name for _, name in found.project.overlong} == {"f2", "f3", "f4"}
+    reason = "none of the many programs before it shards"
+    assert stopped(found) == dict.fromkeys(("f2", "f3", "f4"), reason)
 
 
 def test_many_programs_of_a_file_that_do_not_shard_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules[explore.__module__], "MAX_BLIND_STEPS", 500)
+    limit(monkeypatch, unsharded_file_steps=500)
     names = [f"def f{i}(m):\n    slow(m)\n    m.shard = fully_shard\n" for i in range(5)]
     found = script(tmp_path, SLOW + "".join(names))
-    told = "none of the code before it in its file was seen to shard"
-    assert [name for name, reason in left(found).items() if reason == told] == ["f2", "f3", "f4"]
-    assert {name for _, name in found.project.overlong} == {"f2", "f3", "f4"}
+    reason = "none of the code before it in its file shards"
+    assert stopped(found) == dict.fromkeys(("f2", "f3", "f4"), reason)
 
 
 def test_scripts_that_name_sharding_come_before_others(tmp_path: Path) -> None:

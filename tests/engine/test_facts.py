@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import event, path_of, program, script
+from limits import limit
 
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs, unreduced_steps
 from fsdplint.engine.facts.hooks import skipped_hooks
@@ -120,7 +121,7 @@ def test_an_optimizer_on_a_path_that_is_cut_short_is_left_alone(
     text = f"model = Net()\n{BUILD}\nfully_shard(model)\n" + "print(model)\n" * 200
     (tmp_path / "whole").mkdir()
     assert stale(tmp_path / "whole", text)
-    monkeypatch.setattr("fsdplint.engine.execute.state.MAX_STEPS", 300)
+    limit(monkeypatch, path_steps=300)
     assert not stale(tmp_path, text)
 
 

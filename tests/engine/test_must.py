@@ -100,6 +100,12 @@ def _name(value: object) -> str:
         ("s = t = DistributedSampler(d)\nhere()", "t", ["DistributedSampler"]),
         ("s, t = DistributedSampler(d), None\nhere()", "s", ["DistributedSampler"]),
         ("s = unknown(d)\nhere()", "s", None),
+        (
+            "from torch.distributed.fsdp import *\nm = FullyShardedDataParallel(x)\nhere()",
+            "m",
+            ["FullyShardedDataParallel"],
+        ),
+        ("from somewhere import *\nm = FSDP(x)\nhere()", "m", None),
         ("for s in [DistributedSampler(d)]:\n    here()", "s", None),
         ("s = DistributedSampler(d)\ns += 1\nhere()", "s", None),
         ("s = DistributedSampler(d)\ns.seed = 1\nhere()", "s", ["DistributedSampler"]),

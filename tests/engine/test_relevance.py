@@ -9,6 +9,7 @@ import pytest
 from helpers import program, project, write
 
 from fsdplint.engine import heat, relevance
+from fsdplint.engine.budget import BUDGET
 from fsdplint.engine.execute.registering import registers
 from fsdplint.engine.relevance import related_units
 from fsdplint.engine.sieve import mentions_sharding
@@ -128,7 +129,7 @@ def test_a_large_project_is_narrowed_to_files_that_name_what_they_import(tmp_pat
 
 
 def test_of_many_programs_those_that_are_asked_about_come_first(tmp_path: Path) -> None:
-    users = [f"user{number:03}.py" for number in range(relevance._MAX_NAMING + 5)]
+    users = [f"user{number:03}.py" for number in range(BUDGET.users + 5)]
     files = {
         "wrap.py": SHARD + "def shard_model(m): fully_shard(m)\n",
         **dict.fromkeys(users, "import wrap\nwrap.shard_model(1)\n"),
@@ -137,9 +138,9 @@ def test_of_many_programs_those_that_are_asked_about_come_first(tmp_path: Path) 
     linked = project(tmp_path, files)
     units = related_units(linked, every, [tmp_path / "wrap.py", tmp_path / users[-1]])
     names = [Path(each.path).name for each in units]
-    assert names == ["wrap.py", *users[: relevance._MAX_NAMING - 1], users[-1]]
-    left_out = {Path(path).name for path, _ in linked.overlong}
-    assert left_out == set(users[relevance._MAX_NAMING - 1 : -1])
+    assert names == ["wrap.py", *users[: BUDGET.users - 1], users[-1]]
+    left_out = {Path(stop.path).name for stop in linked.early_stops}
+    assert left_out == set(users[BUDGET.users - 1 : -1])
 
 
 def test_a_small_project_is_taken_whole(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 from fsdplint.account import Account, State
+from fsdplint.early_stop import EarlyStop
 from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Span
 from fsdplint.outcome import Outcome
 from fsdplint.report import render
@@ -228,7 +229,7 @@ def test_notebooks_are_located_by_cell() -> None:
 def test_json() -> None:
     found = finding(TRAIN, ADAMW, Evidence(span(SHARD, "fully_shard(m)"), "here"), fix=FIX)
     unread = (SourceError("/work/x.py", "gone"),)
-    partly = (("/work/train.py", "<module>"),)
+    partly = (EarlyStop("/work/train.py", "main", "more than 200 paths"),)
     accounts = (
         Account("/work/train.py", State.CHECKED),
         Account("/work/x.py", State.FAILED, "gone"),
@@ -272,7 +273,7 @@ def test_json() -> None:
             }
         ],
         "failures": [{"path": "x.py", "reason": "gone"}],
-        "partly": [{"path": "train.py", "name": "<module>"}],
+        "partly": [{"path": "train.py", "name": "main", "reason": "more than 200 paths"}],
         "files": [
             {"path": "train.py", "state": "checked", "reason": None},
             {"path": "x.py", "state": "failed", "reason": "gone"},

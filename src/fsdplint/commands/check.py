@@ -22,9 +22,8 @@ from fsdplint.outcome import Outcome, merged
 from fsdplint.outputs import Output, expect_apart, outputs
 from fsdplint.progress import progress
 from fsdplint.registry import every_rule
-from fsdplint.report import STATISTICS, render
+from fsdplint.report import STATISTICS, early_stops, render
 from fsdplint.report.places import told
-from fsdplint.report.summary import unfollowed
 from fsdplint.source import Skipped, SourceFile, from_bytes
 from fsdplint.source.file import absolute, too_large
 from fsdplint.terminal import deliver, wants_colour
@@ -70,6 +69,11 @@ class Plan:
         yield from (account.path for whole in wholes for account in whole.accounts)
         yield from (old.file for old in self.baselines if old)
 
+    def is_strict(self, wholes: Sequence[Outcome]) -> bool:
+        """Whether the analysis stopped early in a group for which that is a failure."""
+        pairs = zip(self.groups, wholes, strict=True)
+        return any(group.settings.strict and whole.partly for group, whole in pairs)
+
     def gone(self, wholes: Sequence[Outcome]) -> Iterator[str]:
         """A line for each baseline that holds what is not in ``wholes`` any more."""
         for group, whole, old in zip(self.groups, wholes, self.baselines, strict=True):
@@ -105,16 +109,22 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     gone = list(plan.gone(wholes))
     aside = options.diff or bool(changes and piped)
     said = _report(outcome, reports, options.statistics, gone, aside)
-    code = _exit_code(outcome, options, bool(gone or (options.diff and changes and changes.files)))
+    more = bool(gone or (options.diff and changes and changes.files))
+    code = _exit_code(outcome, options, more, plan.is_strict(wholes))
     if recording and not (options.changes or piped or any(report.file for report in reports)):
         recording.keep(said, code)
     packs.save()
     return code
 
 
-def _exit_code(outcome: Outcome, options: Options, more: bool) -> int:
-    """``more`` is whether there is something to tell besides findings."""
-    if outcome.failures:
+def _exit_code(outcome: Outcome, options: Options, more: bool, strict: bool) -> int:
+    """The exit code of a run.
+
+    Args:
+        more: whether there is something to report besides findings.
+        strict: whether an early stop counts as a failure.
+    """
+    if outcome.failures or (strict and outcome.partly):
         return FAILED
     return FINDINGS if (outcome.findings or more) and not options.exit_zero else CLEAN
 
@@ -126,7 +136,7 @@ def _planned(
     packs: Packs,
 ) -> Plan:
     known = groups_for(paths, options.config, options.isolated, every_rule(), options.preview)
-    groups = tuple(_narrowed(group, options.selectors, options.force_exclude) for group in known)
+    groups = tuple(_narrowed(group, options) for group in known)
     baselines = (_baseline(g.settings, options.baseline, options.no_baseline) for g in groups)
     return Plan(groups, tuple(baselines), piped, packs)
 
@@ -158,11 +168,14 @@ def _inputs(
     return (source.path,), {source.path: source}
 
 
-def _narrowed(group: Group, chosen: Sequence[Sequence[str]], force_exclude: bool) -> Group:
-    """``group`` with the rules that the command line selects and without excluded paths."""
-    paths = searched(group.paths, group.settings.exclude) if force_exclude else group.paths
+def _narrowed(group: Group, options: Options) -> Group:
+    """``group`` as the command line narrows it: rules, excluded paths and strictness."""
+    settings = select_rules(group.settings, every_rule(), *options.selectors)
+    settings = replace(settings, strict=settings.strict or options.strict)
+    forced = options.force_exclude
+    paths = searched(group.paths, settings.exclude) if forced else group.paths
     excluded = tuple(path for path in group.paths if path not in paths)
-    return Group(paths, select_rules(group.settings, every_rule(), *chosen), excluded)
+    return Group(paths, settings, excluded)
 
 
 def _excluding(outcome: Outcome, group: Group) -> Outcome:
@@ -206,9 +219,8 @@ def _report(
     Returns:
         What was printed, in order, and whether on standard error.
     """
-    lines = [*gone, *(told(outcome, failure) for failure in outcome.failures)]
-    if partly := unfollowed(outcome):
-        lines.append(partly)
+    failures = (told(outcome, failure) for failure in outcome.failures)
+    lines = [*gone, *failures, *early_stops.lines(outcome)]
     said = [(True, f"fsdplint: {line}\n") for line in lines]
     for _, text in said:
         click.echo(text, nl=False, err=True)

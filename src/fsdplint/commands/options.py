@@ -32,6 +32,7 @@ class Options:
     output_file: str | None
     statistics: bool
     exit_zero: bool
+    strict: bool
     baseline: str | None
     no_baseline: bool
     force_exclude: bool
@@ -118,6 +119,9 @@ _ALL = (
     click.option("--output-file", type=click.Path(), help="Write the report there."),
     click.option("--statistics", is_flag=True, help="Count findings by rule."),
     click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings."),
+    click.option(
+        "--strict", is_flag=True, help="Exit with 2 if the analysis of a program stopped early."
+    ),
     click.option("--baseline", type=click.Path(), help="Report only what is not in this baseline."),
     click.option(
         "--no-baseline", is_flag=True, help="Report what is in the settings' baseline too."

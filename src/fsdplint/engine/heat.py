@@ -151,8 +151,7 @@ def _refer_loosely(every: list[Definition], users: Users) -> None:
 
 def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
     """The definitions that name a sharding call, or a setting that makes a library shard."""
-    path = Path(unit.path)
-    names = {name for name in unit.bindings if project.refers_to_sharding(path, name)}
+    names = project.sharding_names(Path(unit.path))
     for definition in _every_definition([unit]):
         if definition.names & names or definition.attributes & (SHARDING_NAMES | SETTING_NAMES):
             yield definition

@@ -74,6 +74,11 @@ def imports(text: str, shared: Shared) -> Imports:
     return Imports(own, tuple([same(each, each) for each in modules]), tuple(stars))
 
 
+def spelled(module: str, level: int) -> str:
+    """A module as an import names it, with the dots of a relative one."""
+    return "." * level + module
+
+
 def _statements(text: str) -> list[tuple[str, str, str, str]]:
     """Relative dots, module, imported members, and the list of a plain import."""
     if "import" not in text:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
-from fsdplint.engine import ir
+from fsdplint.early_stop import EarlyStop
+from fsdplint.engine import budget, ir
 from fsdplint.engine.folders import Folders
 from fsdplint.engine.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.kept import Kept
@@ -21,6 +22,7 @@ from fsdplint.engine.lower import lower
 from fsdplint.engine.unit import Definition, TopLevel, Unit
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.stars import STAR_NAMES
 from fsdplint.source.invalid import InvalidSyntax, TooDemanding
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
@@ -45,10 +47,11 @@ class Project:
         kept: what files were lowered to before.
         is_plain: whether a file is known to have no name of a sharding call.
         failures: files that could not be lowered, with the error.
-        overlong: those of the exhausted entries with a path longer than the budget of one path.
         unread: files that would take too much, with the reason.
         crashes: files that the engine failed on, with its error.
-        exhausted: entries not followed to the end, by file and name, with the budget that ended it.
+        budget: how much of the program is followed.
+        early_stops: where that was not enough, or code of the project is not there.
+        left_out: entries that need not be followed, by file and name, with the reason.
     """
 
     def __init__(
@@ -77,10 +80,20 @@ class Project:
         self.registering: dict[Unit, bool] = {}
         self.keeps_nothing: dict[Definition, bool] = {}
         self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
-        self.exhausted: dict[tuple[str, str], str] = {}
+        self.budget = budget.BUDGET
+        self.early_stops: dict[EarlyStop, None] = {}
+        self.left_out: dict[tuple[str, str], str] = {}
         self.unread: dict[str, str] = {}
         self.crashes: dict[str, Exception] = {}
-        self.overlong: set[tuple[str, str]] = set()
+
+    def stop_early(self, path: str, entry: str, reason: str) -> None:
+        """Note that part of what an entry does was not analyzed."""
+        self.early_stops.setdefault(EarlyStop(path, entry, reason))
+
+    def stopped_early(self, path: str, entry: str | None = None) -> tuple[EarlyStop, ...]:
+        """Why the analysis stopped early in an entry, or in any entry of the file at ``path``."""
+        stops = (stop for stop in self.early_stops if stop.path == path)
+        return tuple(stop for stop in stops if entry in (None, stop.entry))
 
     def is_test(self, path: str) -> bool:
         """Whether a file is a test or belongs to some, by its name or that of a folder it is in."""
@@ -169,15 +182,49 @@ class Project:
             current = current.parent
         yield self.root / "src"
 
-    def refers_to_sharding(self, path: Path, name: str, depth: int = 0) -> bool:
-        """Whether a name in a file is one of PyTorch's sharding calls, imported or passed on."""
-        module, level, member = self.bindings(path).get(name, ("", 0, None))
-        if member is None or depth > 6:
+    def sharding_names(self, path: Path, seen: frozenset[Path] = frozenset()) -> frozenset[str]:
+        """The names in a file that mean one of PyTorch's sharding calls, imported or passed on."""
+        names = {name for name in self.bindings(path) if self.refers_to_sharding(path, name)}
+        for module, level in self.imports(path).stars:
+            found = self.find(module, level, path.parent)
+            if found is None:
+                names.update(name for name in names_brought(module, level) if _shards(module, name))
+            elif found not in seen:
+                names |= self.sharding_names(found, seen | {path})
+        return frozenset(names)
+
+    def lacks(self, module: str, level: int, importer: Unit) -> bool:
+        """Whether a module is the project's, by its package, but has no file in it."""
+        if self.find(module, level, importer) is not None:
             return False
-        if not level and canonical(f"{module}.{member}") in _SHARDS:
+        if level:
             return True
-        found = self.find(module, level, path.parent)
-        return found is not None and self.refers_to_sharding(found, member, depth + 1)
+        package, _, inner = module.partition(".")
+        found = self.find(package, 0, importer) if inner else None
+        if found is None or found.name != "__init__.py":
+            return False
+        above = found.parent.parent  # in another package, it is not what the name means
+        return self.folders.module(above, ()) is None
+
+    def refers_to_sharding(
+        self, path: Path, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
+    ) -> bool:
+        """Whether a name in a file is one of PyTorch's sharding calls, imported or passed on."""
+        if (path, name) in seen:
+            return False
+        seen |= {(path, name)}
+        if name in self.bindings(path):
+            module, level, member = self.bindings(path)[name]
+            sources = [(module, level, member)] if member is not None else []
+        else:
+            sources = [(module, level, name) for module, level in self.imports(path).stars]
+        for module, level, member in sources:
+            if not level and _shards(module, member):
+                return True
+            found = self.find(module, level, path.parent)
+            if found is not None and self.refers_to_sharding(found, member, seen):
+                return True
+        return False
 
     def bindings(self, path: Path) -> Mapping[str, Binding]:
         """The names that a file's imports bind."""
@@ -220,18 +267,25 @@ class Project:
     def _known(self, path: Path) -> Unit | None:
         return self.units.get(path.as_posix())
 
-    def _definition(self, unit: Unit, name: str, get: Getter) -> Definition | None:
-        for _ in range(6):
-            if name in unit.definitions:
-                return unit.definitions[name]
-            module, level, member = unit.bindings.get(name, ("", 0, None))
-            if name not in unit.bindings:
-                return self._from_stars(unit, name, get)
+    def _definition(
+        self, unit: Unit, name: str, get: Getter, seen: frozenset[tuple[Unit, str]] = frozenset()
+    ) -> Definition | None:
+        if name in unit.definitions:
+            return unit.definitions[name]
+        unknown = name not in unit.bindings and not unit.imports.stars
+        if unknown or (unit, name) in seen:
+            return None
+        seen |= {(unit, name)}
+        sources: Iterable[Binding] = ((module, level, name) for module, level in unit.imports.stars)
+        if name in unit.bindings:
+            sources = (unit.bindings[name],)
+        for module, level, member in sources:
             found = None if member is None else self.find(module, level, unit)
             target = None if found is None else get(found)
-            if target is None or member is None:
-                return None
-            unit, name = target, member
+            if target is not None and member is not None:
+                definition = self._definition(target, member, get, seen)
+                if definition is not None:
+                    return definition
         return None
 
     def module(self, unit: Unit, dotted: str) -> Unit | None:
@@ -249,13 +303,14 @@ class Project:
         found = self.find(module, level, unit)
         return None if found is None else self._known(found)
 
-    def _from_stars(self, unit: Unit, name: str, get: Getter) -> Definition | None:
-        for module, level in unit.imports.stars:
-            found = self.find(module, level, unit)
-            target = None if found is None else get(found)
-            if target is not None and target is not unit and name in target.definitions:
-                return target.definitions[name]
-        return None
+
+def _shards(module: str, name: str) -> bool:
+    return canonical(f"{module}.{name}") in _SHARDS
+
+
+def names_brought(module: str, level: int) -> frozenset[str]:
+    """The names that a star import of a library's module brings, as far as they are known."""
+    return frozenset() if level else STAR_NAMES.get(canonical(module), frozenset())
 
 
 def identifiers(*nodes: ir.Node) -> tuple[frozenset[str], frozenset[str]]:

@@ -24,6 +24,7 @@ from fsdplint.engine.relevance import related_units
 from fsdplint.engine.site import Guard, Site
 from fsdplint.engine.tree import Tree
 from fsdplint.engine.unit import Unit
+from fsdplint.engine.unknown_origins import note_unknown_origins
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
@@ -194,6 +195,7 @@ def analyze(
     units = related_units(project, files, focus)
     with lowered_ahead(kept, units):
         traces = explore(project, units)
+    note_unknown_origins(project, units)
     return Program(project, tuple(units), tuple(traces), torch, files)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.heat import heat
 from fsdplint.engine.link import Project
 from fsdplint.engine.sieve import mentions_sharding
@@ -25,7 +26,6 @@ from fsdplint.source.problem import is_python
 
 # Up to so many importers every one is taken; of more, those that name what they import.
 _MAX_IMPORTERS = 60
-_MAX_NAMING = 200
 
 _RELATIVE = ("from .", "from  ", "from\t")
 
@@ -139,11 +139,10 @@ def _naming(project: Project, strict: list[Path], others: list[Path]) -> list[Pa
         carried = _carried(project)
         left = (path for path in others if path not in chosen)
         every = [path for path in left if taken[path].has_one_of(project, path, carried)]
-        fresh = every[: _MAX_NAMING - len(chosen)]
+        fresh = every[: project.budget.users - len(chosen)]
         for path in every[len(fresh) :]:
-            place = (str(path), "<module>")
-            project.exhausted[place] = f"more than {_MAX_NAMING} files use code that shards"
-            project.overlong.add(place)
+            reason = f"more than {project.budget.users} files use code that shards"
+            project.stop_early(path.as_posix(), TOP_LEVEL, reason)
         added = [unit for path in fresh if (unit := project.sketch(path))]
         if not added:
             return list(chosen)
@@ -183,9 +182,9 @@ def _carried(project: Project) -> Carried:
         passed_on = {
             name
             for name in unit.bindings
-            if ((target := project.loaded_definition(unit, name)) is not None and target.hot)
-            or project.refers_to_sharding(Path(unit.path), name)
+            if (target := project.loaded_definition(unit, name)) is not None and target.hot
         }
+        passed_on |= project.sharding_names(Path(unit.path))
         if own or passed_on:
             found[Path(unit.path)] = frozenset(own | passed_on)
     return found

@@ -1,4 +1,4 @@
-"""What the engine could not look into: imports, calls of unknown code, budgets, broken files."""
+"""What the engine did not look into: imports, calls of unknown code, entries, broken files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class UnknownCall:
 
 @dataclass(frozen=True, slots=True)
 class Unfollowed:
-    """An entry that was not followed to its end, and the budget that ended it."""
+    """An entry that was not followed to its end, and why: a limit, or no need to."""
 
     entry: str
     reason: str
@@ -126,11 +126,13 @@ def _text(program: Program, escape: Escape) -> str:
     return written(program, escape.site.path, escape.site.node)
 
 
-# Budgets and files
+# Entries and files
 
 
 def _entries(program: Program, script: str) -> Iterator[Unfollowed]:
-    for (path, entry), reason in program.project.exhausted.items():
+    for stop in program.project.stopped_early(script):
+        yield Unfollowed(stop.entry, stop.reason)
+    for (path, entry), reason in program.project.left_out.items():
         if path == script:
             yield Unfollowed(entry, reason)
 

@@ -325,12 +325,17 @@ class Super:
 
 @dataclass(slots=True, eq=False)
 class Imported:
-    """A name that an import binds, resolved when it is first read."""
+    """A name that an import binds, resolved when it is first read.
+
+    Attributes:
+        expected_to_fail: the import is in a `try` for the case that the module is not there.
+    """
 
     unit: Unit
     module: str
     level: int
     name: str | None
+    expected_to_fail: bool = False
     taint: Taint = Taint.NONE
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePosixPath
 
+from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.inspection import Entry, Inspection, Model, Optimizer, Sharding, Variant
 from fsdplint.engine.outline import Step
 from fsdplint.engine.unresolved import Unresolved
@@ -90,7 +91,7 @@ def _heading(entry: Entry, outcome: Outcome) -> str:
 
 
 def _entry_name(name: str) -> str:
-    return "top level" if name == "<module>" else f"{name}()"
+    return "top level" if name == TOP_LEVEL else f"{name}()"
 
 
 class _Places:
@@ -208,7 +209,7 @@ def _unresolved(unresolved: Unresolved) -> Iterator[_Line]:
     for broken in unresolved.files:
         yield _Line(1, f"does not parse: {broken.reason}", broken.span)
     for each in unresolved.entries:
-        yield _Line(1, f"{_entry_name(each.entry)} not followed to the end: {each.reason}")
+        yield _Line(1, f"{_entry_name(each.entry)} not analyzed to the end: {each.reason}")
     for found in unresolved.imports:
         yield _Line(1, f"import of `{found.module}` leads to no file", found.span)
     for call in unresolved.calls[:_MAX_ITEMS]:

@@ -2,10 +2,10 @@
 
 The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
 when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what could not be checked),
-``known`` (how many findings are left out, since they are in the baseline), ``partly`` (``path`` and
-``name`` of functions, or ``<module>``, too long to be followed whole), ``files`` (what became of
-each file, by path: ``path``, ``state`` and ``reason``, which is null for a checked one) and
-``checked`` (how many of these were looked at).
+``known`` (how many findings are left out, since they are in the baseline), ``partly`` (where the
+analysis stopped early, so that findings may be missing: ``path``, ``name`` of a function, or
+``<module>``, and ``reason``), ``files`` (what became of each file, by path: ``path``, ``state`` and
+``reason``, which is null for a checked one) and ``checked`` (how many of these were looked at).
 
 The state of a file is ``checked``, ``irrelevant`` (it takes no part in sharding, so that no rule
 can find anything in it), ``skipped`` (it was not looked at on purpose) or ``failed``.
@@ -44,7 +44,8 @@ def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
         ],
         "known": outcome.known,
         "partly": [
-            {"path": relative(outcome, path), "name": name} for path, name in outcome.partly
+            {"path": relative(outcome, stop.path), "name": stop.entry, "reason": stop.reason}
+            for stop in outcome.partly
         ],
         "files": [_account(outcome, account) for account in outcome.accounts],
     }

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from fsdplint.account import State
 from fsdplint.finding import Safety
 from fsdplint.outcome import Outcome
-from fsdplint.report.places import shown
-from fsdplint.terminal import printable
 
 
 def summary(outcome: Outcome) -> str:
@@ -32,27 +30,17 @@ def _unchecked(outcome: Outcome) -> Iterator[str]:
     return (f"{_count(count, noun)} {what}" for count, noun, what in counts if count)
 
 
-def unfollowed(outcome: Outcome) -> str:
-    """In which programs findings may be missing, and how to list them; empty if in none."""
-    if not outcome.partly:
-        return ""
-    path, name = outcome.partly[0]
-    others = len(outcome.partly) - 1
-    more = f" and {_count(others, 'other program')} are" if others else " is"
-    listed = " (--output-format json lists them)" if others else ""
-    first = f"{shown(outcome, path)}: {printable(name)}"
-    return f"{first}{more} too long to be followed whole, so findings may be missing{listed}"
-
-
 def _partly(outcome: Outcome) -> Iterator[str]:
     if outcome.partly:
-        yield f"{_count(len(outcome.partly), 'program')} followed in part"
+        programs = {(stop.path, stop.entry) for stop in outcome.partly}
+        yield f"analysis of {_count(len(programs), 'program')} stopped early"
 
 
 def _none(outcome: Outcome) -> str:
     irrelevant = len(outcome.ended(State.IRRELEVANT))
     aside = f" ({irrelevant} without sharding)" if irrelevant else ""
-    return f"No findings in {_count(outcome.checked)}{aside}"
+    what = "what was analyzed of " if outcome.partly else ""
+    return f"No findings in {what}{_count(outcome.checked)}{aside}"
 
 
 def _found(outcome: Outcome) -> str:

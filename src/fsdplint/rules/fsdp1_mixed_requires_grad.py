@@ -39,6 +39,6 @@ def _is_always(program: Program, fact: MixedUnit, raising: list[Shard]) -> bool:
     """Whether the call raises on every path that is known, and none is not."""
     site = fact.shard.site
     every = [each for t in program.traces for each in t.of(Shard) if each.call is fact.shard.call]
-    known = program.tree(site.path).is_private() and not program.project.exhausted
+    known = program.tree(site.path).is_private() and not program.project.early_stops
     chosen = program.conditions(fact.frozen)
     return known and not chosen and all(any(each is other for other in raising) for each in every)

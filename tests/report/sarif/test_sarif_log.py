@@ -13,6 +13,7 @@ from sarif_logs import BROKEN, outcome_of, run_of
 
 from fsdplint import __version__
 from fsdplint.account import Account, State
+from fsdplint.early_stop import EarlyStop
 from fsdplint.finding import Evidence
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
@@ -103,7 +104,7 @@ def test_what_was_not_looked_at_is_told(directory: Path) -> None:
         {},
         (SourceError(f"{base}/a b.py", "is no text"), SourceError("/elsewhere.py", "is not there")),
         base,
-        partly=((f"{base}/long.py", "main"),),
+        partly=(EarlyStop(f"{base}/long.py", "main", "more than 200 paths"),),
         accounts=(
             Account(f"{base}/a b.py", State.FAILED, "is no text"),
             Account(f"{base}/far.py", State.IRRELEVANT, "shards nothing"),
@@ -119,7 +120,8 @@ def test_what_was_not_looked_at_is_told(directory: Path) -> None:
         ("error", "/elsewhere.py: is not there", []),
         (
             "warning",
-            "main is too long to be followed whole, so that findings may be missing.",
+            "analysis of `long.py:main` stopped early (more than 200 paths): findings may be "
+            "missing.",
             ["long.py"],
         ),
         ("note", "pipe.py: skipped, since it is a named pipe.", ["pipe.py"]),

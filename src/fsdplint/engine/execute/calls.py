@@ -10,7 +10,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.events import MethodCall
 from fsdplint.engine.execute.attributes import decorators
 from fsdplint.engine.execute.expressions import Expressions
-from fsdplint.engine.execute.state import MAX_DEPTH, Flow, Frame
+from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.values import (
     NONE,
     Arguments,
@@ -298,13 +298,15 @@ class Calls(Expressions):
         *,
         more: bool = False,
     ) -> Value:
-        """Runs a project function; beyond the depth limit its result is unknown.
+        """Runs a project function; where that would go too deep, its result is unknown.
 
         Args:
             more: keywords that are not known may be given besides.
         """
-        too_deep = len(self.calls) >= MAX_DEPTH or self.active.count(function.function) > 1
-        if too_deep:
+        again = self.active.count(function.function) > 1
+        if again or len(self.calls) >= self.project.budget.depth:
+            if not again:
+                self.stopped_at(function)
             self.used(self.tick(), "?", [*args, *keywords.values()], node, frame)
             self.met_unread()
             return self.unknown(taint_of(*args))
@@ -332,6 +334,13 @@ class Calls(Expressions):
                 return self.unknown()  # what a context manager yields is had by entering it
             return Sequence([], inner.yielded or [NONE], "generator")
         return choice(inner.returned) if inner.returned else NONE
+
+    def stopped_at(self, function: FunctionValue) -> None:
+        """Note a call that is too deep to be followed, if it may cause an event."""
+        unit = function.scope.unit
+        if not self.importing and self.leads_to_events(function.function.body, unit):
+            reason = f"calls nested more than {self.project.budget.depth} deep"
+            self.project.stop_early(self.trace.path, self.trace.entry, reason)
 
     def bind_parameters(
         self,

@@ -11,6 +11,7 @@ from fsdplint.engine.execute.calls import Calls
 from fsdplint.engine.execute.registering import registers
 from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.execute.waiting import top_level
+from fsdplint.engine.link import names_brought
 from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
     ClassValue,
@@ -124,6 +125,8 @@ class Definitions(Calls):
         for name, alias in node.names:
             bound = name if alias else name.split(".")[0]
             frame.scope.names[alias or bound] = Imported(frame.unit, bound, 0, None)
+            if not self.expecting_failure:
+                self.note_missing(name, 0, frame.unit)
             if frame.scope.parent is None and not frame.unit.reads_from(alias or bound):
                 self.run_for_effect(name, frame)
         return Flow.NEXT
@@ -139,9 +142,9 @@ class Definitions(Calls):
         self.run_registrations(node, frame)
         if node.names:
             for name, alias in node.names:
-                frame.scope.names[alias or name] = Imported(
-                    frame.unit, node.module, node.level, name
-                )
+                imported = Imported(frame.unit, node.module, node.level, name)
+                imported.expected_to_fail = self.expecting_failure
+                frame.scope.names[alias or name] = imported
         else:
             self.import_star(node, frame)
         return Flow.NEXT
@@ -161,12 +164,15 @@ class Definitions(Calls):
     def import_star(self, node: ir.ImportFrom, frame: Frame) -> None:
         found = self.project.find(node.module, node.level, frame.unit)
         unit = None if found is None else self.project.unit(found)
-        if unit is not None:
-            scope = self.imported_scope(unit)
-            for name in (*scope.names, *scope.waiting):
-                if not name.startswith("_"):
-                    imported = Imported(frame.unit, node.module, node.level, name)
-                    frame.scope.names[name] = scope.names.get(name, imported)
+        scope = None if unit is None else self.imported_scope(unit)
+        if not self.expecting_failure:
+            self.note_missing(node.module, node.level, frame.unit)
+        names = names_brought(node.module, node.level)
+        for name in names if scope is None else (*scope.names, *scope.waiting):
+            if not name.startswith("_"):
+                imported = Imported(frame.unit, node.module, node.level, name)
+                known = None if scope is None else scope.names.get(name)
+                frame.scope.names[name] = imported if known is None else known
 
 
 def _is_for_first(decorator: Value) -> bool:

@@ -17,11 +17,6 @@ from fsdplint.engine.unit import Definition, Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES
 from fsdplint.knowledge.methods import EVENT_NAMES
 
-MAX_BLIND_STEPS = 100_000  # in entries of one file, none of which shards
-MAX_FRUITLESS_STEPS = 600_000  # in entries one after the other, none of which shards
-MAX_STEPS = 3_000_000  # about a minute
-MAX_PAIRS = 1_000_000  # of sharding calls of one path, over all paths
-
 
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """The traces of every entry of ``units`` that can reach a sharding call."""
@@ -33,7 +28,7 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     for unit in sorted(units, key=lambda unit: not mentions_sharding(unit.text)):
         if unit.top.entry and project.unit(Path(unit.path)):
             explorer.follow(Entry(unit))
-    explorer.fruitless = 0
+    explorer.unsharded = 0
     for entry in _entries(project, units, explorer.known.reached):
         explorer.follow(entry)
     return explorer.traces
@@ -43,8 +38,7 @@ def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
     """Names by which the program refers to code that shards, import aliases included."""
     names: set[str] = set()
     for unit in units:
-        path = Path(unit.path)
-        names.update(name for name in unit.bindings if project.refers_to_sharding(path, name))
+        names.update(project.sharding_names(Path(unit.path)))
         for definition in unit.definitions.values():
             every = (definition, *definition.methods.values())
             names.update(each.name for each in every if each.hot and each.name != "__init__")
@@ -89,20 +83,19 @@ class _Explorer:
         self.project = project
         self.interest = interest
         self.traces: list[Trace] = []
-        self.known = Known()
+        self.known = Known(project.budget)
         self.steps = 0
         self.pairs = 0
-        self.fruitless = 0  # steps since the last entry that shards
-        self.blind: Counter[Unit] = Counter()  # steps in entries that do not shard
+        self.unsharded = 0  # steps since the last entry that shards
+        self.unsharded_in: Counter[Unit] = Counter()  # steps in entries that do not shard
 
     def follow(self, entry: Entry) -> None:
-        place = (entry.unit.path, entry.name)
-        limit = self._limit_reached(entry.unit)
-        reason = limit or self._left_out(entry)
-        if reason:
-            self.project.exhausted[place] = reason
-            if limit:
-                self.project.overlong.add(place)
+        path, name = entry.unit.path, entry.name
+        if reason := self._left_out(entry):
+            self.project.left_out[path, name] = reason
+            return
+        if limit := self._limit_reached(entry.unit):
+            self.project.stop_early(path, name, limit)
             return
         try:
             found, steps = paths(self.project, entry, self.interest, self.known)
@@ -112,18 +105,19 @@ class _Explorer:
         self.traces.extend(found)
         self.steps += steps
         self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in found)
-        self.fruitless = 0 if found else self.fruitless + steps
+        self.unsharded = 0 if found else self.unsharded + steps
         if not found:
-            self.blind[entry.unit] += steps
+            self.unsharded_in[entry.unit] += steps
 
     def _limit_reached(self, unit: Unit) -> str:
         """Why no further entry of ``unit`` is followed, "" if one may be."""
-        if self.steps > MAX_STEPS or self.pairs > MAX_PAIRS:
-            return "the project has more code that shards than is followed"
-        if self.blind[unit] > MAX_BLIND_STEPS:
-            return "none of the code before it in its file was seen to shard"
-        if self.fruitless > MAX_FRUITLESS_STEPS:
-            return "none of the many programs before it was seen to shard"
+        budget = self.project.budget
+        if self.steps > budget.steps or self.pairs > budget.shard_pairs:
+            return "the project has too much code that shards"
+        if self.unsharded_in[unit] > budget.unsharded_file_steps:
+            return "none of the code before it in its file shards"
+        if self.unsharded > budget.unsharded_steps:
+            return "none of the many programs before it shards"
         return ""
 
     def _left_out(self, entry: Entry) -> str:

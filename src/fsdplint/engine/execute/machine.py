@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
+from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine import ir
 from fsdplint.engine.accelerators import prepares_sharded
 from fsdplint.engine.events import Call, Event, Shard
-from fsdplint.engine.execute import state
 from fsdplint.engine.execute.construction import run_by_construction
 from fsdplint.engine.execute.effects import Effects
 from fsdplint.engine.execute.state import Frame
@@ -27,7 +27,7 @@ class Entry:
     @property
     def name(self) -> str:
         parts = [part.name for part in (self.definition, self.method) if part is not None]
-        return ".".join(parts) or "<module>"
+        return ".".join(parts) or TOP_LEVEL
 
 
 class Machine(Effects):
@@ -45,8 +45,9 @@ class Machine(Effects):
             self.give_up()
 
     def run_out(self) -> None:
-        if self.allowed < state.MAX_STEPS and self.may_have_sharded():
-            self.allowed = state.MAX_STEPS
+        most = self.project.budget.path_steps
+        if self.allowed < most and self.may_have_sharded():
+            self.allowed = most
         else:
             super().run_out()
 

@@ -7,6 +7,7 @@ from abc import abstractmethod
 
 from fsdplint.engine import ir
 from fsdplint.engine.execute.state import Frame, State
+from fsdplint.engine.imports import spelled
 from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
     Choice,
@@ -80,10 +81,19 @@ class Names(State):
         unit = None if found is None else self.project.unit(found)
         if unit is not None:
             return UnitValue(unit)
+        if library and not imported.expected_to_fail:
+            module = imported.module or name
+            self.note_missing(module, imported.level, imported.unit)
         if library and not imported.level:
             return Symbol(canonical(submodule))
         self.met_unread()
         return self.unknown(key=("import", imported.module, name))
+
+    def note_missing(self, module: str, level: int, importer: Unit) -> None:
+        """Note an import of the project's own code that is not there."""
+        if self.project.lacks(module, level, importer):
+            reason = f"the import of `{spelled(module, level)}` resolves to no file"
+            self.project.stop_early(self.trace.path, self.trace.entry, reason)
 
     def member(self, unit: Unit, name: str) -> Value | None:
         """A variable of an imported module, or a submodule of an imported package."""

@@ -56,6 +56,19 @@ def only_imports(body: Items[ir.Stmt]) -> bool:
     return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
 
 
+def expects_failed_import(node: ir.Try) -> bool:
+    """Whether a `try` is for the case that a module is not installed."""
+    types = [handler.type for handler in node.handlers]
+    if only_imports(node.body):
+        return bool(types)
+    named = {ir.last_name(each) for handled in types if handled for each in _alternatives(handled)}
+    return not named.isdisjoint(("ImportError", "ModuleNotFoundError"))
+
+
+def _alternatives(handled: ir.Expr) -> Items[ir.Expr]:
+    return handled.elements if isinstance(handled, ir.Collection) else (handled,)
+
+
 def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
     """Targets assigned anywhere in a loop's body."""
     for node in ir.walk(loop):

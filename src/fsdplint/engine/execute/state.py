@@ -32,15 +32,12 @@ from fsdplint.engine.values import (
     resolved,
 )
 
-MAX_DEPTH = 14
 # What following code promises that may shard.
 SHARDS = 3
-MAX_STEPS = 25_000
-# What a path may leave for facts to look at: events, each sharding call as several since facts
+# What a path leaves for facts to look at: events, each sharding call as several since facts
 # compare them with each other; and objects that it hands to unknown code, many as one.
 SHARD_COST = 32
 OBJECTS_AT_COST = 64
-MAX_COST = 4_000
 
 E = TypeVar("E", bound=Event)
 
@@ -149,11 +146,12 @@ class State:
         self.sums: dict[ir.Expr, Value] = {}
         self.clock = 0
         self.steps = 0
-        self.allowed = MAX_STEPS
+        self.allowed = project.budget.path_steps
         self.constants = 0  # of displays
-        self.cost = 0.0  # see MAX_COST
+        self.cost = 0.0
         self.serial = 0
         self.importing = 0
+        self.expecting_failure = False  # of imports
         self.undecided = 0
         self.enumerating: Object | None = None
         self.on_meta: bool | None = False
@@ -203,7 +201,7 @@ class State:
 
     def charge(self, cost: float) -> None:
         self.cost += cost
-        if self.cost > MAX_COST:
+        if self.cost > self.project.budget.path_cost:
             raise OutOfBudget
 
     def divided(self, value: Value, by: Value, result: Value, node: ir.Node, frame: Frame) -> None:
@@ -322,10 +320,10 @@ class State:
         """Whether code can reach an event that a rule may ask about."""
         return self.worth(nodes) > 1
 
-    def leads_to_events(self, nodes: Sequence[ir.Node], frame: Frame) -> bool:
+    def leads_to_events(self, nodes: Sequence[ir.Node], unit: Unit) -> bool:
         """Whether code can reach an event, through any number of functions of known names."""
         mentioned = {name for node in nodes for name in self.interest.mentioned(node)}
-        return self.is_hot(nodes) or self._mention_events(frame.unit, mentioned)
+        return self.is_hot(nodes) or self._mention_events(unit, mentioned)
 
     def _mention_events(self, unit: Unit, names: Iterable[str]) -> bool:
         seen: set[Definition] = set()

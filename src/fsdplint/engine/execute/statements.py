@@ -10,7 +10,7 @@ from fsdplint.engine.execute import tensors
 from fsdplint.engine.execute.attributes import decorators
 from fsdplint.engine.execute.elements import extend
 from fsdplint.engine.execute.loops import Loops
-from fsdplint.engine.execute.shape import adds_to_itself, only_imports
+from fsdplint.engine.execute.shape import adds_to_itself, expects_failed_import, only_imports
 from fsdplint.engine.execute.state import Flow, Frame
 from fsdplint.engine.values import (
     NONE,
@@ -172,19 +172,26 @@ class Statements(Loops):
         handlers = [statement for handler in node.handlers for statement in handler.body]
         failed: Value = self.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
         fails = False
-        if self.leads_to_events(handlers, frame) and not self.importing:
+        if self.leads_to_events(handlers, frame.unit) and not self.importing:
             fails = self.decisions.decide(failed, False, self.worth(handlers), node)
         if fails:
             guard = self.guard(failed, node.handlers[0], True, frame)
             with self.under([guard]):
                 flow = self.run(handlers, frame)
-        elif self.importing or only_imports(node.body):
-            flow = self.both(failed, node, handlers, node.body, frame)
         else:
-            flow = self.run((*node.body, *node.orelse), frame)
-            flow = Flow.NEXT if flow is Flow.RAISE and node.handlers else flow
+            outer = self.expecting_failure
+            self.expecting_failure |= expects_failed_import(node)
+            flow = self.attempt(node, handlers, failed, frame)
+            self.expecting_failure = outer
         final = self.run(node.final, frame)
         return final if final is not Flow.NEXT else flow
+
+    def attempt(self, node: ir.Try, handlers: Items[ir.Stmt], failed: Value, frame: Frame) -> Flow:
+        """The body of a `try` that is not known to fail."""
+        if self.importing or only_imports(node.body):
+            return self.both(failed, node, handlers, node.body, frame)
+        flow = self.run((*node.body, *node.orelse), frame)
+        return Flow.NEXT if flow is Flow.RAISE and node.handlers else flow
 
 
 _HANDLERS: dict[type[ir.Node], Callable[..., Flow]] = {

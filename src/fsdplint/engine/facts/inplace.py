@@ -175,7 +175,7 @@ def _always_fresh(program: Program, site: Site) -> bool:
     A hook or another forward may keep what it returns, and other files may call it with any module.
     """
     keeps = any(word in unit.text for unit in program.units for word in ("_hook", ".forward ="))
-    if keeps or program.project.exhausted or not program.tree(site.path).is_private():
+    if keeps or program.project.early_stops or not program.tree(site.path).is_private():
         return False
     for trace in program.traces:
         for call in trace.calls("forward"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine import ir
 from fsdplint.engine.closure import import_closure, imported_files, modules_meant
 from fsdplint.engine.events import Trace
@@ -16,7 +17,7 @@ from fsdplint.knowledge.packages import leaves_groups, sets_up, writes_set_up
 
 def script_of(program: Program, trace: Trace, site: Site) -> str | None:
     """The script that runs ``site`` on a path, be the path one of a test that calls its main."""
-    if trace.entry == "<module>":
+    if trace.entry == TOP_LEVEL:
         return trace.path
     for path, node in site.frames():
         tree = program.tree(path)

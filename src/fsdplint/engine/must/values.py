@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
+from fsdplint.engine.link import names_brought
 from fsdplint.engine.must import classes
 from fsdplint.engine.must.callers import callers
 from fsdplint.engine.must.definitions import (
@@ -267,9 +268,29 @@ class _Evaluation:
         for outer in tree.ancestors(scope) if scope is not tree.module else ():
             if isinstance(outer, (ir.Function, ir.Module)) and binders(tree, outer, name):
                 return self.outer(path, outer, name)
-        if hasattr(builtins, name) and not self._has_star(path):
+        unit = self.program.project.sketch(Path(path))
+        for module, level in reversed(unit.imports.stars) if unit is not None else ():
+            if found := self.starred(path, module, level, name):
+                return found
+        if hasattr(builtins, name):
             return frozenset({Library(f"builtins.{name}")})
         raise UnknownError
+
+    def starred(self, path: str, module: str, level: int, name: str) -> Values:
+        """What ``from module import *`` binds a name to; nothing if it does not bring it."""
+        unit = self.program.project.sketch(Path(path))
+        found = None if unit is None else self.program.project.find(module, level, unit)
+        if found is None:
+            brought = names_brought(module, level)
+            if not brought:
+                raise UnknownError
+            given = {Library(canonical(f"{module}.{name}"))} if name in brought else ()
+            return frozenset(given)
+        if self.program.project.unit(found) in (None, unit):
+            raise UnknownError
+        tree = self.program.tree(found.as_posix())
+        bound = binders(tree, tree.module, name)
+        return self.outer(tree.path, tree.module, name) if bound else frozenset()
 
     def outer(self, path: str, scope: ir.Function | ir.Module, name: str) -> Values:
         """A variable of a scope around, which may be read at any time."""
@@ -295,10 +316,6 @@ class _Evaluation:
                         return True
         return False
 
-    def _has_star(self, path: str) -> bool:
-        unit = self.program.project.sketch(Path(path))
-        return unit is None or bool(unit.imports.stars)
-
     def definition(self, path: str, node: ir.Node | Unbound, name: str) -> Values:
         tree = self.program.tree(path)
         if isinstance(node, Unbound):
@@ -309,6 +326,8 @@ class _Evaluation:
             return self.assigned(path, node, name)
         if isinstance(node, ir.NamedExpr):
             return self.expression(path, node.value, tree.statement(node))
+        if isinstance(node, ir.ImportFrom) and not node.names:
+            return self.starred(path, node.module, node.level, name)
         if isinstance(node, (ir.Import, ir.ImportFrom)):
             return self.imported(path, node, name)
         if isinstance(node, (ir.FunctionDef, ir.ClassDef)):

@@ -10,6 +10,7 @@ import sarif_om as om
 from fsdplint.account import State
 from fsdplint.finding import Finding
 from fsdplint.outcome import Outcome
+from fsdplint.report.early_stops import sentence
 from fsdplint.report.places import shown
 from fsdplint.report.sarif.artifacts import Artifacts, location_of
 
@@ -23,7 +24,7 @@ def notifications(
     indexes: Mapping[str, int],
     artifacts: Artifacts,
 ) -> Iterator[om.Notification]:
-    """One for each file that does not parse, cannot be read or was not followed whole.
+    """One for each file that does not parse or cannot be read, and each early stop.
 
     Args:
         indexes: where the rule of a code is described.
@@ -38,9 +39,9 @@ def notifications(
     for failure in outcome.failures:
         text = f"{shown(outcome, failure.path)}: {failure.reason}"
         yield _notification("error", text, _file(failure.path, artifacts.root))
-    for path, name in outcome.partly:
-        text = f"{name} is too long to be followed whole, so that findings may be missing."
-        yield _notification("warning", text, _file(path, artifacts.root))
+    for stop in outcome.partly:
+        place = _file(stop.path, artifacts.root)
+        yield _notification("warning", f"{sentence(outcome, (stop,))}.", place)
     yield from _accounts(outcome, artifacts.root)
 
 
