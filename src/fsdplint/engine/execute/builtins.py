@@ -184,6 +184,8 @@ class Builtins(Statements):
         if key_of(classes) == ("symbol", DTENSOR) and self.is_sharded_tensor(value):
             return Const(True)
         options = classes.items if isinstance(classes, Sequence) else [classes]
+        if all(map(_is_fsdp1, options)) and isinstance(value, Object) and is_in_unit(value, self):
+            return Const(False)
         test = is_instance(value, options)
         denied = isinstance(test, Const) and not test.value
         if denied and isinstance(value, Object) and is_unit(value) and _names_fsdp1(*options):
@@ -272,6 +274,8 @@ class Builtins(Statements):
         value = resolved(arguments.args[0])
         if isinstance(value, Object) and class_names(value.cls) & DATA_LOADERS:
             return self.part(value, ".iter()")  # it has its batches, and not its attributes
+        if isinstance(value, StateDict):
+            return Sequence([], [self.unknown(Taint.ELEMENT)])  # its keys
         return materialized(self, self.copied(value))
 
     def next_of(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -341,6 +345,14 @@ class Builtins(Statements):
             return Const(len(value.value), value.taint)
         return self.result_of(("call", "builtins.len"), Symbol("builtins.len"), arguments)
 
+    def any_true(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+        """``any(isinstance(m, FSDP) for m in …)``, where that is known of each of them."""
+        value = resolved(arguments.args[0]) if arguments.args else NONE
+        items = [*value.items, *value.rest] if isinstance(value, Sequence) else []
+        if items and all(isinstance(item, Const) and not item.value for item in items):
+            return Const(False)
+        return self.result_of(("call", "builtins.any"), Symbol("builtins.any"), arguments)
+
     def variables(self, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
         """``vars(options)``, whose items are the attributes."""
         value = resolved(arguments.args[0]) if arguments.args else NONE
@@ -380,9 +392,20 @@ def has_fsdp1(module: Object, state: State) -> bool:
     )
 
 
+def is_in_unit(value: Object, state: State) -> bool:
+    """Whether a value is a part of a unit of FSDP2 in which nothing is FSDP1's."""
+    if value.sharded:
+        return False
+    return any(is_unit(whole) and not has_fsdp1(whole, state) for whole in value.ancestors())
+
+
 def _names_fsdp1(*classes: Value) -> bool:
-    found = (resolved(cls) for cls in classes)
-    return any(isinstance(cls, Symbol) and cls.name == FSDP1 for cls in found)
+    return any(map(_is_fsdp1, classes))
+
+
+def _is_fsdp1(cls: Value) -> bool:
+    cls = resolved(cls)
+    return isinstance(cls, Symbol) and cls.name == FSDP1
 
 
 # A field with a format of its own, which may be wide.
@@ -440,6 +463,7 @@ BUILTINS: dict[str, _Handler] = {
     "collections.OrderedDict": Builtins.new_dict,
     "builtins.int": Builtins.whole,
     "builtins.len": Builtins.length,
+    "builtins.any": Builtins.any_true,
     "builtins.vars": Builtins.variables,
     "builtins.exit": Builtins.exit,
     "builtins.quit": Builtins.exit,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, PlainWrite, Shard, Trace
 from fsdplint.engine.facts.filled_in import is_given
+from fsdplint.engine.facts.sharding import is_summoned
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.values import (
@@ -65,6 +66,7 @@ def missed_collectives(program: Program) -> Iterator[MissedCollective]:
             place = (fact.guards[0].test, fact.chain[0][1])
             site = collective.call.site
             unsure = any(_is_unsure(program, site, guard) for guard in site.guards)
+            unsure = unsure or _is_whole(program, collective)
             if place not in seen and not unsure and program.together(site, collective.shard.site):
                 seen.add(place)
                 yield fact
@@ -72,6 +74,12 @@ def missed_collectives(program: Program) -> Iterator[MissedCollective]:
 
 def _is_unsure(program: Program, site: Site, guard: Guard) -> bool:
     return _runs_alone(program, guard) or is_given(program, site, guard)
+
+
+def _is_whole(program: Program, collective: Collective) -> bool:
+    """Whether FSDP1 has gathered the model already, for a ``with FSDP.summon_full_params(…)``."""
+    call, flat = collective.call, collective.shard.generation is Generation.FSDP1
+    return flat and call.receiver is not None and is_summoned(program, call.site)
 
 
 def _missed(program: Program, trace: Trace, collective: Collective) -> MissedCollective:

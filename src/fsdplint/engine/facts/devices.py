@@ -90,8 +90,10 @@ def global_devices(program: Program) -> Iterator[GlobalDevice]:
 
 
 def _is_unused(program: Program, use: Site) -> bool:
-    """Whether nothing but a message reads the variable that a device is made for."""
+    """Whether nothing but a message reads a device that is made, or the variable for it."""
     tree = program.tree(use.path)
+    if _is_told(tree, use.node):
+        return True
     given = tree.parent(use.node)
     target = given.targets[0] if isinstance(given, ir.Assign) and len(given.targets) == 1 else None
     if not isinstance(target, ir.Name) or isinstance(tree.scope(given), ir.ClassDef):
@@ -114,9 +116,9 @@ def _is_target(tree: Tree, name: ir.Name) -> bool:
     return isinstance(parent, ir.Assign) and name in parent.targets
 
 
-def _is_told(tree: Tree, name: ir.Name) -> bool:
-    """Whether a name is read for a message: ``print(device)`` or ``log.info(f"on {device}")``."""
-    calls = (node for node in tree.ancestors(name) if isinstance(node, ir.Call))
+def _is_told(tree: Tree, node: ir.Node) -> bool:
+    """Whether ``node`` is read for a message: ``print(device)`` or ``log.info(f"on {device}")``."""
+    calls = (above for above in tree.ancestors(node) if isinstance(above, ir.Call))
     call = next(calls, None)
     return call is not None and ir.last_name(call.func) in MESSAGES
 
