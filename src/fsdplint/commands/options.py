@@ -116,7 +116,7 @@ _ALL = (
         help=f"{', '.join(OUTPUT_FORMATS)}; with the file to write, or to be printed. "
         "Can be repeated.",
     ),
-    click.option("--output-file", type=click.Path(), help="Write the report there."),
+    click.option("--output-file", type=click.Path(), help="Write the report to this file."),
     click.option("--statistics", is_flag=True, help="Count findings by rule."),
     click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings."),
     click.option(
@@ -129,7 +129,9 @@ _ALL = (
     click.option("--force-exclude", is_flag=True, help="Leave out excluded paths, though given."),
     click.option("--stdin-filename", type=click.Path(), help="What standard input is called."),
     click.option(
-        "--config", type=click.Path(), help="Settings to use, found by themselves if not."
+        "--config",
+        type=click.Path(),
+        help="Use this settings file instead of the nearest one in the repository.",
     ),
     click.option("--isolated", is_flag=True, help="Use no settings file."),
     click.option(OFF, is_flag=True, help="Check though the last run may have ended the same."),
