@@ -99,7 +99,7 @@ SOURCES: Mapping[str, Callable[[int], Iterator[Program]]] = {
 
 @cache
 def safe_rules() -> frozenset[str]:
-    """Return the names of the rules of which every fix is safe."""
+    """Return the names of the rules that are declared to fix safely."""
     return frozenset(rule.name for rule in RULES if rule.fix is Safety.SAFE)
 
 
