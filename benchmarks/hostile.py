@@ -235,6 +235,9 @@ CASES: Mapping[str, Case] = {
     "deeply nested settings": _config(
         f"select = {'[' * 100_000}{']' * 100_000}\n", "fsdplint.toml: is nested too deeply"
     ),
+    "deep key of the settings": _config(
+        f"{'a.' * 400_000}a = 1\n", "fsdplint.toml: is nested too deeply"
+    ),
     "2 GB of settings": _refused(
         "--no-cache", _sparse("pyproject.toml"), "pyproject.toml: has more than 1 MB"
     ),

@@ -659,6 +659,25 @@ def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.Mon
     assert concise() == Ran(2, "", "fsdplint: No space left on device\n")
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("path", ["a.py", "gone.py"])
+def test_what_cannot_be_said_fails_the_run(here: Path, stream: str, path: str) -> None:
+    (here / "a.py").write_text(IDLE)
+    command = [sys.executable, "-m", "fsdplint", "check", path]
+    with Path("/dev/full").open("wb") as full:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
+        done = subprocess.run(command, **streams, check=False)  # type: ignore[call-overload]
+    silent = (stream, path) == ("stderr", "a.py")  # nothing is said there
+    assert (done.returncode, b"Traceback" in (done.stderr or b"")) == (1 if silent else 2, False)
+
+
+def test_a_message_is_no_longer_than_a_screen(here: Path) -> None:
+    (here / "a.py").write_text(FIXED)
+    ran = run("check", f"--select={'a' * 100_000}")
+    assert (ran.code, ran.err.count("\n"), ran.err[-3:]) == (2, 1, "a…\n")
+    assert len(ran.err) < 2_100
+
+
 def test_closed_streams_are_no_error(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     command = [sys.executable, "-m", "fsdplint", "check", "a.py"]

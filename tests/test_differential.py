@@ -1,23 +1,44 @@
 """Safe fixes harm no program: a sample of `python -m benchmarks.differential`.
 
-One program for each rule with a safe fix runs before and after it. Harmful fixes made here show
+One program for each rule that fixes safely runs before and after its fix. Changes made here show
 that the comparison finds harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from benchmarks.differential.compare import HARMED, SAME, TELLING
-from benchmarks.differential.corpus import programs, safe_rules
-from benchmarks.differential.judge import Task, Verdict
-from benchmarks.differential.pool import judged
+from benchmarks.differential import families
+from benchmarks.differential.compare import ALLOWED, CURED, HARMED, SAME, TELLING
+from benchmarks.differential.corpus import safe_rules
+from benchmarks.differential.judge import Task, judge
+from benchmarks.differential.pool import judges
 from benchmarks.differential.program import Fixed, Program
 
-SAMPLE: dict[str, str] = {}
-"""By rule, a program that gets a safe fix of it."""
+SAMPLE = {
+    "checkpointing-matches-nothing": "classes/same-always-is",
+    "clip-grad-util-on-fsdp1": "clipping/always-plain",
+    "container-sharded": "sharding/list",
+    "cpu-offload-without-cpu-backend": "launching/nccl-option-norm",
+    "custom-method-bypasses-hooks": "methods/two_results-always-kind",
+    "direct-forward": "forwards/always-inner-none-plain_object",
+    "epoch-not-set": "epochs/switch-plain-function",
+    "fsdp1-mixed-requires-grad": "policies/embed-root",
+    "global-rank-as-device": "devices/direct-text-first",
+    "grad-scaler-on-fsdp1": "scalers/always-cuda-unscaled-none",
+    "inference-mode-forward": "evaluations/launched-decorator-value",
+    "inplace-on-sharded-output": "inplace/view-always-method-none",
+    "local-rank-argument": "options/zero-evaluation",
+    "mesh-arguments": "meshes/nccl-mesh_position-none",
+    "old-import-path": "sharding/old_path",
+    "process-group-arguments": "groups/semicolon-plain-none",
+    "unused-suppression": "suppressions/alone",
+    "wrap-policy-called": "policies/none-called_transformer",
+}
+"""By rule, a program of the families that gets a safe fix of it."""
 
 TRAINING = """
 import torch
@@ -28,6 +49,7 @@ from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = nn.Linear(8, 8)
+print("sharding")
 fully_shard(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(3):
@@ -40,8 +62,8 @@ if dist.get_rank() == 0:  # pragma: no cover
 dist.destroy_process_group()
 """
 
-FIXES = {
-    "a comment more": ("", "# nothing\n", SAME),
+CHANGES = {
+    "a comment more": ("\nimport torch\n", "\nimport torch  # imported\n", SAME),
     "a name less": ("from torch import nn", "import torch.nn", HARMED),
     "another rate": ("lr=0.1", "lr=0.2", HARMED),
     "an output less": ("    print(", "    str(", HARMED),
@@ -50,47 +72,70 @@ FIXES = {
     "a file more": ("dist.destroy", 'open("left.txt", "w").close()\ndist.destroy', HARMED),
     "a step less": ("range(3)", "range(2)", HARMED),
 }
-"""What a fix replaces by what, with the verdict that it must get."""
-
-
-def _made() -> Iterator[Task]:
-    program = Program("training", {"train.py": TRAINING}, "train.py")
-    for name, (old, new, _) in FIXES.items():
-        text = TRAINING.replace(old, new, 1)
-        assert text != TRAINING
-        # The rule may change nothing that FSDP is not part of, or nothing at all.
-        yield Task(program, fixes=(Fixed(name, {"train.py": text}),), most=1)
-
-
-def _sampled() -> Iterator[Task]:
-    known = {program.name: program for program in programs(0, ["families", "fixtures"])}
-    for rule, name in SAMPLE.items():
-        yield Task(known[name], rule, most=2)
+"""What is replaced by what, and the verdict on it."""
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> list[Verdict]:
-    done = judged([*_made(), *_sampled()], jobs=2)
-    return [verdict for verdicts in done for verdict in verdicts]
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with judges(1) as made:
+        yield made
 
 
-@pytest.mark.parametrize("fix", FIXES)
-def test_a_harmful_fix_is_found(fix: str, verdicts: list[Verdict]) -> None:
-    found = {v.judgement.verdict for v in verdicts if v.rule == fix}
-    assert FIXES[fix][2] in found
-    assert found <= {SAME, FIXES[fix][2]}
+def changed(rule: str, old: str, new: str, training: str = TRAINING) -> Task:
+    """A task in which a rule's fix replaces `old` by `new`, on two ranks."""
+    text = training.replace(old, new, 1)
+    assert text != training
+    program = Program("training", {"train.py": training}, "train.py")
+    return Task(program, fixes=(Fixed(rule, {"train.py": text}),), most=1)
 
 
-def test_every_rule_with_safe_fixes_has_a_program() -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_harms_is_found(change: str, pool: ProcessPoolExecutor) -> None:
+    old, new, verdict = CHANGES[change]
+    found = pool.submit(judge, changed("unused-suppression", old, new)).result()
+    assert verdict in {v.judgement.verdict for v in found}
+    assert {v.judgement.verdict for v in found} <= {SAME, verdict}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("lr=0.1", "lr=0.2", ALLOWED),
+        ('"sharding"', '"sharded"', HARMED),
+        ("range(3)", "range(2)", HARMED),
+        ("fully_shard(model)", "pass", ALLOWED),
+    ],
+)
+def test_what_a_rule_is_about_may_change_after_the_backward(
+    old: str, new: str, verdict: str, pool: ProcessPoolExecutor
+) -> None:
+    (found,) = pool.submit(judge, changed("clip-grad-util-on-fsdp1", old, new)).result()
+    assert found.judgement.verdict == verdict
+
+
+def test_nothing_may_change_where_nothing_is_sharded(pool: ProcessPoolExecutor) -> None:
+    plain = TRAINING.replace("fully_shard(model)", "pass")
+    task = changed("clip-grad-util-on-fsdp1", "lr=0.1", "lr=0.2", plain)
+    (found,) = pool.submit(judge, task).result()
+    assert found.judgement.verdict == HARMED
+
+
+def test_a_program_that_runs_only_when_fixed_is_cured(pool: ProcessPoolExecutor) -> None:
+    broken = TRAINING.replace("model(torch", "model.forward(torch")
+    task = changed("direct-forward", "model.forward(", "model(", broken)
+    (found,) = pool.submit(judge, task).result()
+    assert found.judgement.verdict == CURED
+
+
+def test_every_rule_that_fixes_safely_has_a_program() -> None:
     assert set(SAMPLE) == safe_rules()
 
 
-@pytest.mark.parametrize("rule", sorted(SAMPLE))
-def test_a_safe_fix_harms_nothing(rule: str, verdicts: list[Verdict]) -> None:
-    found = [v for v in verdicts if v.rule == rule and v.program == SAMPLE[rule]]
-    assert not [(v.configuration, *v.judgement.details) for v in found if _harms(v)]
-    assert any(v.judgement.verdict in TELLING for v in found)
-
-
-def _harms(verdict: Verdict) -> bool:
-    return verdict.judgement.verdict == HARMED
+@pytest.mark.parametrize("rule", SAMPLE)
+def test_a_safe_fix_harms_nothing(rule: str, pool: ProcessPoolExecutor) -> None:
+    name = f"families/{SAMPLE[rule]}"
+    program = next(each for each in families.programs() if each.name == name)
+    found = pool.submit(judge, Task(program, rule, most=2)).result()
+    harms = [v for v in found if v.judgement.verdict == HARMED]
+    assert [(v.configuration, *v.judgement.details) for v in harms] == []
+    assert TELLING & {v.judgement.verdict for v in found}

@@ -58,8 +58,6 @@ MAY_CHANGE: Mapping[str, Change] = {
         "launched",
         _HELP,
     ),
-    "direct-forward": _may("the hooks gather the parameters and cast the inputs", "fsdp"),
-    "custom-method-bypasses-hooks": _may("the hooks gather the parameters", "fsdp"),
     "inplace-on-sharded-output": _may(
         "the backward hook stays, so gradients are reduced", "fsdp", late=True
     ),

@@ -34,7 +34,7 @@ def execute(files: Mapping[str, str], entry: str, configuration: Configuration) 
                 fork(partial(live, folder, entry, configuration, rank, port))
                 for rank in range(configuration.ranks)
             ]
-            causes = _wait(pids)
+            causes = _wait(pids, folder)
         ranks = tuple(_rank(folder, rank, cause) for rank, cause in enumerate(causes))
         return Run(ranks, _left(folder / "cwd", files))
     finally:
@@ -50,13 +50,19 @@ def _write(files: Mapping[str, str], folder: Path) -> None:
         target.write_text(text)
 
 
-def _wait(pids: list[int]) -> list[str]:
+def _wait(pids: list[int], folder: Path) -> list[str]:
     """Wait for all ranks, but not for those that only wait for others; return how each ended."""
     began = last = time.monotonic()
     worked = -1
-    while not all(map(has_ended, pids)) and time.monotonic() < began + _LIMIT:
+    left = pids
+    while left and time.monotonic() < began + _LIMIT:
         time.sleep(_INTERVAL)
-        work = sum(map(_work, pids))
+        left = [
+            pid
+            for rank, pid in enumerate(pids)
+            if not (has_ended(pid) or (folder / f"{rank}.json").exists())
+        ]
+        work = sum(map(_work, left))
         if work != worked:
             worked, last = work, time.monotonic()
         if time.monotonic() > last + _STILL:

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.differential.compare import (
     ALLOWED,
-    CURED,
     FAILS_ALIKE,
     HARMED,
     UNSTABLE,
@@ -22,6 +22,7 @@ from benchmarks.differential.execute import execute
 from benchmarks.differential.fixes import ALL, difference, safe_fixes
 from benchmarks.differential.program import Configuration, Fixed, Program
 from benchmarks.differential.record import Run
+from benchmarks.differential.simulated import with_devices
 
 _OTHER = re.compile(r"# *(pragma|type|noqa|pylint|nosec|fmt|isort|mypy|pyright|ruff)\b[^#\n]*")
 
@@ -56,16 +57,18 @@ class Task:
 def judge(task: Task) -> list[Verdict]:
     """Run a program before and after its safe fixes, in every configuration that it offers."""
     fixes = [each for each in task.fixes or safe_fixes(task.program) if task.rule in each.rule]
-    return list(_judged(task.program, fixes, task.most)) if fixes else []
+    chosen = configurations(task.program)[: task.most or None] if fixes else []
+    verdicts = [lost for each in fixes for lost in _lost(task.program, each)]
+    for devices in sorted({configuration.devices for configuration in chosen}, reverse=True):
+        alike = [configuration for configuration in chosen if configuration.devices == devices]
+        run = partial(_judged, task.program, fixes, alike)
+        verdicts += with_devices(devices, lambda run=run: list(run()))  # type: ignore[misc]  # bound
+    return verdicts
 
 
-def _judged(program: Program, fixes: list[Fixed], most: int) -> Iterator[Verdict]:
+def _judged(program: Program, fixes: list[Fixed], alike: list[Configuration]) -> Iterator[Verdict]:
     rules = [each.rule for each in fixes if each.rule != ALL]
-    for each in fixes:
-        if lost := _lost(program.files, each.files):
-            diff = difference(program.files, each.files)
-            yield Verdict(program.name, each.rule, "as text", Judgement(HARMED, lost), diff)
-    for configuration in configurations(program)[: most or None]:
+    for configuration in alike:
         before = execute(program.files, program.entry, configuration)
         lacking = "ModuleNotFoundError" in before.failure()
         for each in fixes:
@@ -78,10 +81,13 @@ def _judged(program: Program, fixes: list[Fixed], most: int) -> Iterator[Verdict
             return
 
 
-def _lost(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words to other tools that are gone from a program's comments."""
-    lost = _directives(before) - _directives(after)
-    return tuple(f"the comment `{text}` is gone" for text in sorted(lost.elements()))
+def _lost(program: Program, fixed: Fixed) -> Iterator[Verdict]:
+    """Yield a harm if words to other tools are gone from a program's comments."""
+    lost = _directives(program.files) - _directives(fixed.files)
+    if lost:
+        details = tuple(f"the comment `{text}` is gone" for text in sorted(lost.elements()))
+        diff = difference(program.files, fixed.files)
+        yield Verdict(program.name, fixed.rule, "as text", Judgement(HARMED, details), diff)
 
 
 def _directives(files: Mapping[str, str]) -> Counter[str]:
@@ -94,7 +100,7 @@ def _compared(
     after = execute(each.files, program.entry, configuration)
     facts = _facts(configuration)
     judgement = compare(rules if each.rule == ALL else [each.rule], before, after, facts)
-    if judgement.verdict in (HARMED, ALLOWED, CURED):
+    if judgement.verdict == HARMED:  # unless it behaves otherwise each time
         again = execute(program.files, program.entry, configuration)
         if (again.ok, again.failure()) != (before.ok, before.failure()) or (
             before.ok and any(differences(before, again))

@@ -11,11 +11,15 @@ from benchmarks.differential.judge import Task, Verdict, judge
 
 def judged(tasks: Sequence[Task], jobs: int) -> Iterator[list[Verdict]]:
     """Yield the verdicts of each program, in the order in which they are done."""
-    # A fresh interpreter: a fork of this process might have threads, or torch patched.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _prepare) as pool:
+    with judges(jobs) as pool:
         for done in as_completed([pool.submit(judge, task) for task in tasks]):
             yield done.result()
+
+
+def judges(jobs: int) -> ProcessPoolExecutor:
+    """Return processes that can run `judge`."""
+    # Fresh interpreters: a fork of this process might have threads, or torch patched.
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare)
 
 
 def _prepare() -> None:

@@ -55,6 +55,11 @@ class Configuration:
         """The number of processes."""
         return self.nodes * self.local_ranks if self.launched else 1
 
+    @property
+    def devices(self) -> int:
+        """The number of CUDA devices that each process sees."""
+        return (self.local_ranks if self.launched else 1) if self.cuda else 0
+
     def __str__(self) -> str:
         shape = f"{self.nodes}x{self.local_ranks}" if self.launched else "python"
         variables = [f"{k}={v}" if v is not None else f"-{k}" for k, v in self.environment]

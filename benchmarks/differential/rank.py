@@ -1,6 +1,6 @@
-"""One rank of a run: the script as `__main__`, on simulated CUDA devices, with what it does noted.
+"""One rank of a run: the script as `__main__`, with what it does noted.
 
-It runs in a fork of a process that has torch loaded.
+It runs in a fork of a process that has torch loaded, and simulates the devices.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import re
 import resource
 import runpy
+import signal
 import sys
 import tempfile
 import traceback
@@ -27,11 +28,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DistributedSampler
 
 from benchmarks.differential.program import Configuration
-from benchmarks.differential.record import ENDED, RAISED, Rank
+from benchmarks.differential.record import RAISED, Rank
 from fsdplint.verify.forks import launcher_environment
-from fsdplint.verify.rank import access, observer, patch, shim, spawn
+from fsdplint.verify.rank import access, observer, patch, spawn
 from fsdplint.verify.rank.callers import prepares_state
 from fsdplint.verify.rank.probes.steps import digest
+from fsdplint.verify.rank.shim.devices import MACHINE
 
 STEPS = 12
 """Optimizer steps after which a script is ended."""
@@ -77,7 +79,8 @@ def live(folder: Path, entry: str, configuration: Configuration, rank: int, port
         record.place = _place(error, folder)
     record.facts += _facts(configuration)
     _write(record, folder, rank)
-    os._exit(record.status != ENDED)
+    while True:  # or the other ranks would see the connection end
+        signal.pause()
 
 
 def _settle(folder: Path, configuration: Configuration, rank: int, port: int) -> None:
@@ -123,11 +126,9 @@ def _stand_in_data() -> None:
 
 
 def _watch(record: Rank, configuration: Configuration, local_rank: int, output: Path) -> None:
-    devices = configuration.local_ranks if configuration.launched else 1
-    if configuration.cuda:
-        shim.install(local_rank, devices)
-        if configuration.launched:
-            spawn.install(local_rank, devices)
+    MACHINE.local_rank = local_rank
+    if configuration.cuda and configuration.launched:
+        spawn.install(local_rank, configuration.devices)
     _stand_in_data()
     _watch_losses(record, output)
     _watch_steps(record, configuration)
@@ -198,7 +199,7 @@ def _place(error: BaseException, folder: Path) -> tuple[str, int, str]:
     root = f"{folder / 'cwd'}{os.sep}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = str(Path.cwd() / frame.filename)
-        if path.startswith(root):
+        if path.startswith(root) and not frame.filename.startswith("<"):
             return path.removeprefix(root), frame.lineno or 0, frame.name
     return "", 0, ""
 

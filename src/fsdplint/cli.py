@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -22,6 +23,7 @@ from fsdplint.commands import CLEAN, FAILED, INTERRUPTED
 from fsdplint.streams import tolerate_any_text
 from fsdplint.terminal import printable
 
+_LONGEST = 2_000  # characters of an error's line, which may quote a setting
 # The module that each command, which has its name there, is imported from when it is given.
 _COMMANDS: Mapping[str, str] = {
     "baseline": "fsdplint.baseline.command",
@@ -75,7 +77,9 @@ def failed(error: BaseException) -> int:
 
 
 def _fail(message: str) -> int:
-    click.echo(f"fsdplint: {printable(' '.join(message.split()))}", err=True)
+    line = printable(" ".join(message[:_LONGEST].split()))
+    with suppress(OSError):  # to where that is said, nothing can be printed
+        click.echo(f"fsdplint: {line}{'…' if len(message) > _LONGEST else ''}", err=True)
     return FAILED
 
 

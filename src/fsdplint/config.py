@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,9 @@ _KEYS = (
     "strict",
 )
 _MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
+# A key of many parts, which takes the parser a time that grows with their square.
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_DEEP = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*\.[ \t]*){{50}}")
 
 
 def _by_default(preview: bool = False) -> frozenset[str]:
@@ -230,7 +234,10 @@ def _table(file: Path) -> Mapping[str, object] | None:
     else:
         import tomli as tomllib
     try:
-        document = tomllib.loads(regular(file, _MAX_SIZE).decode())
+        text = regular(file, _MAX_SIZE).decode()
+        if _DEEP.search(text):
+            raise ConfigError(f"{file}: is nested too deeply")
+        document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except SourceError as error:

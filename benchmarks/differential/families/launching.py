@@ -22,7 +22,6 @@ local_rank = int(os.environ.get("LOCAL_RANK", "0"))
 if use_cuda:
     torch.cuda.set_device(local_rank)
 «group.code»
-print(sorted(str(dist.get_backend()).split(",")))
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
 if use_cuda:
