@@ -45,7 +45,7 @@ class Budget:
     paths: int = 200
     entry_steps: int = 1_000_000
     unsharded_entry_steps: int = 100_000
-    stale_steps: int = 300_000
+    stale_steps: int = 200_000
     repeated_steps: int = 15_000
     entry_cost: float = 40_000
     cut_paths: int = 1
