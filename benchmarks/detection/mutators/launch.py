@@ -57,13 +57,17 @@ GLOBAL = "global-rank-as-device"
 BY_GLOBAL_RANK = {
     "get_rank": f"torch.cuda.set_device({MARK}torch.distributed.get_rank())\n",
     "RANK": f'rank_ = int(os.environ["RANK"])\ntorch.cuda.set_device({MARK}rank_)\n',
-    "torch.device": f'where = torch.device("cuda", {MARK}int(os.environ.get("RANK", 0)))\n',
+    "torch.device": (
+        f'where = torch.device("cuda", {MARK}int(os.environ.get("RANK", 0)))\n'
+        "torch.zeros(1, device=where)\n"
+    ),
     "text": f'torch.zeros(1).to(f"cuda:{{{MARK}torch.distributed.get_rank()}}")\n',
     "cuda": f'rank_ = int(os.getenv("RANK"))\ntorch.zeros(1).cuda({MARK}rank_)\n',
 }
 BY_LOCAL_RANK = {
     "modulo": "torch.cuda.set_device(torch.distributed.get_rank() % torch.cuda.device_count())\n",
     "LOCAL_RANK": "torch.zeros(1).to(f\"cuda:{int(os.environ['LOCAL_RANK'])}\")\n",
+    "a device without a use": 'where = torch.device("cuda", torch.distributed.get_rank())\n',
     "not a device": 'rank_ = int(os.environ["RANK"])\ntorch.zeros(1).to(torch.int64).add(rank_)\n',
 }
 
