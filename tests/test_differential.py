@@ -19,10 +19,10 @@ from benchmarks.differential.pool import judges
 from benchmarks.differential.program import Fixed, Program
 
 SAMPLE = {
-    "checkpointing-matches-nothing": "classes/same-always-is",
+    "checkpointing-matches-nothing": "final/same-always-is",
     "clip-grad-util-on-fsdp1": "clipping/always-plain",
     "container-sharded": "sharding/list",
-    "cpu-offload-without-cpu-backend": "launching/nccl-option-norm",
+    "cpu-offload-without-cpu-backend": "offloading/nccl-offload-norm",
     "custom-method-bypasses-hooks": "methods/two_results-always-kind",
     "direct-forward": "forwards/always-inner-none-plain_object",
     "epoch-not-set": "epochs/switch-plain-function",

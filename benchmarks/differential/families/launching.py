@@ -40,6 +40,11 @@ for index in range(3):
 dist.destroy_process_group()
 """
 
+_CHOICE = "if not args.no_fsdp:\n    «shard»"
+assert _CHOICE in _TEXT
+_ALWAYS = _TEXT.replace(_CHOICE, "«shard»")
+"""Every run shards."""
+
 _GROUP = {
     "nccl": {"code": 'dist.init_process_group("nccl")'},
     "chosen": {"code": 'dist.init_process_group("nccl" if use_cuda else "gloo")'},
@@ -144,6 +149,15 @@ FAMILIES = (
             "group": {name: _GROUP[name] for name in ("nccl", "chosen", "constant", "compared")}
             | {name: _GROUP[name] for name in ("asked_back", "enumerated")},
             "shard": {name: _SHARD[name] for name in ("offload", "option")},
+            "clip": _CLIP,
+        },
+    ),
+    Family(
+        "offloading",
+        {"train.py": _ALWAYS},
+        {
+            "group": {name: _GROUP[name] for name in ("nccl", "constant", "asked_back")},
+            "shard": {"offload": _SHARD["offload"]},
             "clip": _CLIP,
         },
     ),

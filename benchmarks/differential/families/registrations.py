@@ -197,6 +197,17 @@ for index in range(3):
     print(f"loss {loss.item():.6f}")
 """
 
+_SPECIAL = """
+class Special(Block):
+    def forward(self, x):
+        print("special")
+        return super().forward(x) * 2.0
+
+"""
+assert _SPECIAL in _CLASSES
+_FINAL = _CLASSES.replace(_SPECIAL, "")
+"""Nothing derives from the class that is asked for."""
+
 _SHARD = """
     dist.init_process_group("gloo")
     for block in model.blocks:
@@ -222,6 +233,15 @@ FAMILIES = (
         {"train.py": _CLASSES},
         {
             "blocks": {"same": "Block()", "subclass": "Special()", "none": ""},
+            "wrap": {"always": _SHARD, "launched": 'if "RANK" in os.environ:\n' + _SHARD},
+            "check": _CHECK,
+        },
+    ),
+    Family(
+        "final",
+        {"train.py": _FINAL},
+        {
+            "blocks": {"same": "Block()", "none": ""},
             "wrap": {"always": _SHARD, "launched": 'if "RANK" in os.environ:\n' + _SHARD},
             "check": _CHECK,
         },
