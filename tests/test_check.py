@@ -192,3 +192,23 @@ def test_a_large_tree_says_what_it_did_not_parse(
     assert outcome.ended(State.IRRELEVANT) == [
         Account(util, State.IRRELEVANT, "takes no part in sharding, so it was not parsed")
     ]
+
+
+def test_a_file_outside_of_any_project_is_seen_with_the_folders_that_it_imports(
+    tmp_path: Path,
+) -> None:
+    """Without a marker such as `.git` only what lies beside a given file is searched."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "__init__.py").write_text("")
+    (tmp_path / "lib" / "sharding.py").write_text(
+        "from torch.distributed.fsdp import fully_shard\n\n\n"
+        "def shard(model):\n    fully_shard(model)\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nfrom lib.sharding import shard\nfrom torch import nn\n\n"
+        "model = nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "shard(model)\nmodel(torch.ones(2)).sum().backward()\noptimizer.step()\n"
+    )
+    found = check([script], defaults()).findings
+    assert [finding.rule for finding in found] == ["optimizer-before-sharding"]

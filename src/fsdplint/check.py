@@ -29,7 +29,7 @@ from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 if TYPE_CHECKING:
     from fsdplint.cache.pack import Packs
     from fsdplint.engine.inspection import Inspection
-    from fsdplint.engine.link import Project
+    from fsdplint.engine.link import Project, Reader
 
 
 _UNRELATED = "takes no part in sharding"
@@ -160,7 +160,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         raise SourceError(source.path, f"line {line}: {problem.message}")
     sources = Sources({source.path: source}, most=sys.maxsize)
     root = project_root(Path(source.path))
-    files = [source.path, *_around(root, [source.path])]
+    files = [source.path, *_around(root, [source.path], sources.text)]
 
     def understood() -> Inspection:
         closure = import_closure(Project(root, sources.text), Path(source.path))
@@ -189,7 +189,7 @@ def _findings(
     found: dict[str, list[Finding]] = {path: [] for path in wanted}
     for root, files in _programs(wanted, given).items():
         single = [] if alone else [file for file in files if file in given]
-        around = _around(root, single, settings.exclude)
+        around = _around(root, single, sources.text, settings.exclude)
         program = Files(root, (*files, *around), tuple(files))
         for finding in _raised(program, sources, record, settings.target_torch):
             # What lies in a file that was only followed into is not reported.
@@ -253,27 +253,46 @@ def _programs(wanted: Sequence[str], given: frozenset[str]) -> dict[Path, list[s
     return programs
 
 
-def _around(root: Path, given: Sequence[str], exclude: Sequence[Patterns] = ()) -> list[str]:
+def _around(
+    root: Path, given: Sequence[str], read: Reader, exclude: Sequence[Patterns] = ()
+) -> list[str]:
     """The files that make a program with those ``given`` one by one, as a pre-commit hook does.
 
     Below a directory that is known for a project's these are all that a search of it finds;
-    elsewhere, which may be a home directory, those beside the given ones.
+    elsewhere, which may be a home directory, those beside the given ones and what they import.
     """
     if not given:
         return []
-    found = discover([root], exclude).files if is_project(root) else _beside(given)
-    return [path for path in map(absolute, found) if path not in given]
+    found = discover([root], exclude).files if is_project(root) else _beside(root, given, read)
+    return [path for path in dict.fromkeys(map(absolute, found)) if path not in given]
 
 
-def _beside(given: Sequence[str]) -> list[Path]:
+def _beside(root: Path, given: Sequence[str], read: Reader) -> list[Path]:
     directories = sorted({Path(path).parent for path in given})
-    return [
+    beside = [
         directory / entry.name
         for directory in directories
         if disk.is_folder(directory)  # that of standard input need not be there
         for entry in disk.entries(str(directory))
         if entry.name.endswith(".py")
     ]
+    return beside + _imported(root, map(Path, given), read)
+
+
+def _imported(root: Path, given: Iterable[Path], read: Reader) -> list[Path]:
+    """What files import from folders beside them, through any number of files."""
+    from fsdplint.engine.imports import imports
+
+    found: list[Path] = []
+    for path in given:
+        modules = imports(read(path) or "", {}).modules
+        # Most files import none, and the engine takes long to import.
+        if any(disk.is_folder(path.parent / module.split(".")[0]) for module, _ in modules):
+            from fsdplint.engine.closure import import_closure
+            from fsdplint.engine.link import Project
+
+            found += import_closure(Project(root, read), path)
+    return found
 
 
 def _raised(
