@@ -7,7 +7,7 @@ import pytest
 
 from fsdplint.account import Account, State
 from fsdplint.check import check, check_text
-from fsdplint.config import Settings
+from fsdplint.config import Settings, defaults
 from fsdplint.report.summary import summary
 from fsdplint.source import from_text, syntax
 from fsdplint.source.invalid import InvalidSyntax
