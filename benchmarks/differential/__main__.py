@@ -27,7 +27,11 @@ from benchmarks.differential.program import Program
 def main() -> int:
     """Run the command line."""
     options = _options()
-    chosen = [p for p in programs(options.seed, options.source) if options.only in p.name]
+    chosen = [
+        p
+        for p in programs(options.seed, options.source)
+        if any(o in p.name for o in options.only or [""])
+    ]
     if options.sample:
         order = list(range(len(chosen)))
         Random(options.seed).shuffle(order)
@@ -52,7 +56,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample", type=int, default=0, help="only so many programs")
     parser.add_argument("--rule", default="", help="only fixes of the rules named like this")
-    parser.add_argument("--only", default="", help="only programs named like this")
+    parser.add_argument("--only", nargs="+", help="only programs named like this")
     parser.add_argument("--source", nargs="+", default=[], choices=SOURCES)
     parser.add_argument("--keep", help="write the programs, before and after, to this folder")
     parser.add_argument("--json", help="write every verdict to this file")

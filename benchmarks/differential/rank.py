@@ -208,8 +208,6 @@ def _write(record: Rank, folder: Path, rank: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             stream.flush()
-    if record.error.startswith("SystemExit"):  # argparse says why on the other stream
-        record.error += " " + (folder / f"{rank}.err").read_text(errors="replace")[-300:]
     record.error = _plain(record.error, folder)[:600]
     output = _plain((folder / f"{rank}.out").read_text(errors="replace"), folder)
     record.lines = output.splitlines()[:_LINES]

@@ -120,5 +120,10 @@ _LOCAL = {
 }
 
 FAMILIES = (
-    Family("devices", {"train.py": _TEXT}, {"rank": _RANK, "device": _DEVICE, "local": _LOCAL}),
+    Family(
+        "devices",
+        {"train.py": _TEXT},
+        {"rank": _RANK, "device": _DEVICE, "local": _LOCAL},
+        strength=1,
+    ),
 )

@@ -29,6 +29,7 @@ class Family:
     Attributes:
         files: text by path, with `«slot»` or `«slot.place»` where a shape goes.
         slots: for each slot its shapes, by a name.
+        strength: how many shapes are combined in every way; 1 uses each shape once or more.
         entry: the file that is run.
     """
 
@@ -37,33 +38,32 @@ class Family:
     slots: Mapping[str, Mapping[str, Shape]]
     entry: str = "train.py"
     arguments: tuple[Arguments, ...] = ((),)
+    strength: int = 2
 
     def programs(self) -> Iterator[Program]:
         """Yield combinations of shapes, such that each pair of shapes is in one of them."""
-        for chosen in _covering([list(shapes) for shapes in self.slots.values()]):
-            names = "-".join(chosen)
+        names = [list(shapes) for shapes in self.slots.values()]
+        for chosen in _covering(names, min(self.strength, len(names))):
             places: dict[str, str] = {}
             for slot, name in zip(self.slots, chosen, strict=True):
                 places.update(_places(slot, self.slots[slot][name]))
             files = {path: _filled(text, places) for path, text in self.files.items()}
             files = {path: text for path, text in files.items() if text.strip()}
-            yield Program(f"families/{self.name}/{names}", files, self.entry, self.arguments)
+            yield Program(
+                f"families/{self.name}/{'-'.join(chosen)}", files, self.entry, self.arguments
+            )
 
 
-def _covering(names: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield combinations of names, one of each list, until each pair has been in one."""
+def _covering(names: Sequence[Sequence[str]], strength: int) -> Iterator[tuple[str, ...]]:
+    """Yield combinations of names, one of each list, until so many of each have been in one."""
     left = list(product(*names))
     Random(0).shuffle(left)
-    missing = {pair for combination in left for pair in _pairs(combination)}
+    parts = {each: set(combinations(enumerate(each), strength)) for each in left}
+    missing = set().union(*parts.values())
     while missing:
-        best = max(left, key=lambda combination: len(_pairs(combination) & missing))
-        missing -= _pairs(best)
+        best = max(left, key=lambda each: len(parts[each] & missing))
+        missing -= parts[best]
         yield best
-
-
-def _pairs(combination: tuple[str, ...]) -> set[tuple[tuple[int, str], ...]]:
-    """Return the pairs of a combination; of one slot alone, what is in it."""
-    return set(combinations(enumerate(combination), min(2, len(combination))))
 
 
 def _places(slot: str, shape: Shape) -> dict[str, str]:

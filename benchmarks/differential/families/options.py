@@ -133,7 +133,17 @@ if __name__ == "__main__":
 """
 
 FAMILIES = (
-    Family("options", {"train.py": _IMPORTS + _TRAIN + _MAIN}, {"option": _OPTION, "use": _USE}),
+    Family(
+        "options",
+        {"train.py": _IMPORTS + _TRAIN + _MAIN},
+        {"option": _OPTION, "use": _USE},
+        strength=1,
+    ),
+    Family(
+        "options_used",
+        {"train.py": _IMPORTS + _TRAIN + _MAIN},
+        {"option": {key: _OPTION[key] for key in ("zero", "minus", "no_default")}, "use": _USE},
+    ),
     Family(
         "options_of_a_command",
         {"train.py": _IMPORTS + _TRAIN + "\n" + _COMMANDS},
