@@ -29,6 +29,9 @@ from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
 from fsdplint.torch_range import EVERY_RELEASE, TorchRange
 
+# Where else a file says "__main__", it may get at the script by that name.
+_MAIN_GUARD = re.compile(r"__name__\s*==\s*[\"']__main__[\"']")
+
 
 @dataclass(frozen=True)
 class Program:
@@ -78,6 +81,8 @@ class Program:
 
     def _may_import(self, file: Path, stem: str) -> bool:
         text = self.project.read(file) or ""
+        if "__main__" in _MAIN_GUARD.sub("", text):
+            return True
         if stem not in text:
             return False
         names = (name for name, _ in self.project.imports(file).modules)
