@@ -35,15 +35,17 @@ class Change:
         facts: one of them must be so in the run before the fix, for anything to change.
         reason: why numbers are others then.
         late: nothing may change up to the first backward.
+        more: the run may do more than before: it trains where it was told that it is no rank.
     """
 
     facts: frozenset[str]
     reason: str
     late: bool = False
+    more: bool = False
 
 
-def _may(reason: str, *facts: str, late: bool = False) -> Change:
-    return Change(frozenset(facts), reason, late)
+def _may(reason: str, *facts: str, late: bool = False, more: bool = False) -> Change:
+    return Change(frozenset(facts), reason, late, more)
 
 
 MAY_CHANGE: Mapping[str, Change] = {
@@ -57,6 +59,7 @@ MAY_CHANGE: Mapping[str, Change] = {
         "the local rank comes from torchrun, and help names the option's other spelling",
         "launched",
         _HELP,
+        more=True,
     ),
     "inplace-on-sharded-output": _may(
         "the backward hook stays, so gradients are reduced", "fsdp", late=True
@@ -96,7 +99,8 @@ def _both_ended(rules: Sequence[str], before: Run, after: Run, facts: frozenset[
     allowed = [each for each in known if each.facts & facts]
     if not allowed:
         return Judgement(HARMED, details)
-    other = _shape(before) != _shape(after)
+    more = any(each.more for each in allowed) and _progress(before) < _progress(after)
+    other = _shape(before) != _shape(after) and not more
     if other or (all(each.late for each in allowed) and _differ_early(before, after)):
         return Judgement(HARMED, details)
     return Judgement(ALLOWED, (*(each.reason for each in allowed), *details))

@@ -56,7 +56,7 @@ class Budget:
     unsharded_steps: int = 1_200_000
     steps: int = 6_000_000
     shard_pairs: int = 1_000_000
-    users: int = 200
+    users: int = 1_000
 
 
 BUDGET = Budget()
