@@ -96,6 +96,7 @@ _CALL = "\n    def __call__(self, x):\n        return self.forward(x)\n"
         (_NET + _PLAIN + _STEP + "step(Plain(), torch.ones(2))\n", Safety.UNSAFE),
         (_NET + _CALL + _STEP, Safety.UNSAFE),
         (_NET + _STEP + "launch(step)\n", Safety.UNSAFE),
+        (_NET + _STEP + "net.layer.register_forward_hook(log)\n", Safety.UNSAFE),
         (
             _NET + _PLAIN + "net = fully_shard(Net()) if x else Plain()\nnet.forward(x)\n",
             Safety.UNSAFE,

@@ -7,12 +7,15 @@ from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.hooks import SkippedHooks, skipped_hooks
 from fsdplint.engine.must.classes import any_overrides
+from fsdplint.engine.must.files import mentions
 from fsdplint.engine.must.values import always, is_module
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Safety
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
+
+_HOOKS = r"register_(?:module_)?(?:full_)?(?:forward|backward)\w*hook"
 
 
 def direct_forward(program: Program) -> Iterator[Report]:
@@ -55,4 +58,6 @@ def _is_always_module(program: Program, source: Site) -> bool:
     at = program.tree(source.path).statement(source.node)
     plain = partial(is_module, program)
     is_one = always(program, source.path, source.node.value, at, plain)
-    return is_one and not any_overrides(program, "__call__")
+    # A hook of the program's own would run now, also where nothing is sharded.
+    hooked = mentions(program, _HOOKS, "register_")
+    return is_one and not hooked and not any_overrides(program, "__call__")

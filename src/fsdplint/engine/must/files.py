@@ -35,3 +35,11 @@ def reading(program: Program, attribute: str) -> list[Unit]:
     """The files with ``.attribute``, or with its name as a text on its own."""
     name = re.escape(attribute)
     return matching(program, rf"\.\s*{name}\b|[\"']{name}[\"']", attribute)
+
+
+def mentions(program: Program, pattern: str, word: str) -> bool:
+    """Whether a file has ``word`` in a place that ``pattern`` finds, or too many do to know."""
+    try:
+        return bool(matching(program, pattern, word))
+    except UnknownError:
+        return True
