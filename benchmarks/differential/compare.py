@@ -14,17 +14,20 @@ SAME = "same"
 CURED = "cured"
 ALLOWED = "allowed"
 FAILS_ALIKE = "fails alike"
-FURTHER = "fails later"
+OTHERWISE = "fails otherwise"
 HARMED = "harmed"
 UNSTABLE = "unstable"
 IDLE = "does nothing"
-VERDICTS = (SAME, ALLOWED, CURED, FURTHER, FAILS_ALIKE, IDLE, UNSTABLE, HARMED)
-TELLING = frozenset({SAME, ALLOWED, CURED, FURTHER, HARMED})
+VERDICTS = (SAME, ALLOWED, CURED, OTHERWISE, FAILS_ALIKE, IDLE, UNSTABLE, HARMED)
+TELLING = frozenset({SAME, ALLOWED, CURED, OTHERWISE, HARMED})
 """The verdicts of runs from which something can be learnt about a fix."""
 
 _TOLERANCE = 1e-4
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|nan|inf")
 _HELP = "help"
+_UNBOUND = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError")
+
+Moved = Callable[[str, int], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,14 @@ class Judgement:
     details: tuple[str, ...] = ()
 
 
-def compare(rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]) -> Judgement:
+def compare(
+    rules: Sequence[str], before: Run, after: Run, facts: frozenset[str], moved: Moved
+) -> Judgement:
     """Judge what the fixes of some rules did to one run.
 
     Args:
         facts: what is so in this configuration, besides what the run itself has noted.
+        moved: the fixed program's line for a file and line of the program before.
     """
     if before.ok and after.ok:
         return _both_ended(rules, before, after, facts | before.facts)
@@ -88,7 +94,7 @@ def compare(rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]
         return Judgement(CURED, (f"before: {before.failure()}",))
     if before.ok:
         return Judgement(HARMED, (f"ran before, now: {after.failure()}", *_places(after)))
-    return _both_failed(before, after)
+    return _both_failed(before, after, moved)
 
 
 def _both_ended(rules: Sequence[str], before: Run, after: Run, facts: frozenset[str]) -> Judgement:
@@ -115,22 +121,23 @@ def _differ_early(before: Run, after: Run) -> bool:
     )
 
 
-def _both_failed(before: Run, after: Run) -> Judgement:
+def _both_failed(before: Run, after: Run, moved: Moved) -> Judgement:
     old, new = before.failure(), after.failure()
     if _close_texts(old, new):
         return Judgement(FAILS_ALIKE, (old,))
     details = (f"before: {old}", *_places(before), f"after: {new}", *_places(after))
-    return Judgement(FURTHER if _got_further(before, after) else HARMED, details)
+    return Judgement(OTHERWISE if _got_as_far(before, after, moved) else HARMED, details)
 
 
-def _got_further(before: Run, after: Run) -> bool:
+def _got_as_far(before: Run, after: Run, moved: Moved) -> bool:
     """Whether the run after the fix did all that the one before did: another fault stops it."""
     did, does = _progress(before), _progress(after)
     if did != does:
         return did < does
-    lines = [r.place[1] for r in before.ranks if r.place[1]]
-    now = [r.place[1] for r in after.ranks if r.place[1]]
-    return bool(lines and now) and min(now) > min(lines)
+    lines = [moved(*rank.place[:2]) for rank in before.ranks if rank.place[0]]
+    now = [rank.place[:2] for rank in after.ranks if rank.place[0]]
+    bound = any(name in after.failure() for name in _UNBOUND)
+    return not bound and bool(lines and now) and min(now) >= min(lines)
 
 
 def _progress(run: Run) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -99,7 +100,8 @@ def _compared(
 ) -> Judgement:
     after = execute(each.files, program.entry, configuration)
     facts = _facts(configuration)
-    judgement = compare(rules if each.rule == ALL else [each.rule], before, after, facts)
+    moved = partial(_moved, program, each)
+    judgement = compare(rules if each.rule == ALL else [each.rule], before, after, facts, moved)
     if judgement.verdict == HARMED:  # unless it behaves otherwise each time
         again = execute(program.files, program.entry, configuration)
         if (again.ok, again.failure()) != (before.ok, before.failure()) or (
@@ -107,6 +109,15 @@ def _compared(
         ):
             return Judgement(UNSTABLE, judgement.details)
     return judgement
+
+
+def _moved(program: Program, fixed: Fixed, path: str, line: int) -> tuple[str, int]:
+    """Return where a line of a program is once it is fixed, or the line before it."""
+    old, new = (files.get(path, "").splitlines() for files in (program.files, fixed.files))
+    for tag, start, end, other, _ in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
+        if start <= line - 1 < end:
+            return path, other + (line - start if tag == "equal" else 1)
+    return path, line
 
 
 def _facts(configuration: Configuration) -> frozenset[str]:

@@ -73,6 +73,7 @@ def live(folder: Path, entry: str, configuration: Configuration, rank: int, port
     except SystemExit as exit_:
         if exit_.code not in (None, 0):
             record.status, record.error = RAISED, f"SystemExit: {exit_.code}"
+            record.place = _place(exit_, folder)
     except BaseException as error:  # whatever ends a script is its result
         record.status = RAISED
         record.error = f"{type(error).__name__}: {error}"
