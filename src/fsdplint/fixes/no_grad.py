@@ -10,12 +10,8 @@ from fsdplint.fixes.imports import Imports, orphans, qualified
 
 
 @builder
-def to_no_grad(code: Code, mode: ir.Node, asked: bool) -> Fix:
-    """Replaces a context or decorator that surely turns inference mode on.
-
-    Args:
-        asked: the program asks for the mode, or turns gradients on, which this mode forbids.
-    """
+def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
+    """Replaces a context or decorator that surely turns inference mode on."""
     require_exact(code)
     function = mode.func if isinstance(mode, ir.Call) else mode
     if not isinstance(function, (ir.Name, ir.Attribute)):
@@ -33,4 +29,4 @@ def to_no_grad(code: Code, mode: ir.Node, asked: bool) -> Fix:
     if isinstance(function, ir.Name):
         edits += orphans(code, function.id, edits)
     title = "make no graph by `no_grad`, whose tensors a later forward can use"
-    return Fix(title, Safety.UNSAFE if asked else Safety.SAFE, tuple(edits))
+    return Fix(title, safety, tuple(edits))

@@ -6,7 +6,7 @@ from functools import partial
 from fsdplint import fixes
 from fsdplint.engine.facts.mixed_lists import MixedList, mixed_lists
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
+from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.declined import Declined
 from fsdplint.rule import Report
 
@@ -30,10 +30,10 @@ def foreach_with_mixed_parameters(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: MixedList) -> Fix | Declined:
+    code = fixes.code.Code.of(program.tree(fact.site.path))
     if not fact.option:
-        return fixes.clip_apart.clip_apart(
-            fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node
-        )
-    return fixes.one_by_one.one_by_one(
-        fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node, fact.option
-    )
+        return fixes.clip_apart.clip_apart(code, fact.site.node)
+    # A run that does not shard has no reason to be slower.
+    apart = program.sometimes_without(fact.site, fact.shard.site)
+    safety = Safety.UNSAFE if apart else Safety.SAFE
+    return fixes.one_by_one.one_by_one(code, fact.site.node, fact.option, safety)

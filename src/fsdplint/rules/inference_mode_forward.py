@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint import fixes
-from fsdplint.engine.facts.inference import inference_first
+from fsdplint.engine.facts.inference import InferenceFirst, inference_first
 from fsdplint.engine.program import Program
+from fsdplint.finding import Safety
 from fsdplint.rule import Report
 
 # What comes out otherwise under `no_grad`.
@@ -32,6 +33,13 @@ def inference_mode_forward(program: Program) -> Iterator[Report]:
                 fixes.no_grad.to_no_grad,
                 fixes.code.Code.of(program.tree(mode.path)),
                 mode.node,
-                any(word in unit.text for unit in program.units for word in _ASKS),
+                _safety(program, fact),
             ),
         )
+
+
+def _safety(program: Program, fact: InferenceFirst) -> Safety:
+    """Unsafe where a run may show the mode: it asks for it, or does not shard."""
+    asked = any(word in unit.text for unit in program.units for word in _ASKS)
+    apart = program.sometimes_without(fact.mode, fact.shard.site)
+    return Safety.UNSAFE if asked or apart else Safety.SAFE

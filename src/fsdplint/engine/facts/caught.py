@@ -8,26 +8,38 @@ from fsdplint.engine.site import Site
 from fsdplint.engine.tree import Tree
 
 _EVERYTHING = frozenset({"Exception", "BaseException"})
+_NO_ERRORS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 _PARENTS = {"ModuleNotFoundError": "ImportError"}
 
 
-def is_caught(program: Program, site: Site, error: str) -> bool:
-    """Whether a `try` around a place, or around a call that leads there, handles ``error``."""
+def is_caught(program: Program, site: Site, error: str | None = None) -> bool:
+    """Whether a `try` around a place, or around a call that leads there, handles ``error``.
+
+    Args:
+        error: the name of its class; None for one whose class depends on the release.
+    """
     return any(handles(program.tree(path), node, error) for path, node in site.frames())
 
 
-def handles(tree: Tree, node: ir.Node, error: str) -> bool:
-    """Whether a `try` of the same file around ``node`` handles ``error``."""
+def handles(tree: Tree, node: ir.Node, error: str | None) -> bool:
+    """Whether a `try` of the same file around ``node`` handles ``error`` and goes on."""
     inside: ir.Node = node
     for around in tree.ancestors(node):
         if isinstance(around, ir.Try) and inside in around.body:
-            names = {name for handler in around.handlers for name in _names(handler)}
-            if names & {error, _PARENTS.get(error, error), *_EVERYTHING}:
+            going_on = [each for each in around.handlers if not isinstance(each.body[-1], ir.Raise)]
+            if any(_is_for(handler, error) for handler in going_on):
                 return True
         if isinstance(around, ir.Function):
             return False
         inside = around
     return False
+
+
+def _is_for(handler: ir.Handler, error: str | None) -> bool:
+    names = _names(handler)
+    if error is None:
+        return not names <= _NO_ERRORS
+    return bool(names & {error, _PARENTS.get(error, error), *_EVERYTHING})
 
 
 def _names(handler: ir.Handler) -> set[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine.events import Call, Shard, Store, Trace
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
 from fsdplint.engine.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.program import Program
@@ -51,7 +52,8 @@ def mixed_units(program: Program) -> Iterator[MixedUnit]:
             if shard.generation is not Generation.FSDP1 or shard.keeps_parameters is not False:
                 continue
             site = None if _is_unclear(shards, shard) else _frozen(program, trace, shard)
-            if site is not None and program.together(site, shard.site):
+            caught = is_caught(program, shard.site, "ValueError")
+            if site is not None and not caught and program.together(site, shard.site):
                 yield MixedUnit(shard, site)
 
 

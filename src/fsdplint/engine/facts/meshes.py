@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.sharding import MESHES
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
@@ -38,6 +39,12 @@ class BadMesh:
 
 def bad_meshes(program: Program) -> Iterator[BadMesh]:
     """Arguments of ``init_device_mesh`` and ``fully_shard(mesh=…)`` that raise or are misread."""
+    for bad in _bad_meshes(program):
+        if not is_caught(program, bad.site):
+            yield bad
+
+
+def _bad_meshes(program: Program) -> Iterator[BadMesh]:
     for trace in program.traces:
         made = trace.calls(*MESHES)
         for call in made:

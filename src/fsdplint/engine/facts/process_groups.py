@@ -8,6 +8,7 @@ from enum import Enum
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Trace
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import Choice, Const, Object, Value, class_names
@@ -52,7 +53,13 @@ class WrongGroup:
 
 
 def wrong_groups(program: Program) -> Iterator[WrongGroup]:
-    """Calls that make process groups and surely raise."""
+    """Calls that make process groups and surely raise, where nothing handles that."""
+    for wrong in _wrong_groups(program):
+        if not is_caught(program, wrong.call.site):
+            yield wrong
+
+
+def _wrong_groups(program: Program) -> Iterator[WrongGroup]:
     for trace in program.traces:
         for call in trace.calls(INIT):
             if not call.arguments.open:

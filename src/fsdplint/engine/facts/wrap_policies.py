@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
 from fsdplint.engine.values import Arguments, Object, Sequence, Value, class_names
@@ -16,6 +17,12 @@ _POLICY = (4, "auto_wrap_policy")
 
 def called_policies(program: Program) -> Iterator[Site]:
     """Calls of a policy function without what FSDP would give it."""
+    for site in _partial_calls(program):
+        if not is_caught(program, site, "TypeError"):
+            yield site
+
+
+def _partial_calls(program: Program) -> Iterator[Site]:
     for trace in program.traces:
         calls = trace.calls(*POLICY_FUNCTIONS)
         yield from (c.site for c in calls if not c.arguments.open and _is_partial(c.arguments))
@@ -38,7 +45,7 @@ def collections_as_policies(program: Program) -> Iterator[tuple[Shard, Sequence]
     """FSDP1 calls whose policy is a list, a tuple or a set, perhaps of classes."""
     for trace in program.traces:
         for shard, policy in _policies(trace):
-            if isinstance(policy, Sequence):
+            if isinstance(policy, Sequence) and not is_caught(program, shard.site, "TypeError"):
                 yield shard, policy
 
 
