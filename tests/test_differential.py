@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from benchmarks.differential import families
-from benchmarks.differential.compare import ALLOWED, CURED, HARMED, SAME, TELLING
+from benchmarks.differential.compare import ALLOWED, CURED, HARMED, OTHERWISE, SAME, TELLING
 from benchmarks.differential.corpus import safe_rules
 from benchmarks.differential.judge import Task, judge
 from benchmarks.differential.pool import judges
@@ -125,6 +125,14 @@ def test_a_program_that_runs_only_when_fixed_is_cured(pool: ProcessPoolExecutor)
     task = changed("direct-forward", "model.forward(", "model(", broken)
     (found,) = pool.submit(judge, task).result()
     assert found.judgement.verdict == CURED
+
+
+def test_a_program_that_fails_later_has_another_fault(pool: ProcessPoolExecutor) -> None:
+    late = "def late():\n    return int('')\n\n\n"
+    broken = late + TRAINING.replace("fully_shard(model)", "fully_shard(model, wrong=1); late()")
+    task = changed("fsdp1-argument-to-fully-shard", ", wrong=1", "", broken)
+    (found,) = pool.submit(judge, task).result()
+    assert found.judgement.verdict == OTHERWISE
 
 
 def test_every_rule_that_fixes_safely_has_a_program() -> None:

@@ -134,8 +134,9 @@ def _got_as_far(before: Run, after: Run, moved: Moved) -> bool:
     did, does = _progress(before), _progress(after)
     if did != does:
         return did < does
-    lines = [moved(*rank.place[:2]) for rank in before.ranks if rank.place[0]]
-    now = [rank.place[:2] for rank in after.ranks if rank.place[0]]
+    # The outermost calls come first: a function's line says nothing of when it is called.
+    lines = [[moved(*place[:2]) for place in rank.stack] for rank in before.ranks if rank.stack]
+    now = [[place[:2] for place in rank.stack] for rank in after.ranks if rank.stack]
     bound = any(name in after.failure() for name in _UNBOUND)
     return not bound and bool(lines and now) and min(now) >= min(lines)
 
@@ -148,8 +149,8 @@ def _progress(run: Run) -> tuple[int, int, int]:
 
 def _places(run: Run) -> Iterator[str]:
     for number, rank in enumerate(run.ranks):
-        if rank.place[0]:
-            path, line, function = rank.place
+        if rank.stack:
+            path, line, function = rank.stack[-1]
             yield f"  rank {number} at {path}:{line} in {function}"
 
 

@@ -73,11 +73,11 @@ def live(folder: Path, entry: str, configuration: Configuration, rank: int, port
     except SystemExit as exit_:
         if exit_.code not in (None, 0):
             record.status, record.error = RAISED, f"SystemExit: {exit_.code}"
-            record.place = _place(exit_, folder)
+            record.stack = _stack(exit_, folder)
     except BaseException as error:  # whatever ends a script is its result
         record.status = RAISED
         record.error = f"{type(error).__name__}: {error}"
-        record.place = _place(error, folder)
+        record.stack = _stack(error, folder)
     record.facts += _facts(configuration)
     _write(record, folder, rank)
     while True:  # or the other ranks would see the connection end
@@ -195,14 +195,15 @@ def _facts(configuration: Configuration) -> list[str]:
     return found
 
 
-def _place(error: BaseException, folder: Path) -> tuple[str, int, str]:
-    """Return the innermost line of the program's own in a traceback."""
+def _stack(error: BaseException, folder: Path) -> list[tuple[str, int, str]]:
+    """Return the lines of the program's own in a traceback."""
     root = f"{folder / 'cwd'}{os.sep}"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    found = []
+    for frame in traceback.extract_tb(error.__traceback__):
         path = str(Path.cwd() / frame.filename)
         if path.startswith(root) and not frame.filename.startswith("<"):
-            return path.removeprefix(root), frame.lineno or 0, frame.name
-    return "", 0, ""
+            found.append((path.removeprefix(root), frame.lineno or 0, frame.name))
+    return found
 
 
 def _write(record: Rank, folder: Path, rank: int) -> None:

@@ -15,7 +15,7 @@ class Rank:
     Attributes:
         status: whether it ended, raised, waited for other ranks without end, or died by a signal.
         error: the exception's type and message, or the signal.
-        place: the file, line and function of the script where the exception was raised.
+        stack: the files, lines and functions of the program in the traceback, outermost first.
         lines: what it printed.
         early: how many lines it had printed at the first backward.
         steps: for each optimizer step, and each parameter, a digest, the sum and the norm.
@@ -25,7 +25,7 @@ class Rank:
 
     status: str = ENDED
     error: str = ""
-    place: tuple[str, int, str] = ("", 0, "")
+    stack: list[tuple[str, int, str]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     early: int = 0
     steps: list[list[tuple[str, float, float]]] = field(default_factory=list)
@@ -40,7 +40,8 @@ class Rank:
     def from_json(fields: dict[str, Any]) -> Rank:
         """Return what `as_json` wrote."""
         steps = [[(d, float(s), float(n)) for d, s, n in step] for step in fields["steps"]]
-        return Rank(**{**fields, "steps": steps, "place": tuple(fields["place"])})
+        stack = [(path, int(line), function) for path, line, function in fields["stack"]]
+        return Rank(**{**fields, "steps": steps, "stack": stack})
 
 
 @dataclass(frozen=True, slots=True)
