@@ -5,6 +5,7 @@ It runs in a fork of a process that has torch loaded, and simulates the devices.
 
 from __future__ import annotations
 
+import ast
 import functools
 import gc
 import json
@@ -196,14 +197,23 @@ def _facts(configuration: Configuration) -> list[str]:
 
 
 def _stack(error: BaseException, folder: Path) -> list[tuple[str, int, str]]:
-    """Return the lines of the program's own in a traceback."""
+    """Return the statements of the program's own in a traceback."""
     root = f"{folder / 'cwd'}{os.sep}"
     found = []
     for frame in traceback.extract_tb(error.__traceback__):
         path = str(Path.cwd() / frame.filename)
         if path.startswith(root) and not frame.filename.startswith("<"):
-            found.append((path.removeprefix(root), frame.lineno or 0, frame.name))
+            line = _first_line(Path(path), frame.lineno or 0)
+            found.append((path.removeprefix(root), line, frame.name))
     return found
+
+
+def _first_line(path: Path, line: int) -> int:
+    """Return where the statement begins that a line is in."""
+    nodes = ast.walk(ast.parse(path.read_bytes()))
+    statements = (node for node in nodes if isinstance(node, ast.stmt))
+    around = (s.lineno for s in statements if s.lineno <= line <= (s.end_lineno or line))
+    return max(around, default=line)
 
 
 def _write(record: Rank, folder: Path, rank: int) -> None:

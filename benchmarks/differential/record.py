@@ -15,7 +15,8 @@ class Rank:
     Attributes:
         status: whether it ended, raised, waited for other ranks without end, or died by a signal.
         error: the exception's type and message, or the signal.
-        stack: the files, lines and functions of the program in the traceback, outermost first.
+        stack: the program's part of the traceback, outermost first: the file, the first line of
+            the statement, and the function.
         lines: what it printed.
         early: how many lines it had printed at the first backward.
         steps: for each optimizer step, and each parameter, a digest, the sum and the norm.
