@@ -12,11 +12,21 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from benchmarks.differential import families
-from benchmarks.differential.compare import ALLOWED, CURED, HARMED, OTHERWISE, SAME, TELLING
+from benchmarks.differential.compare import (
+    ALLOWED,
+    CURED,
+    HARMED,
+    OTHERWISE,
+    SAME,
+    TELLING,
+    TOO_SLOW,
+    compare,
+)
 from benchmarks.differential.corpus import safe_rules
 from benchmarks.differential.judge import Task, judge
 from benchmarks.differential.pool import judges
 from benchmarks.differential.program import Fixed, Program
+from benchmarks.differential.record import RAISED, SLOW, Rank, Run
 
 SAMPLE = {
     "checkpointing-matches-nothing": "final/same-always-is",
@@ -81,6 +91,9 @@ def pool() -> Iterator[ProcessPoolExecutor]:
         yield made
 
 
+FAILED = Run((Rank(RAISED, "TypeError: no", [("train.py", 3, "<module>")]),), {})
+
+
 def changed(rule: str, old: str, new: str, training: str = TRAINING) -> Task:
     """A task in which a rule's fix replaces `old` by `new`, on two ranks."""
     text = training.replace(old, new, 1)
@@ -133,6 +146,11 @@ def test_a_program_that_fails_later_has_another_fault(pool: ProcessPoolExecutor)
     task = changed("fsdp1-argument-to-fully-shard", ", wrong=1", "", broken)
     (found,) = pool.submit(judge, task).result()
     assert found.judgement.verdict == OTHERWISE
+
+
+def test_a_run_that_is_cut_off_at_work_says_nothing() -> None:
+    cut = Run((Rank(SLOW),), {})
+    assert compare(["direct-forward"], FAILED, cut, frozenset(), lambda *at: at).verdict == TOO_SLOW
 
 
 def test_every_rule_that_fixes_safely_has_a_program() -> None:

@@ -17,8 +17,9 @@ FAILS_ALIKE = "fails alike"
 OTHERWISE = "fails otherwise"
 HARMED = "harmed"
 UNSTABLE = "unstable"
+TOO_SLOW = "too slow"
 IDLE = "does nothing"
-VERDICTS = (SAME, ALLOWED, CURED, OTHERWISE, FAILS_ALIKE, IDLE, UNSTABLE, HARMED)
+VERDICTS = (SAME, ALLOWED, CURED, OTHERWISE, FAILS_ALIKE, IDLE, UNSTABLE, TOO_SLOW, HARMED)
 TELLING = frozenset({SAME, ALLOWED, CURED, OTHERWISE, HARMED})
 """The verdicts of runs from which something can be learnt about a fix."""
 
@@ -88,6 +89,8 @@ def compare(
         facts: what is so in this configuration, besides what the run itself has noted.
         moved: the fixed program's line for a file and line of the program before.
     """
+    if before.slow or after.slow:
+        return Judgement(TOO_SLOW)
     if before.ok and after.ok:
         return _both_ended(rules, before, after, facts | before.facts)
     if after.ok:

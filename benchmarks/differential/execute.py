@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.differential.program import Configuration
-from benchmarks.differential.record import DIED, HUNG, Rank, Run
+from benchmarks.differential.record import DIED, HUNG, SLOW, Rank, Run
 from fsdplint.verify.forks import fork, has_ended, reap, reserved_port
 
 _LIMIT = 90.0
@@ -67,9 +68,11 @@ def _wait(pids: list[int], folder: Path) -> list[str]:
             worked, last = work, time.monotonic()
         if time.monotonic() > last + _STILL:
             break
+    reason = HUNG if time.monotonic() > last + _STILL else SLOW
     waiting = [not has_ended(pid) for pid in pids]
-    causes = [reap(pid) for pid in pids]
-    return [HUNG if late else cause for late, cause in zip(waiting, causes, strict=True)]
+    ends = [reap(pid) for pid in pids]
+    causes = [SLOW if end == -signal.SIGXCPU else str(end) for end in ends]
+    return [reason if late else cause for late, cause in zip(waiting, causes, strict=True)]
 
 
 def _work(pid: int) -> int:
@@ -84,7 +87,7 @@ def _rank(folder: Path, rank: int, cause: str) -> Rank:
     if report.exists():
         return Rank.from_json(json.loads(report.read_text()))
     lines = (folder / f"{rank}.out").read_text(errors="replace").splitlines()
-    return Rank(HUNG if cause == HUNG else DIED, cause, lines=lines)
+    return Rank(cause if cause in (HUNG, SLOW) else DIED, cause, lines=lines)
 
 
 def _left(folder: Path, files: Mapping[str, str]) -> dict[str, str]:

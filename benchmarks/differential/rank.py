@@ -90,7 +90,7 @@ def _settle(folder: Path, configuration: Configuration, rank: int, port: int) ->
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, name in (1, "out"), (2, "err"):
         os.dup2(os.open(folder / f"{rank}.{name}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     os.environ.clear()
     os.environ.update(kept, OMP_NUM_THREADS="1", TORCHDYNAMO_DISABLE="1", COLUMNS="100")

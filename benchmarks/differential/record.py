@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-ENDED, RAISED, HUNG, DIED = "ended", "raised", "hung", "died"
+ENDED, RAISED, HUNG, SLOW, DIED = "ended", "raised", "hung", "slow", "died"
 
 
 @dataclass(slots=True)
@@ -13,7 +13,8 @@ class Rank:
     """What one process did.
 
     Attributes:
-        status: whether it ended, raised, waited for other ranks without end, or died by a signal.
+        status: whether it ended, raised, waited for other ranks without end, was still at work when
+            its time was over, or died by a signal.
         error: the exception's type and message, or the signal.
         stack: the program's part of the traceback, outermost first: the file, the first line of
             the statement, and the function.
@@ -56,6 +57,11 @@ class Run:
     def ok(self) -> bool:
         """Whether every rank came to its end."""
         return all(rank.status == ENDED for rank in self.ranks)
+
+    @property
+    def slow(self) -> bool:
+        """Whether it was cut off at work, which says nothing of its end."""
+        return any(rank.status == SLOW for rank in self.ranks)
 
     @property
     def facts(self) -> frozenset[str]:
