@@ -1,4 +1,4 @@
-"""Starts a rule: its page, its module and its entry in the catalogue.
+"""Starts a rule: its page and its module.
 
 python scripts/new_rule.py gradient-clipped-before-reduction FSD304
 """
@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-INDEXED = "fsdplint rules --format markdown > rules/README.md"
 PAGE = """\
 # {name} ({code})
 
@@ -67,24 +66,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.finding import Safety, Severity
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "{code}",
+    summary="…",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="{version}",
+)
 
 
-def {stem}(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     raise NotImplementedError(program)
-"""
-
-
-ENTRY = """\
-    declare(
-        "{name}",
-        "{code}",
-        summary="…",
-        severity=Severity.ERROR,
-        fix=Safety.UNSAFE,
-        since="{version}",
-        clause=None,
-    ),
 """
 
 
@@ -105,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     for path in written:
         print(path.relative_to(ROOT).as_posix())
-    print(f"once it has its summary: {INDEXED}", file=sys.stderr)
+    print("once it has its summary: python scripts/rules.py", file=sys.stderr)
     return 0
 
 
@@ -116,8 +112,8 @@ def start_rule(root: Path, name: str, code: str) -> list[Path]:
         ScaffoldError: the name or the code is malformed or taken.
     """
     package = root / "src" / "fsdplint"
-    stem = name.replace("-", "_")
-    page, module = root / "rules" / f"{name}.md", package / "rules" / f"{stem}.py"
+    page = root / "rules" / f"{name}.md"
+    module = package / "rules" / f"{name.replace('-', '_')}.py"
     taken = _codes(root)
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+", name):
         raise ScaffoldError(f"{name!r} is not kebab-case of two words or more")
@@ -127,12 +123,11 @@ def start_rule(root: Path, name: str, code: str) -> list[Path]:
         raise ScaffoldError(f"there is a rule {name!r}")
     if code in taken:
         raise ScaffoldError(f"{code} is taken")
-    topic = _topic(package, code)
+    if not any(known.startswith(code[:4]) for known in taken):
+        raise ScaffoldError(f"no topic has the codes {code[:4]}xx; scripts/rules.py names them")
     page.write_text(PAGE.format(name=name, code=code), "utf-8")
-    module.write_text(MODULE.format(stem=stem), "utf-8")
-    entry = ENTRY.format(name=name, code=code, version=_version(package))
-    topic.write_text(_with_entry(topic.read_text("utf-8"), entry, code), "utf-8")
-    return [page, module, topic]
+    module.write_text(MODULE.format(code=code, version=_version(package)), "utf-8")
+    return [page, module]
 
 
 def _codes(root: Path) -> set[str]:
@@ -141,29 +136,9 @@ def _codes(root: Path) -> set[str]:
     return {page.read_text("utf-8").split("\n")[0][-7:-1] for page in pages}
 
 
-def _topic(package: Path, code: str) -> Path:
-    """The module of the catalogue with the rules whose codes have the hundred of ``code``.
-
-    Raises:
-        ScaffoldError: there is none.
-    """
-    for topic in sorted((package / "catalogue").glob("*.py")):
-        if f'"{code[:4]}' in topic.read_text("utf-8"):
-            return topic
-    raise ScaffoldError(f"no topic of src/fsdplint/catalogue has rules with {code[:4]}xx")
-
-
 def _version(package: Path) -> str:
     match = re.search(r'__version__ = "([^"]+)"', (package / "__init__.py").read_text("utf-8"))
     return match[1] if match else "0.1.0"
-
-
-def _with_entry(topic: str, entry: str, code: str) -> str:
-    """``topic`` with ``entry`` before the first that has a greater code."""
-    entries = re.compile(r'    declare\(\n        "[^"]*",\n        "(FSD\d{3})",\n')
-    later = (match.start() for match in entries.finditer(topic) if match[1] > code)
-    at = next(later, topic.rindex(")\n"))
-    return topic[:at] + entry + topic[at:]
 
 
 if __name__ == "__main__":

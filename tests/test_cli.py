@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import errno
 import functools
 import io
@@ -19,7 +18,7 @@ from unittest import mock
 import pytest
 
 import fsdplint
-from fsdplint import cli, rules
+from fsdplint import cli
 from fsdplint.commands import check
 from fsdplint.rules import RULES
 
@@ -429,8 +428,7 @@ def test_a_fix_after_which_a_rule_crashes_is_taken_back(
     def crash(*_: object) -> tuple[()]:
         return () if next(runs) else 1 // 0  # type: ignore[return-value] # that is the crash
 
-    rule = dataclasses.replace(RULES[2], reports=crash)
-    monkeypatch.setattr(rules, "RULES", (*RULES[:2], rule, *RULES[3:]))
+    monkeypatch.setattr("fsdplint.rules.direct_forward.reports", crash)
     (here / "a.py").write_text(IDLE)
     (here / "b.py").write_text("# fully_shard\n")  # without which no rule has anything to see
     ran = concise("--fix")
@@ -705,14 +703,22 @@ def test_a_rule_that_crashes_fails_the_run_and_the_rest_goes_on(
     def crash(*_: object) -> None:
         raise ZeroDivisionError("why")
 
-    broken = dataclasses.replace(RULES[2], reports=crash)
-    monkeypatch.setattr(rules, "RULES", (*RULES[:2], broken, *RULES[3:]))
+    monkeypatch.setattr("fsdplint.rules.direct_forward.reports", crash)
     (here / "a.py").write_text(IDLE)
     (here / "b.py").write_text("# fully_shard\n")
     ran = concise()
     assert ran.code == 2
-    assert f"internal error in {broken.name}, please report it: ZeroDivisionError" in ran.err
+    assert "internal error in direct-forward, please report it: ZeroDivisionError" in ran.err
     assert ran.out.splitlines()[0] == f"a.py:1:8: {LINE}"
+
+
+PREVIEW = """\
+from torch import bfloat16
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from gpt import GPT
+
+fully_shard(GPT(), mp_policy=MixedPrecisionPolicy(bfloat16, reduce_dtype=bfloat16))
+"""
 
 
 @pytest.mark.parametrize(
@@ -720,23 +726,23 @@ def test_a_rule_that_crashes_fails_the_run_and_the_rest_goes_on(
     [
         ([], False),
         (["--preview"], True),
-        (["--select=direct-forward,unused-suppression"], True),
-        (["--select=FSD3,FSD002"], True),
-        (["--select=FSD3,FSD0"], False),
-        (["--select=FSD3,FSD0", "--preview"], True),
+        (["--select=direct-forward,low-precision-reduce"], True),
+        (["--select=FSD3,FSD403"], True),
+        (["--select=FSD3,FSD4"], False),
+        (["--select=FSD3,FSD4", "--preview"], True),
     ],
 )
-def test_preview_rules(
-    here: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], found: bool
-) -> None:
-    preview = dataclasses.replace(RULES[1], preview="too new")
-    listed = (RULES[0], preview, *RULES[2:])
-    monkeypatch.setattr(rules, "RULES", listed)
-    (here / "a.py").write_text(IDLE)
-    assert concise(*options).code == int(found)
-    assert run("rules").out.splitlines()[1].endswith(" (preview)")
+def test_preview_rules(here: Path, options: list[str], found: bool) -> None:
+    (here / "a.py").write_text(PREVIEW)
+    ran = concise(*options)
+    assert (ran.code, "FSD403" in ran.out) == (int(found), found)
+
+
+def test_preview_rules_are_listed_as_such() -> None:
+    listed = [line for line in run("rules").out.splitlines() if line.endswith(" (preview)")]
+    assert [line.split()[0] for line in listed] == [rule.code for rule in RULES if rule.preview]
     data = json.loads(run("rules", "--output-format=json").out)
-    assert [rule["preview"] for rule in data[:3]] == [None, "too new", None]
+    assert [rule["preview"] for rule in data] == [rule.preview or None for rule in RULES]
 
 
 @pytest.mark.parametrize("word", ["direct-forward", "FSD302", "fsd302"])

@@ -30,7 +30,7 @@ MODULES = frozenset(
     }
 )
 
-# Modules of our own: that of a command, a fix, a report, and a rule in the catalogue. Where
+# Modules of our own: that of a command, of a report, and of a rule. Where
 # LibCST is installed is looked up without importing it; other processes run `engine/worker.py`
 # and `source/trial.py`.
 OWN = [
@@ -39,8 +39,6 @@ OWN = [
     ("cli.py", "import_module"),
     ("engine/ahead.py", "subprocess"),
     ("engine/ahead.py", "subprocess"),
-    ("fixes/__init__.py", "importlib"),
-    ("fixes/__init__.py", "import_module"),
     ("report/__init__.py", "importlib"),
     ("report/__init__.py", "import_module"),
     ("rule.py", "importlib"),

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import INDEX
 
 from fsdplint import cli
 from fsdplint.rules import RULES
@@ -42,37 +41,6 @@ def test_the_finding_that_is_drawn(
         cli.main(["check", "train.py"])
     assert ended.value.code == 1
     assert capsys.readouterr().out == drawn[1]
-
-
-def test_rules_stand_by_their_codes() -> None:
-    codes = [rule.code for rule in RULES]
-    assert codes == sorted(set(codes))
-
-
-def test_the_table_of_rules() -> None:
-    rows = re.findall(
-        r"^\| (FSD\d+) \| \[(\S+)\]\((\S+)\) \| (\w+) \| ([\w ]+) \| .*?(\(preview\)|) \|$",
-        README,
-        re.MULTILINE,
-    )
-    assert rows == [
-        (
-            rule.code,
-            rule.name,
-            f"rules/{rule.name}.md",
-            rule.severity.value,
-            rule.applicability,
-            "(preview)" if rule.preview else "",
-        )
-        for rule in RULES
-    ]
-
-
-def test_the_index_of_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["rules", "--format", "markdown"])
-    refresh = "fsdplint rules --format markdown > rules/README.md"
-    assert INDEX.read_text("utf-8") == capsys.readouterr().out, f"out of date: {refresh}"
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:

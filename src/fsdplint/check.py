@@ -365,8 +365,7 @@ def _not_python(source: SourceFile, problem: InvalidSyntax) -> str:
 
 
 def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:
-    from fsdplint.catalogue.tool import INVALID_SYNTAX
+    from fsdplint.rules.invalid_syntax import RULE
 
     span = Span(source.path, problem.offset, min(problem.offset + 1, len(source.text)))
-    rule = INVALID_SYNTAX
-    return Finding(rule.name, rule.code, rule.severity, problem.message, span, "not understood")
+    return Finding(RULE.name, RULE.code, RULE.severity, problem.message, span, "not understood")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fsdplint import disk
 from fsdplint.discover import Patterns
-from fsdplint.registry import every_rule
+from fsdplint.rules import RULES
 from fsdplint.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
 from fsdplint.source import SourceError
 from fsdplint.source.file import absolute, regular
@@ -47,7 +47,7 @@ _DEEP = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*\.[ \t]*){{50}}")
 
 
 def _by_default(preview: bool = False) -> frozenset[str]:
-    return resolve(["ALL"], every_rule(), preview)
+    return resolve(["ALL"], RULES, preview)
 
 
 class ConfigError(Exception):

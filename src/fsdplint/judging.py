@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fsdplint.engine.program import Program
@@ -31,7 +30,7 @@ def judge(rule: Rule, program: Program) -> Judgement:
     judgement = Judgement()
     reports: list[Report] = []
     try:
-        for report in _reports(rule, program):
+        for report in rule.reports(program):
             reports.append(report)
         reports = _shown_by_programs(rule, program, reports)
     except Exception as error:  # whatever it is, the other rules go on
@@ -46,10 +45,6 @@ def judge(rule: Rule, program: Program) -> Judgement:
     return judgement
 
 
-def _reports(rule: Rule, program: Program) -> Iterator[Report]:
-    return rule.reports(program) if rule.reports else iter(())
-
-
 def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> list[Report]:
     """The reports without those that a test shows of code that is no test.
 
@@ -60,7 +55,7 @@ def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> l
     own = tuple(trace for trace in program.traces if trace.path not in tests)
     if len(own) == len(program.traces) or all(is_test(report.span.path) for report in reports):
         return reports
-    shown = {report.span for report in _reports(rule, replace(program, traces=own))}
+    shown = {report.span for report in rule.reports(replace(program, traces=own))}
     return [report for report in reports if report.span in shown or is_test(report.span.path)]
 
 
@@ -83,7 +78,7 @@ def _culprits(rule: Rule, program: Program) -> list[str]:
 def _fails(rule: Rule, program: Program, path: str) -> bool:
     own = tuple(trace for trace in program.traces if trace.path == path)
     try:
-        for _ in _reports(rule, replace(program, traces=own)):
+        for _ in rule.reports(replace(program, traces=own)):
             pass
     except Exception:  # the same fault, which is told already
         return True

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -47,7 +46,6 @@ class Rule:
         clause: the clause of `fsdplint verify` that a run of the program breaks, None where the
             contract does not show at run time.
         preview: why the rule is off by default, "" where it is not.
-        reports: None for the rules of the tool itself, which no program fact raises.
     """
 
     name: str
@@ -58,7 +56,13 @@ class Rule:
     since: str
     clause: str | None = None
     preview: str = ""
-    reports: Callable[[Program], Iterator[Report]] | None = field(default=None, repr=False)
+
+    def reports(self, program: Program) -> Iterator[Report]:
+        """What the rule says of a program; its module is imported when this is first asked."""
+        module = import_module(f"fsdplint.rules.{self.name.replace('-', '_')}")
+        # The tool's own rules are about files, and have no function for programs.
+        reports: Iterator[Report] = getattr(module, "reports", _none)(program)
+        return reports
 
     @property
     def applicability(self) -> str:
@@ -82,25 +86,23 @@ class Rule:
 
 
 def declare(
-    name: str,
+    module: str,
     code: str,
     *,
     summary: str,
     severity: Severity,
     fix: Safety | None,
     since: str,
-    clause: str | None,
+    clause: str | None = None,
     preview: str = "",
 ) -> Rule:
-    """A rule; the function of its name in its module makes the reports."""
-    reports = partial(_reports, name.replace("-", "_"))
-    return Rule(name, code, summary, severity, fix, since, clause, preview, reports)
+    """The rule of a ``module`` of `fsdplint.rules`, which it is named after."""
+    name = module.rpartition(".")[2].replace("_", "-")
+    return Rule(name, code, summary, severity, fix, since, clause, preview)
 
 
-def _reports(stem: str, program: Program) -> Iterator[Report]:
-    module = import_module(f"fsdplint.rules.{stem}")
-    reports: Iterator[Report] = getattr(module, stem)(program)
-    return reports
+def _none(_: Program) -> Iterator[Report]:
+    return iter(())
 
 
 def plainest(reports: Iterable[Report]) -> list[Report]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import script
 
-from fsdplint.engine.facts.additions import additions
+from fsdplint.rules.module_added_after_sharding import additions
 
 NET = """\
 class Net(nn.Module):

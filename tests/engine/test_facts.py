@@ -10,12 +10,12 @@ from helpers import event, path_of, program, script
 from limits import limit
 
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs, unreduced_steps
-from fsdplint.engine.facts.hooks import skipped_hooks
-from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
-from fsdplint.engine.facts.roots import root_only_shards
-from fsdplint.engine.facts.unsharded import unsharded_captures
 from fsdplint.engine.facts.writes import sharded_writes
 from fsdplint.engine.program import Program
+from fsdplint.rules.direct_forward import skipped_hooks
+from fsdplint.rules.only_root_sharded import root_only_shards
+from fsdplint.rules.optimizer_before_sharding import StaleOptimizer, stale_optimizers
+from fsdplint.rules.root_unsharded_after_eval import unsharded_captures
 
 
 def stale(root: Path, text: str) -> list[tuple[str, str, str, str]]:

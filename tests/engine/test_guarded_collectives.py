@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from engine.helpers import program
 
-from fsdplint.engine.facts.collectives import missed_collectives
+from fsdplint.rules.collective_under_rank_guard import missed_collectives
 
 HEADER = """\
 import os

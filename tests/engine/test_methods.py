@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import script
 
-from fsdplint.engine.facts.methods import bypassing_methods
+from fsdplint.rules.custom_method_bypasses_hooks import bypassing_methods
 
 NET = """\
 from torch.distributed.fsdp import register_fsdp_forward_method as register

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import script
 
-from fsdplint.engine.facts.reduced_losses import reduced_losses
+from fsdplint.rules.all_reduced_loss_before_backward import reduced_losses
 
 MODEL = "model = fully_shard(nn.Linear(8, 8))\nloss = model(x).mean()\n"
 REDUCE = "dist.all_reduce(loss)\n"

@@ -10,14 +10,14 @@ import pytest
 from helpers import script
 
 from fsdplint.engine.facts.containers import sharded_containers
-from fsdplint.engine.facts.copies import copies
-from fsdplint.engine.facts.mixtures import mixtures
-from fsdplint.engine.facts.repeats import repeats
 from fsdplint.engine.facts.resharding import bad_values, kept_blocks
-from fsdplint.engine.facts.root_first import roots_first
-from fsdplint.engine.facts.ties import ties
-from fsdplint.engine.facts.wrap_policies import called_policies, collections_as_policies
 from fsdplint.engine.program import Program
+from fsdplint.rules.ddp_around_fsdp import mixtures
+from fsdplint.rules.deepcopy_of_sharded_model import copies
+from fsdplint.rules.root_sharded_before_children import roots_first
+from fsdplint.rules.sharded_twice import repeats
+from fsdplint.rules.tied_weights_in_different_groups import ties
+from fsdplint.rules.wrap_policy_called import called_policies, collections_as_policies
 
 NET = """\
 import copy

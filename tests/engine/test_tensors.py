@@ -8,7 +8,7 @@ import pytest
 from helpers import script
 
 from fsdplint.engine.facts.clipping import local_norms
-from fsdplint.engine.facts.reads import local_reads
+from fsdplint.rules.sharded_reduction_read_locally import local_reads
 
 PREFIX = """\
 model = Net()

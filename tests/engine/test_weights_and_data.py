@@ -9,8 +9,8 @@ from helpers import HEADER, objects_made, path_of, script
 
 from fsdplint.check import check_text
 from fsdplint.engine.facts.feeding import same_orders, shared_data
-from fsdplint.engine.facts.ranks_weights import different_seeds, loaded_alone
 from fsdplint.engine.facts.weights import undefined_weights
+from fsdplint.rules.rank_dependent_init import different_seeds, loaded_alone
 
 FEED = """
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

@@ -4,8 +4,8 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.backward_first import backward_first
 from fsdplint.fixes.declined import Declined
+from fsdplint.rules.all_reduced_loss_before_backward import backward_first
 
 
 def moved(marked: str) -> tuple[Snippet, Fix | Declined]:

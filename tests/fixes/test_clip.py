@@ -6,9 +6,9 @@ from snippets import Snippet, reason
 from fsdplint.check import check_text
 from fsdplint.engine import ir
 from fsdplint.finding import Finding, Fix, Safety
-from fsdplint.fixes.clip import clip_by_root
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.edits import apply
+from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_by_root
 
 IMPORT = "from torch.nn.utils import clip_grad_norm_\n"
 

@@ -4,8 +4,8 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.finding import Fix
-from fsdplint.fixes.clip_apart import clip_apart
 from fsdplint.fixes.declined import Declined
+from fsdplint.rules.foreach_with_mixed_parameters import clip_apart
 
 TORCH = """\
 import torch

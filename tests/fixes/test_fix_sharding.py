@@ -6,14 +6,14 @@ from snippets import Snippet, reason
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.argument import drop_argument, set_argument
-from fsdplint.fixes.container_loop import container_loop
-from fsdplint.fixes.copy_first import copy_first
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.mesh import name_by_keyword, slice_mesh, swap_dimensions
-from fsdplint.fixes.one_unit import one_unit
-from fsdplint.fixes.root_last import backwards, root_last
-from fsdplint.fixes.shard_once import shard_once
-from fsdplint.fixes.wrap_policy import bind_policy, module_wrap_policy
+from fsdplint.rules.container_sharded import container_loop
+from fsdplint.rules.deepcopy_of_sharded_model import copy_first
+from fsdplint.rules.root_sharded_before_children import backwards, root_last
+from fsdplint.rules.sharded_twice import shard_once
+from fsdplint.rules.tied_weights_in_different_groups import one_unit
+from fsdplint.rules.wrap_policy_called import bind_policy, module_wrap_policy
 
 
 def call(at: Snippet, name: str = "call") -> ir.Call:

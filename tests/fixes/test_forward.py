@@ -7,7 +7,7 @@ from fsdplint.check import check_text
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.forward import call_module
+from fsdplint.rules.direct_forward import call_module
 
 
 def fixed(marked: str) -> tuple[Snippet, Fix | Declined]:

@@ -4,7 +4,7 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.full_tensor import combine
+from fsdplint.rules.sharded_reduction_read_locally import combine
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from snippets import Snippet
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.local_rank_option import (
+from fsdplint.rules.local_rank_argument import (
     default_from_environment,
     own_default_from_environment,
 )

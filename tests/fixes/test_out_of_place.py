@@ -7,8 +7,8 @@ from snippets import Snippet, reason
 from fsdplint.check import check_text
 from fsdplint.engine import ir
 from fsdplint.finding import Safety
-from fsdplint.fixes.out_of_place import out_of_place
 from fsdplint.knowledge.tensors import MAKES_NEW
+from fsdplint.rules.inplace_on_sharded_output import out_of_place
 
 MODEL = """\
 import torch

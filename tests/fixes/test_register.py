@@ -7,7 +7,7 @@ from fsdplint.check import check_text
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.register import register_method
+from fsdplint.rules.custom_method_bypasses_hooks import register_method
 
 IMPORT = "from torch.distributed.fsdp import fully_shard\n"
 BOTH = "from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method\n"

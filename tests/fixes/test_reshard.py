@@ -6,7 +6,7 @@ from snippets import Snippet, reason
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.reshard import reshard_before
+from fsdplint.rules.root_unsharded_after_eval import reshard_before
 
 
 def resharded(marked: str) -> tuple[Snippet, Fix | Declined]:

@@ -6,7 +6,7 @@ from snippets import Snippet, reason
 from fsdplint.engine import ir
 from fsdplint.finding import Fix
 from fsdplint.fixes.declined import Declined
-from fsdplint.fixes.shard_root import shard_root
+from fsdplint.rules.root_not_sharded import shard_root
 
 
 def sharded(marked: str, path: str) -> tuple[Snippet, Fix | Declined]:

@@ -24,8 +24,8 @@ from fsdplint.config import Settings, settings_for
 from fsdplint.links import home
 from fsdplint.outcome import Outcome
 from fsdplint.progress import progress
-from fsdplint.registry import every_rule
 from fsdplint.report.places import shown, told
+from fsdplint.rules import RULES
 from fsdplint.source.file import absolute
 from fsdplint.suppression import NEVER_SUPPRESSED
 from fsdplint.terminal import deliver, printable, shown_path
@@ -70,7 +70,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
     It keeps what it has on other paths and of rules that are not selected.
     """
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated, every_rule())
+    settings = settings_for(paths, config, isolated, RULES)
     target = _target(file, settings, paths, config)
     old = load(target) if Path(target).exists() else Baseline(absolute(target))
     outcome = _checked(paths, settings, target)
@@ -91,7 +91,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
 def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) -> None:
     """Take out of the baseline what is not found any more in PATHS, by default here."""
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated, every_rule())
+    settings = settings_for(paths, config, isolated, RULES)
     old = load(_target(file, settings, paths, config))
     outcome = _checked(paths, settings, old.file)
     new = pruned(outcome, old, Scope(paths, settings))

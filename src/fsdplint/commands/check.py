@@ -21,9 +21,9 @@ from fsdplint.discover import searched
 from fsdplint.outcome import Outcome, merged
 from fsdplint.outputs import Output, expect_apart, outputs
 from fsdplint.progress import progress
-from fsdplint.registry import every_rule
 from fsdplint.report import STATISTICS, early_stops, render
 from fsdplint.report.places import told
+from fsdplint.rules import RULES
 from fsdplint.source import Skipped, SourceFile, from_bytes
 from fsdplint.source.file import absolute, too_large
 from fsdplint.terminal import deliver, wants_colour
@@ -135,14 +135,14 @@ def _planned(
     piped: Mapping[str, SourceFile],
     packs: Packs,
 ) -> Plan:
-    known = groups_for(paths, options.config, options.isolated, every_rule(), options.preview)
+    known = groups_for(paths, options.config, options.isolated, RULES, options.preview)
     groups = tuple(_narrowed(group, options) for group in known)
     baselines = (_baseline(g.settings, options.baseline, options.no_baseline) for g in groups)
     return Plan(groups, tuple(baselines), piped, packs)
 
 
 def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:
-    shared = settings_for(paths, options.config, options.isolated, every_rule(), options.preview)
+    shared = settings_for(paths, options.config, options.isolated, RULES, options.preview)
     reports = outputs(options.formats, options.output_file, shared.output_format)
     other = {report.format_ for report in reports} - STATISTICS.keys()
     if options.statistics and other:
@@ -170,7 +170,7 @@ def _inputs(
 
 def _narrowed(group: Group, options: Options) -> Group:
     """``group`` as the command line narrows it: rules, excluded paths and strictness."""
-    settings = select_rules(group.settings, every_rule(), *options.selectors)
+    settings = select_rules(group.settings, RULES, *options.selectors)
     settings = replace(settings, strict=settings.strict or options.strict)
     forced = options.force_exclude
     paths = searched(group.paths, settings.exclude) if forced else group.paths

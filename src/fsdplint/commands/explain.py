@@ -14,14 +14,13 @@ import click
 from fsdplint.check import check
 from fsdplint.commands import CLEAN, FAILED, FINDINGS
 from fsdplint.config import settings_for
-from fsdplint.index import index
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
 from fsdplint.progress import progress
-from fsdplint.registry import every_rule
 from fsdplint.report.places import told
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
+from fsdplint.rules import RULES
 from fsdplint.selection import find
 from fsdplint.source.file import absolute, too_large
 from fsdplint.terminal import columns, show, wants_colour
@@ -45,7 +44,7 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
         return _diagnosed(error, words, output_format)
     if len(words) != 1:
         raise click.UsageError("explain takes one rule, or --error")
-    rule = next(rule for rule in every_rule() if rule.name == find(words[0], every_rule()))
+    rule = next(rule for rule in RULES if rule.name == find(words[0], RULES))
     text = page(rule.name)
     if output_format == "json":
         text = json.dumps({**_rule(rule), "page": text}, indent=2)
@@ -58,7 +57,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
 
     text = _log(error).decode("utf-8", "replace")
-    matches = diagnose(text, every_rule())
+    matches = diagnose(text, RULES)
     outcome = _suspects([match.rule for match in matches], paths)
     found = {finding.rule for finding in outcome.findings}
     matches.sort(key=lambda match: match.rule.name not in found)
@@ -88,26 +87,21 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
     """What the suspected rules, and no others, find in ``paths``; without paths, nothing."""
     if not paths:
         return Outcome((), {}, base=Path.cwd().as_posix())
-    settings = settings_for(paths, None, False, every_rule(), preview=True)
+    settings = settings_for(paths, None, False, RULES, preview=True)
     names = frozenset(rule.name for rule in suspected)
     with progress("fsdplint: checking…"):
         return check(paths, replace(settings, select=names, per_file_ignores=()))
 
 
 @click.command()
-@click.option(
-    "--output-format", "--format", type=click.Choice(("text", "json", "markdown")), default="text"
-)
+@click.option("--output-format", "--format", type=click.Choice(("text", "json")), default="text")
 def rules(output_format: str) -> None:
     """List the rules."""
     if output_format == "json":
-        click.echo(json.dumps([_rule(rule) for rule in every_rule()], indent=2))
+        click.echo(json.dumps([_rule(rule) for rule in RULES], indent=2))
         return
-    if output_format == "markdown":
-        click.echo(index(every_rule()), nl=False)
-        return
-    width = max(len(rule.name) for rule in every_rule())
-    for rule in every_rule():
+    width = max(len(rule.name) for rule in RULES)
+    for rule in RULES:
         click.echo(
             f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {rule.applicability:<18}"
             f"  {rule.summary}{' (preview)' if rule.preview else ''}"

@@ -1,17 +1,192 @@
+"""Losses that were averaged over the ranks before their gradients are computed."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.reduced_losses import ReducedLoss, reduced_losses
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Divided, Shard, Trace
+from fsdplint.engine.execute.ranks import is_size
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, Symbol, Value, contained
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.tensors import NO_GRADIENT, RESCALES_GRADIENTS
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD309",
+    summary="the loss is averaged over the ranks before its backward, which averages again",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def all_reduced_loss_before_backward(program: Program) -> Iterator[Report]:
+_INIT = "init_process_group"
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedLoss:
+    """``backward`` of what ``reduction`` added up over the ranks and ``division`` made the mean.
+
+    Attributes:
+        division: None where the reduction itself takes the mean.
+    """
+
+    backward: Call
+    reduction: Call
+    division: Divided | None
+    shard: Shard
+
+
+def reduced_losses(program: Program) -> Iterator[ReducedLoss]:
+    """Backward passes whose gradients are divided by the number of ranks once too often."""
+    found = list(_found(program))
+    if found and not any(
+        _named(node) in RESCALES_GRADIENTS for node in _nodes(program, *RESCALES_GRADIENTS)
+    ):
+        yield from found
+
+
+def _found(program: Program) -> Iterator[ReducedLoss]:
+    for trace in program.traces:
+        reductions = trace.calls("torch.distributed.all_reduce")
+        for backward in trace.calls("backward", "torch.autograd.backward") if reductions else ():
+            fact = _reduced(program, trace, reductions, backward)
+            if fact is not None:
+                yield fact
+
+
+def _reduced(
+    program: Program, trace: Trace, reductions: list[Call], backward: Call
+) -> ReducedLoss | None:
+    objects, divisions = _history(trace, backward)
+    for reduction in reductions:
+        given = reduction.argument(0, "tensor")
+        if reduction.time > backward.time or given not in objects or not _of_all(reduction):
+            continue
+        operation = _operation(reduction)
+        division = next((d for d in divisions if is_size(d.by)), None)
+        if operation == "AVG" and _uses_gloo(program):
+            division = None
+        elif operation != "SUM" or division is None:
+            continue
+        scaled = (reduction if division is None else division).site
+        shard = _sharding(trace, reduction)
+        if shard is None or _without_gradients(program, scaled):
+            continue
+        sites = [backward.site, reduction.site, scaled]
+        if _exclude(sites) or not all(program.together(site, shard.site) for site in sites):
+            continue
+        return ReducedLoss(backward, reduction, division, shard)
+    return None
+
+
+def _history(trace: Trace, backward: Call) -> tuple[set[Value], list[Divided]]:
+    """What the loss is, and what it was before it was divided; and those divisions."""
+    roots = [backward.receiver, *backward.arguments.args[:1]]
+    objects: set[Value] = {
+        item
+        for root in roots
+        if root is not None
+        for item in contained(root)
+        if isinstance(item, Object)
+    }
+    divisions = []
+    for division in reversed(trace.of(Divided)):
+        in_place = isinstance(division.site.node, ir.AugAssign) and division.value in objects
+        if division.time < backward.time and (in_place or division.result in objects):
+            objects.add(division.value)
+            divisions.append(division)
+    return objects, divisions
+
+
+def _of_all(reduction: Call) -> bool:
+    """Whether it is over all ranks, for all that is known."""
+    group = reduction.argument(2, "group")
+    plain = group is None or (isinstance(group, Const) and group.value is None)
+    world = isinstance(group, Symbol) and group.name.endswith(".WORLD")
+    return not reduction.arguments.open and (plain or world)
+
+
+def _operation(reduction: Call) -> str:
+    operation = reduction.argument(1, "op")
+    if operation is None:
+        return "SUM"
+    return operation.name.rpartition(".")[2] if isinstance(operation, Symbol) else ""
+
+
+def _sharding(trace: Trace, reduction: Call) -> Shard | None:
+    """The sharding of the model whose forward was the last before ``reduction``."""
+    for forward in reversed(trace.calls("forward")):
+        module = forward.receiver
+        if forward.time > reduction.time or not isinstance(module, Object):
+            continue
+        for generation in Generation:
+            shard = sharding_of(trace, module, generation)
+            if shard is not None and shard.time < forward.time:
+                return shard
+    return None
+
+
+def _exclude(sites: list[Site]) -> bool:
+    """Whether the places are on different branches, or some ranks only come to one of them."""
+    guards = [guard for site in sites for guard in site.guards]
+    taken = {(guard.key, guard.taken) for guard in guards}
+    return any(guard.divergent or (guard.key, not guard.taken) in taken for guard in guards)
+
+
+def _without_gradients(program: Program, site: Site) -> bool:
+    """Whether no gradient is recorded there, so that in place only the number changes."""
+    for path, node in site.frames():
+        tree = program.tree(path)
+        for above in tree.ancestors(node):
+            marks: list[ir.Expr] = []
+            if isinstance(above, ir.With):
+                marks = tree.contexts(above)
+            elif isinstance(above, ir.Function):
+                marks = list(above.decorators)
+            if any(_named(inner) in NO_GRADIENT for mark in marks for inner in ir.walk(mark)):
+                return True
+    return False
+
+
+def _uses_gloo(program: Program) -> bool:
+    """Whether every process group is surely gloo's, which alone divides where autograd sees it."""
+    found = [
+        node.args[0].value
+        if node.args and node.args[0].keyword in (None, "backend") and not node.args[0].star
+        else None
+        for node in _nodes(program, _INIT)
+        if isinstance(node, ir.Call) and _named(node.func) == _INIT
+    ]
+    return bool(found) and all(
+        isinstance(backend, ir.Constant) and backend.value == "gloo" for backend in found
+    )
+
+
+def _nodes(program: Program, *words: str) -> Iterator[ir.Node]:
+    """The nodes of all files where one of ``words`` may be."""
+    for tree in program.trees_with(*words):
+        yield from tree.walk(*words)
+
+
+def _named(node: ir.Node) -> str:
+    if isinstance(node, ir.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ir.Name) else ""
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in reduced_losses(program):
         site, reduction, division = fact.backward.site, fact.reduction.site, fact.division
         divided = [] if division is None else [division.site]
@@ -41,6 +216,59 @@ def _fix(program: Program, fact: ReducedLoss) -> Fix | Declined:
     if any((place.path, place.calls) != (site.path, site.calls) for place in places):
         return Declined("the loss is reduced in one function and its backward is in another")
     nodes = [place.node for place in places]
-    return fixes.backward_first.backward_first(
-        fixes.code.Code.of(program.tree(site.path)), site.node, nodes
-    )
+    return backward_first(Code.of(program.tree(site.path)), site.node, nodes)
+
+
+@builder
+def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -> Fix:
+    """Moves the statement of ``backward`` above those that make the loss a mean.
+
+    Args:
+        scalings: the call of ``all_reduce``, and the division if there is one.
+    """
+    require_exact(code)
+    reduction = scalings[0]
+    assert isinstance(reduction, ir.Call)
+    loss = dotted(reduction.args[0].value) if reduction.args else None
+    moved = code.statement(backward)
+    if not isinstance(moved, ir.Expression) or moved.value is not backward:
+        raise NoFixError(f"`{code.short(backward)}` is not a statement of its own")
+    if loss is None or not any(dotted(node) == loss for node in ir.walk(backward)):
+        raise NoFixError(f"`{code.short(backward)}` does not name what is reduced")
+    statements = {code.statement(node) for node in scalings}
+    block = code.block(moved).statements
+    end = block.index(moved)
+    start = end
+    while start and statements and _inside(block[start - 1]) <= statements:
+        start -= 1
+        statements -= _inside(block[start])
+    if statements:
+        raise NoFixError("more than the reduction and the division is before the backward")
+    for node in scalings:
+        if not _only_scales(code.statement(node), loss):
+            raise NoFixError(f"`{code.short(code.statement(node))}` may do more than scale it")
+    at, _ = code.extent(block[start])
+    first, last = code.extent(moved)
+    text = code.text[first:last]
+    line = text if text.endswith(("\n", "\r")) else text + code.newline
+    edits = (code.insert_lines(at, line), code.edit(first, last, ""))
+    title = f"run `{code.short(moved)}` before the loss is reduced"
+    return Fix(title, Safety.UNSAFE, edits)
+
+
+def _inside(statement: ir.Stmt) -> set[ir.Stmt]:
+    """The statements that a branch without another arm consists of; of any other, itself."""
+    if isinstance(statement, ir.If) and not statement.orelse:
+        return set(statement.body)
+    return {statement}
+
+
+def _only_scales(statement: ir.Stmt, loss: str) -> bool:
+    """Whether a statement changes nothing but ``loss``."""
+    if isinstance(statement, ir.Expression):
+        return isinstance(statement.value, ir.Call)
+    if isinstance(statement, ir.AugAssign):
+        return dotted(statement.target) == loss
+    if isinstance(statement, ir.Assign):
+        return [dotted(target) for target in statement.targets] == [loss]
+    return False

@@ -1,21 +1,36 @@
+"""Torch's gradient clipping to the method of the FSDP1 root, which reduces the norm over ranks."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import LocalNorm, local_norms
 from fsdplint.engine.must.values import Result, possible
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined, NoFixError
-from fsdplint.knowledge.names import FSDP1
-from fsdplint.rule import Report
+from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.arguments import without
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports, orphans, qualified
+from fsdplint.fixes.names import bound_by, clash, dotted, written_between
+from fsdplint.knowledge.names import FSDP1, canonical, is_optimizer
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD304",
+    summary="torch's gradient clipping is used on an FSDP1 model, whose norm it does not see",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause="gradient-norm",
+)
 
 
-def clip_grad_util_on_fsdp1(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in local_norms(program):
         site, call = fact.call.site, fact.call.site.node
         assert isinstance(call, ir.Call)
@@ -50,8 +65,8 @@ def _fix(program: Program, fact: LocalNorm) -> Fix | Declined:
         return Declined("only the root of an FSDP1 model can clip, and only all its gradients")
     if any(program.is_rank_test(guard) for guard in site.guards):
         return Declined("only some ranks come here, and the root's method waits for all")
-    code = fixes.code.Code.of(program.tree(site.path))
-    return fixes.clip.clip_by_root(code, site.node, partial(_is_wrapped, program, site))
+    code = Code.of(program.tree(site.path))
+    return clip_by_root(code, site.node, partial(_is_wrapped, program, site))
 
 
 def _is_wrapped(program: Program, site: Site, root: str) -> bool:
@@ -66,3 +81,178 @@ def _is_wrapped(program: Program, site: Site, root: str) -> bool:
     if known and not any(known):
         raise NoFixError(f"`{root}` is not itself the FSDP1 model")
     return bool(known) and all(known)
+
+
+# The parameters of torch.nn.utils.clip_grad_norm_, torch 2.0 to 2.15; the root's method has the
+# second and the third.
+_PARAMETERS = ("parameters", "max_norm", "norm_type", "error_if_nonfinite", "foreach")
+_KEPT = ("max_norm", "norm_type")
+# They leave a model's parameters with a gradient what they are.
+_LISTING = ("list", "tuple", "iter")
+# They leave a list that they are given as it is.
+_READING = frozenset({"len", "list", "tuple", "iter", "print", "sum", "enumerate", "zip"})
+_CLIPPING = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm"})
+
+
+@builder
+def clip_by_root(code: Code, call: ir.Call, is_wrapped: Callable[[str], bool]) -> Fix:
+    """``clip_grad_norm_(model.parameters(), 1.0)`` to ``model.clip_grad_norm_(1.0)``.
+
+    Args:
+        call: takes the parameters of an FSDP1 root, and nothing else.
+        is_wrapped: whether the root, by the name that the function has for it, is an FSDP1 model
+            whenever the call is made; if not, the fixed code asks first.
+    """
+    require_exact(code)
+    given = _given(code, call)
+    if "max_norm" not in given:
+        raise NoFixError(f"`{code.short(call)}` does not say what to clip to")
+    root = _root(code, given["parameters"].value)
+    if code.comments(call.start, call.end):
+        raise NoFixError("a comment stands inside the call")
+    kept = [given[name] for name in _KEPT if name in given]
+    title = f"clip by `{root}`'s own method, which sees the gradients of all ranks"
+    if not is_wrapped(root):
+        return Fix(title, Safety.SAFE, tuple(_asking(code, call, root, kept)))
+    edits = [code.edit(call.func.start, call.func.end, f"{root}.clip_grad_norm_")]
+    edits += without(code, call.args, kept)
+    callee = dotted(call.func)
+    dropped = orphans(code, callee.split(".")[0], edits) if callee else []
+    dropped = dropped or (orphans(code, callee.rpartition(".")[0], edits) if callee else [])
+    return Fix(title, Safety.SAFE, (*edits, *dropped))
+
+
+def _asking(code: Code, call: ir.Call, root: str, kept: Sequence[ir.Argument]) -> Iterator[Edit]:
+    """The statement twice: with the root's method for an FSDP1 model, else as it is."""
+    statement = code.statement(call)
+    simple = isinstance(statement, (ir.Expression, ir.Assign, ir.AugAssign, ir.Return))
+    if not simple or not code.alone(statement) or code.breaks(statement.start, statement.end):
+        raise NoFixError("the model is not always wrapped, and the call stands in a longer one")
+    imports = Imports(code, call)
+    wrapper = imports.name(*FSDP1.rsplit(".", 1))
+    indent, newline = code.indentation(statement), code.newline
+    arguments = ", ".join(map(code.slice, kept))
+    before, after = code.text[statement.start : call.start], code.text[call.end : statement.end]
+    lines = (
+        f"if isinstance({root}, {wrapper}):",
+        f"{indent}{code.unit}{before}{root}.clip_grad_norm_({arguments}){after}",
+        f"{indent}else:",
+        f"{indent}{code.unit}",
+    )
+    yield code.edit(statement.start, statement.start, newline.join(lines))
+    yield from imports.edits()
+
+
+def _given(code: Code, call: ir.Call) -> dict[str, ir.Argument]:
+    given: dict[str, ir.Argument] = {}
+    for index, argument in enumerate(call.args):
+        if argument.star or index >= len(_PARAMETERS):
+            raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
+        given[argument.keyword or _PARAMETERS[index]] = argument
+    strict = given.get("error_if_nonfinite")
+    off = strict is None or (isinstance(strict.value, ir.Constant) and strict.value.value is False)
+    if not off:
+        raise NoFixError("the method of an FSDP1 root has no `error_if_nonfinite`")
+    if "parameters" not in given or given.keys() - set(_PARAMETERS):
+        raise NoFixError(f"`{code.short(call)}` is not called as torch defines it")
+    return given
+
+
+def _root(code: Code, parameters: ir.Expr) -> str:
+    """How the function calls the model whose ``parameters`` these are.
+
+    Raises:
+        NoFixError: they come from elsewhere, or some are left out.
+    """
+    source: ir.Expr | None = parameters
+    if isinstance(parameters, ir.Name):
+        source = _assigned(code, parameters)
+    while isinstance(source, (ir.Call, ir.Comprehension)):
+        inner = _model(code, source)
+        if inner is not None:
+            return _wrapper(code, inner, parameters)
+        source = _listed(source)
+    raise NoFixError(f"`{code.short(parameters)}` does not name the model")
+
+
+def _assigned(code: Code, name: ir.Name) -> ir.Expr:
+    """What the function assigned to ``name``, once and for all."""
+    scope = code.function(name) or code.module
+    assigns = [node for node in ir.walk(scope) if name.id in bound_by(node)]
+    first = assigns[0] if len(assigns) == 1 else None
+    if not isinstance(first, ir.Assign) or first.start > name.start:
+        raise NoFixError(f"`{name.id}` does not name the model")
+    if clash([name.id], written_between(code, name, first.end, scope.end)):
+        raise NoFixError(f"`{name.id}` is changed after it is listed")
+    for use in ir.walk(scope):
+        used = isinstance(use, ir.Name) and use.id == name.id and use is not name
+        if used and not _only_read(code, use, first):
+            raise NoFixError(f"`{code.short(code.statement(use))}` may change `{name.id}`")
+    return first.value
+
+
+def _only_read(code: Code, use: ir.Node, assigned: ir.Assign) -> bool:
+    """Whether a list stays as it is where its variable stands."""
+    parent = code.parent(use)
+    if parent is assigned or isinstance(parent, (ir.For, ir.Clause)):
+        return True
+    call = code.parent(parent) if isinstance(parent, ir.Argument) else None
+    if not isinstance(call, ir.Call):
+        return False
+    name = qualified(code, call.func) or code.slice(call.func)
+    return name in _READING or is_optimizer(canonical(name)) or canonical(name) in _CLIPPING
+
+
+def _model(code: Code, parameters: ir.Expr) -> ir.Expr | None:
+    """``model`` of ``model.parameters()``."""
+    method = parameters.func if isinstance(parameters, ir.Call) else None
+    if isinstance(method, ir.Attribute) and method.attr == "parameters":
+        if isinstance(parameters, ir.Call) and parameters.args:
+            raise NoFixError(f"`{code.short(parameters)}` leaves parameters out")
+        return method.value
+    return None
+
+
+def _listed(parameters: ir.Expr) -> ir.Expr | None:
+    """What a list, or a comprehension that leaves out what has no gradient, is made of."""
+    if isinstance(parameters, ir.Call):
+        name = parameters.func.id if isinstance(parameters.func, ir.Name) else ""
+        single = len(parameters.args) == 1 and not parameters.args[0].star
+        return parameters.args[0].value if name in _LISTING and single else None
+    if not isinstance(parameters, ir.Comprehension) or len(parameters.clauses) != 1:
+        return None
+    clause, element = parameters.clauses[0], parameters.element
+    plain = isinstance(element, ir.Name) and isinstance(clause.target, ir.Name)
+    same = plain and element.id == clause.target.id  # type: ignore[union-attr]  # both are names
+    if not same or not all(_on_gradient(each, element) for each in clause.conditions):
+        return None
+    return clause.iterable
+
+
+def _on_gradient(condition: ir.Expr, element: ir.Expr) -> bool:
+    """``p.requires_grad`` or ``p.grad is not None``."""
+    tested, attribute = condition, "requires_grad"
+    if isinstance(condition, ir.Compare):
+        none = isinstance(condition.right, ir.Constant) and condition.right.value is None
+        if condition.op != "IsNot" or not none:
+            return False
+        tested, attribute = condition.left, "grad"
+    return dotted(tested) == f"{dotted(element)}.{attribute}"
+
+
+def _wrapper(code: Code, model: ir.Expr, given: ir.Expr) -> str:
+    """The text of the root, of which ``model.module`` is the inside."""
+    if isinstance(model, ir.Attribute) and model.attr == "module":
+        model = model.value
+    path = dotted(model)
+    if path is None:
+        raise NoFixError(f"`{code.short(model)}` may be the inside of the root")
+    scope = code.function(given) or code.module
+    for node in ir.walk(scope):
+        inside = isinstance(node, ir.Assign) and isinstance(node.value, ir.Attribute)
+        if inside and node.value.attr == "module" and path in map(dotted, node.targets):  # type: ignore[attr-defined]  # an assignment
+            raise NoFixError(f"`{path}` is the inside of the root")
+    changed = clash([path], written_between(code, given, model.end, given.start))
+    if changed is not None:
+        raise NoFixError(f"`{changed}` changes before the gradients are clipped")
+    return path

@@ -1,19 +1,33 @@
+"""The modules of a container sharded one by one."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
+from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.containers import sharded_containers
 from fsdplint.engine.must.values import Known, Result, always
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.names import dotted, fresh
+from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD207",
+    summary="`fully_shard` is given a container that has no `forward`",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def container_sharded(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for shard, name in sharded_containers(program):
         made = shard.module.site
         yield Report(
@@ -30,14 +44,52 @@ def container_sharded(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, shard: Shard, name: str) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(shard.site.path))
-    given = fixes.shard_blocks.module_argument(shard.call)
+    code = Code.of(program.tree(shard.site.path))
+    given = module_argument(shard.call)
     is_such = partial(_is_container, f"torch.nn.{name}")
     sure = given is not None and always(
         program, shard.site.path, given.value, code.statement(shard.call), is_such
     )
-    return fixes.container_loop.container_loop(code, shard.call, name == "ModuleDict", sure)
+    return container_loop(code, shard.call, name == "ModuleDict", sure)
 
 
 def _is_container(name: str, value: Known) -> bool:
     return isinstance(value, Result) and value.name == name
+
+
+@builder
+def container_loop(code: Code, call: ir.Call, keyed: bool, always: bool) -> Fix:
+    """Puts a loop over the container that ``call`` shards in the place of the call.
+
+    Args:
+        keyed: the container is a dict.
+        always: the call is given nothing else, of which the loop would shard the parts.
+    """
+    require_exact(code)
+    module, statement = module_argument(call), code.statement(call)
+    container = None if module is None else dotted(module.value)
+    if module is None or container is None:
+        raise NoFixError(f"`{code.short(call)}` does not name the container")
+    _check_plain(code, call, statement, container)
+    block = fresh(code, call, "block")
+    others = [code.slice(each) for each in call.args if each is not module]
+    once = (ir.Call, ir.NamedExpr, ir.Yield)
+    if any(isinstance(n, once) for a in call.args if a is not module for n in ir.walk(a)):
+        raise NoFixError(f"the arguments of `{code.short(call)}` would be made for each module")
+    head = f"for {block} in {container}{'.values()' if keyed else ''}:"
+    inner = f"{code.indentation(statement)}{code.unit}"
+    text = f"{head}{code.newline}{inner}{code.slice(call.func)}({', '.join([block, *others])})"
+    edit = code.edit(statement.start, statement.end, text)
+    safety = Safety.SAFE if always else Safety.UNSAFE
+    return Fix(f"shard each module of `{container}`", safety, (edit,))
+
+
+def _check_plain(code: Code, call: ir.Call, statement: ir.Stmt, container: str) -> None:
+    alone = isinstance(statement, ir.Expression) and statement.value is call
+    if isinstance(statement, ir.Assign) and statement.value is call:
+        alone = [dotted(target) for target in statement.targets] == [container]
+    if not alone or not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` uses what is sharded")
+    module = module_argument(call)
+    if module is not None and isinstance(module.value, ir.Name) and code.is_rebound(module.value):
+        raise NoFixError(f"`{container}` is not always a container")

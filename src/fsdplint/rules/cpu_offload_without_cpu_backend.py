@@ -1,19 +1,126 @@
+"""Gradients on the CPU, in a process group that has no backend for it."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.offload_backends import NoCpuBackend, offloads_without_backend
+from fsdplint.engine.events import Call, Shard
+from fsdplint.engine.facts.weights import related
 from fsdplint.engine.program import Program
-from fsdplint.engine.written import argument
-from fsdplint.finding import Fix, Span
+from fsdplint.engine.values import (
+    Choice,
+    Const,
+    Object,
+    Parameters,
+    Sequence,
+    Symbol,
+    Value,
+    class_names,
+)
+from fsdplint.engine.written import argument, library_name
+from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.process_group import with_cpu
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.launch import INIT, NCCL, NORMS
+from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD106",
+    summary="gradients that are kept on the CPU have no backend there",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def cpu_offload_without_cpu_backend(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class NoCpuBackend:
+    """A norm of gradients that FSDP2 keeps on the CPU, where NCCL alone was asked for.
+
+    Attributes:
+        backend: the argument that asks for it, or the call where that is written elsewhere.
+    """
+
+    init: Call
+    backend: ir.Node
+    shard: Shard
+    norm: Call
+
+
+def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
+    """The first norm of offloaded gradients on each path whose process groups are NCCL's alone."""
+    for trace in program.traces:
+        inits = trace.calls(INIT)
+        told = all(_is_nccl_alone(program, call) for call in inits)
+        offloaded = [s for s in trace.of(Shard) if _offloads(s)] if inits and told else []
+        for norm in trace.calls(*NORMS) if offloaded else ():
+            module = _module(norm.arguments.get(0, "parameters"))
+            shard = next((s for s in offloaded if module and related(module, s.module)), None)
+            init = next((call for call in reversed(inits) if call.time < norm.time), None)
+            if shard is None or init is None or not program.together(init.site, shard.site):
+                continue
+            if program.together(norm.site, shard.site):
+                written = argument(init.site.node, 0, "backend")
+                node = init.site.node if written is None else written.value
+                yield NoCpuBackend(init, node, shard, norm)
+                break
+
+
+def _module(taken: Value | None) -> Object | None:
+    """The module whose parameters are taken, all of them or those that have gradients."""
+    if isinstance(taken, Sequence):
+        taken = next((each for each in taken.rest if isinstance(each, Parameters)), taken)
+    return taken.module if isinstance(taken, Parameters) else None
+
+
+def _is_nccl_alone(program: Program, call: Call) -> bool:
+    """Whether a group has NCCL's backend only, wherever there is CUDA."""
+    value = call.arguments.get(0, "backend")
+    written = argument(call.site.node, 0, "backend")
+    tree = program.tree(call.site.path)
+    chosen = None if written is None else tree.chosen(written.value)
+    if chosen is not None and isinstance(value, Choice):
+        test, there, _ = _positive(*chosen)
+        test = test.func if isinstance(test, ir.Call) else test
+        asked = library_name(program.project, call.site.path, test)
+        told = isinstance(there, ir.Constant) and there.value == "nccl"
+        backends = set(map(_backend, value.options))
+        return told and asked == "torch.cuda.is_available" and backends == {"nccl", "gloo"}
+    return value is not None and _backend(value) in ("nccl", "cuda:nccl")
+
+
+def _positive(
+    test: ir.Expr, there: ir.Expr, otherwise: ir.Expr
+) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
+    """A choice without ``not``."""
+    return (
+        (test.operand, otherwise, there) if isinstance(test, ir.Not) else (test, there, otherwise)
+    )
+
+
+def _backend(value: Value) -> str:
+    if isinstance(value, Symbol) and value.name == NCCL:
+        return "nccl"
+    return str(value.value).lower() if isinstance(value, Const) else ""
+
+
+def _offloads(shard: Shard) -> bool:
+    """Whether a call keeps parameters on the CPU, be it by an option only."""
+    policy = shard.keywords.get("offload_policy")
+    options = policy.options if isinstance(policy, Choice) else (policy,)
+    made = [each for each in options if isinstance(each, Object)]
+    offloads = any(CPU_OFFLOAD_POLICY in class_names(each.cls) for each in made)
+    return shard.generation is Generation.FSDP2 and offloads
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in offloads_without_backend(program):
         site, norm = fact.init.site, fact.norm.site
         yield Report(
@@ -32,7 +139,7 @@ def cpu_offload_without_cpu_backend(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(fact.init.site.path))
+    code = Code.of(program.tree(fact.init.site.path))
     chosen = program.conditions(fact.init.site, fact.shard.site, fact.norm.site)
     # `get_backend` then returns another text than "nccl".
     asked = any("get_backend" in unit.text for unit in program.units)
@@ -40,4 +147,4 @@ def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
     given = argument(fact.shard.call, 99, "offload_policy")
     stated = given is not None and isinstance(tree.meaning(given.value), ir.Call)
     always = stated and not chosen and not asked and code.is_private()
-    return fixes.process_group.with_cpu(code, fact.backend, always)
+    return with_cpu(code, fact.backend, always)

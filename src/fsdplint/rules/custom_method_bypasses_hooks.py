@@ -1,21 +1,225 @@
+"""Methods of a sharded module, other than forward, that use its parameters without its hooks."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.methods import BypassingMethod, bypassing_methods
+from fsdplint.engine.events import Call, MethodCall, Shard, Trace
+from fsdplint.engine.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.must.classes import method
 from fsdplint.engine.must.values import Instance, Known, always
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety
-from fsdplint.fixes.declined import Declined
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import COMPOUND
+from fsdplint.engine.values import ClassValue, Const, FunctionValue, Object, contained, resolved
+from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports, qualified
+from fsdplint.fixes.names import dotted
+from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report
+from fsdplint.knowledge.modules import PARAMETER, PARAMETER_LAYERS, TAKES_WEIGHTS
+from fsdplint.knowledge.names import FULLY_SHARD, REGISTER_FORWARD, canonical
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD306",
+    summary="a method of a sharded module uses its parameters past its hooks",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause="forward",
+)
 
 
-def custom_method_bypasses_hooks(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class BypassingMethod:
+    """A method of a unit that was called without the unit's hooks.
+
+    Attributes:
+        use: where it uses parameters of the unit.
+        part: the layer or parameter that is used there.
+        everywhere: whether all modules that ``shard`` is on have the method.
+        nested: what runs under the hooks of a unit that reshards behind them calls it as well.
+    """
+
+    method: MethodCall
+    shard: Shard
+    use: Site
+    part: Object
+    everywhere: bool
+    nested: bool
+
+
+def bypassing_methods(program: Program) -> Iterator[BypassingMethod]:
+    """Calls of a unit's methods that use the unit's own parameters, past its hooks."""
+    for trace in program.traces:
+        for called in trace.of(MethodCall):
+            inner = called.hooked or _in_another(trace, called)
+            shard = None if inner else _sharding(trace, called)
+            if shard is None or not program.together(called.site, shard.site):
+                continue
+            if _known_elsewhere(trace, shard, called) or _gathered(trace, shard, called):
+                continue
+            for use, part in _uses(trace, called):
+                everywhere = _every_has_method(program, shard, called.name)
+                nested = _may_reshard(program, shard) and _runs_hooked(called.module, called.name)
+                yield BypassingMethod(called, shard, use, part, everywhere, nested)
+                break
+
+
+def _in_another(trace: Trace, method: MethodCall) -> bool:
+    """Whether another method of the same module leads here, which is the one to register."""
+    around = method.site.calls
+    frames = [m.site.frames() for m in trace.of(MethodCall) if m.module is method.module]
+    return any(around[: len(each)] == each for each in frames)
+
+
+def _sharding(trace: Trace, method: MethodCall) -> Shard | None:
+    """The call that made the module a unit with all parameters that no inner unit has."""
+    own = [s for s in trace.of(Shard) if s.module is method.module and s.time < method.time]
+    if not own or (own[-1].generation is Generation.FSDP1 and own[-1].wraps_children is not False):
+        return None
+    return own[-1]
+
+
+def _known_elsewhere(trace: Trace, shard: Shard, method: MethodCall) -> bool:
+    """Whether code that is not read may have registered the method or gathered the parameters."""
+    cls = method.module.cls
+    if isinstance(cls, ClassValue) and cls.opaque():
+        return True
+    return any(
+        shard.time < escape.time < method.time and method.module in escape.objects
+        for escape in trace.escapes
+    )
+
+
+def _gathered(trace: Trace, shard: Shard, method: MethodCall) -> bool:
+    """Whether the unit's parameters are whole when the method begins.
+
+    A root keeps them so from its forward to its backward or ``reshard()``.
+    """
+    unit = method.module
+    own = (unit, *unit.ancestors())
+    is_root = not any(s.module in own[1:] for s in trace.of(Shard))
+    keeps = is_root and not _reshards(shard)
+    whole = False
+    for call in trace.calls("forward", "backward", "unshard", "reshard"):
+        if call.time > method.time:
+            break
+        if call.name == "backward":
+            whole = False
+        elif call.receiver in own:
+            whole = call.name == "unshard" or (call.name == "forward" and keeps)
+    return whole
+
+
+def _reshards(shard: Shard) -> bool:
+    value = shard.keywords.get("reshard_after_forward")
+    inner = None if value is None else resolved(value)
+    return isinstance(inner, Const) and bool(inner.value)
+
+
+# What it uses
+
+
+def _uses(trace: Trace, method: MethodCall) -> Iterator[tuple[Site, Object]]:
+    """Where the method's body uses parameters that its unit holds itself."""
+    inside = method.site.frames()
+    hooked = [
+        call.site.frames() for call in trace.calls("forward") if call.receiver is method.module
+    ]
+    shards = [s for s in trace.of(Shard) if s.time < method.time and s.module is not method.module]
+    units = {surely_in(s.module) for s in shards}
+    for call in trace.calls("forward", "unshard", *TAKES_WEIGHTS):
+        frames = call.site.frames()
+        if call.time < method.time or frames[: len(inside)] != inside:
+            continue
+        if call.name == "unshard":
+            return
+        if not any(frames[: len(each)] == each for each in hooked):
+            part = next(_held(call, method.module, units), None)
+            if part is not None:
+                yield call.site, part
+
+
+def _held(call: Call, unit: Object, units: set[Object]) -> Iterator[Object]:
+    """What of a call's module, or of the weights it is given, belongs to ``unit`` itself."""
+    if isinstance(call.receiver, Object):
+        module = call.receiver
+        if _within(module, unit, units):
+            yield from with_parameters(module, units)
+        return
+    for value in call.arguments.values():
+        for item in contained(value):
+            if isinstance(item, Object) and _is_weight(item) and _within(item, unit, units):
+                yield item
+
+
+def _is_weight(item: Object) -> bool:
+    if item.step in (".weight", ".bias") and item.parent is not None:
+        return library_class(item.parent) in PARAMETER_LAYERS
+    return library_class(item) == PARAMETER
+
+
+def _within(item: Object, unit: Object, units: set[Object]) -> bool:
+    """Whether the innermost unit around ``item``, itself included, is ``unit``."""
+    for module in (item, *item.ancestors()):
+        if module is unit:
+            return item is not unit
+        if module in units:
+            return False
+    return False
+
+
+# Where it can be registered
+
+
+def _every_has_method(program: Program, shard: Shard, name: str) -> bool:
+    """Whether every module that the sharding call is on is known to have the method."""
+    modules = [
+        each.module
+        for trace in program.traces
+        for each in trace.of(Shard)
+        if each.call is shard.call
+    ]
+    return all(isinstance(m.cls, ClassValue) and m.cls.lookup(name) is not None for m in modules)
+
+
+def _may_reshard(program: Program, shard: Shard) -> bool:
+    """Whether a unit of the sharding call may leave its parameters sharded behind a forward."""
+    for trace in program.traces:
+        shards = trace.of(Shard)
+        for each in shards:
+            if each.call is not shard.call:
+                continue
+            given = each.keywords.get("reshard_after_forward", Const(None))
+            above = [*each.module.ancestors()]
+            inner = any(other.module in above for other in shards)
+            if inner or not isinstance(given, Const) or given.value not in (None, False):
+                return True
+    return False
+
+
+def _runs_hooked(module: Object, name: str) -> bool:
+    """Whether ``forward``, or a method that is registered, leads to the method of a name."""
+    queue = ["forward", *sorted(module.hooked_methods - {name})]
+    cls = module.cls
+    for each in queue:
+        method = cls.lookup(each) if isinstance(cls, ClassValue) else None
+        for node in ir.walk(method.function) if isinstance(method, FunctionValue) else ():
+            own = isinstance(node, ir.Attribute) and isinstance(node.value, ir.Name)
+            if own and node.attr not in queue:  # type: ignore[attr-defined]  # an attribute
+                queue.append(node.attr)  # type: ignore[attr-defined]  # an attribute
+    return name in queue
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in bypassing_methods(program):
         source = fact.method.source
         text = program.text(source.path, source.node)
@@ -50,14 +254,14 @@ def _fix(program: Program, fact: BypassingMethod) -> Fix | Declined:
         return Declined(
             f"`forward` calls `{name}`, whose hooks would reshard before `forward` ends"
         )
-    code = fixes.code.Code.of(program.tree(shard.site.path))
-    return fixes.register.register_method(code, shard.call, name, _safety(program, fact))
+    code = Code.of(program.tree(shard.site.path))
+    return register_method(code, shard.call, name, _safety(program, fact))
 
 
 def _safety(program: Program, fact: BypassingMethod) -> Safety:
     """Safe where whatever is sharded there has the method: registering one that it lacks raises."""
     shard = fact.shard
-    given = fixes.shard_blocks.module_argument(shard.call)
+    given = module_argument(shard.call)
     if given is None:
         return Safety.UNSAFE
     at = program.tree(shard.site.path).statement(shard.call)
@@ -72,3 +276,55 @@ def _has_method(program: Program, name: str, value: Known) -> bool:
     if not isinstance(node, ir.FunctionDef):
         return False
     return not node.function.decorators and not node.function.is_generator
+
+
+_SOMETIMES = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
+
+
+@builder
+def register_method(code: Code, shard: ir.Call, method: str, safety: Safety) -> Fix:
+    """Registers ``method`` below the call ``fully_shard(model, …)`` that makes a unit of it."""
+    require_exact(code)
+    statement = code.statement(shard)
+    if isinstance(statement, COMPOUND) or any(
+        isinstance(around, _SOMETIMES) and around.start >= statement.start
+        for around in code.ancestors(shard)
+    ):
+        raise NoFixError(f"`{code.short(shard)}` is part of a larger expression")
+    if not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+    model = _model(code, statement, shard)
+    imports = Imports(code, shard)
+    register = imports.name(_package(code, shard), REGISTER_FORWARD.rpartition(".")[2])
+    lines = [f'{register}({model}, "{method}")']
+    edits: list[Edit] = imports.edits()
+    if isinstance(statement, ir.Return):
+        edits.append(code.edit(statement.start, shard.start, ""))
+        lines.append(f"return {model}")
+    indent = code.indentation(statement)
+    text = "".join(f"{indent}{line}{code.newline}" for line in lines)
+    edits.append(code.insert_lines(code.after(statement), text))
+    return Fix(f"register `{method}` with the hooks of `{model}`", safety, tuple(edits))
+
+
+def _package(code: Code, shard: ir.Call) -> str:
+    """Where the program has FSDP2 from, which up to torch 2.5 is a private package."""
+    name = qualified(code, shard.func) or ""
+    known = canonical(name) == FULLY_SHARD and "._composable.fsdp." in name
+    package = "torch.distributed._composable.fsdp" if known else ""
+    return package or REGISTER_FORWARD.rpartition(".")[0]
+
+
+def _model(code: Code, statement: ir.Stmt, shard: ir.Call) -> str:
+    """What the unit is called below the statement that makes it."""
+    argument = module_argument(shard)
+    if isinstance(statement, ir.Return) and statement.value is not shard:
+        raise NoFixError(f"`{code.short(shard)}` is part of a larger expression")
+    if isinstance(statement, ir.Assign) and statement.value is shard:
+        named = [path for path in map(dotted, statement.targets) if path is not None]
+        if named:
+            return named[0]
+    path = None if argument is None else dotted(argument.value)
+    if path is None:
+        raise NoFixError(f"the module has no name below `{code.short(shard)}`")
+    return path

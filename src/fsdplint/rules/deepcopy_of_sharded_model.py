@@ -1,17 +1,76 @@
+"""Copies of models that hold FSDP2 units."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.copies import Copy, copies
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
+from fsdplint.engine.values import Object
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.add_before import add_before
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.names import LISTING, dotted
+from fsdplint.knowledge.calls import COPIES_MODULE, Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD213",
+    summary="a model is copied once it is sharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def deepcopy_of_sharded_model(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A deep copy of a module.
+
+    Attributes:
+        first: the first call that shards the module or a part of it.
+        around: the last one before the copy.
+    """
+
+    call: Call
+    first: Shard
+    around: Shard
+
+
+def copies(program: Program) -> Iterator[Copy]:
+    """Deep copies of modules that are surely FSDP2 units, or have some in them."""
+    for trace in program.traces:
+        for call in trace.calls(*COPIES_MODULE):
+            module = call.argument(0, COPIES_MODULE[call.name])
+            if isinstance(module, Object) and module not in trace.picked:
+                shards = [s for s in _units_in(trace, module, call) if _both(program, call, s)]
+                if shards:
+                    yield Copy(call, shards[0], shards[-1])
+
+
+def _units_in(trace: Trace, module: Object, call: Call) -> list[Shard]:
+    return [
+        shard
+        for shard in trace.of(Shard)
+        if shard.generation is Generation.FSDP2
+        and shard.time < call.time
+        and (shard.module is module or module in shard.module.ancestors())
+    ]
+
+
+def _both(program: Program, call: Call, shard: Shard) -> bool:
+    if exclude_each_other(call.site, shard.site):
+        return False
+    return program.together(call.site, shard.site)
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in copies(program):
         site = fact.call.site
         where = program.where(fact.around.site, site)
@@ -35,5 +94,29 @@ def _fix(program: Program, fact: Copy) -> Fix | Declined:
         return Declined("the model is sharded in another function")
     if not fact.call.name.startswith("copy."):
         return Declined("the average is updated with shards, so it has to be sharded alike")
-    code = fixes.code.Code.of(program.tree(fact.call.site.path))
-    return fixes.copy_first.copy_first(code, fact.call.site.node, theirs[apart][1])
+    code = Code.of(program.tree(fact.call.site.path))
+    return copy_first(code, fact.call.site.node, theirs[apart][1])
+
+
+def copy_first(code: Code, copy: ir.Node, first: ir.Node) -> Fix | Declined:
+    """Moves the statement of ``copy`` above that of ``first``, which begins the sharding."""
+    statement = code.statement(copy)
+    if not isinstance(statement, ir.Assign) or len(statement.targets) != 1:
+        return Declined(f"`{code.short(statement)}` gives the copy no name")
+    name = dotted(statement.targets[0])
+    if name is None or _compared(code, copy, name):
+        return Declined("the copy's tensors are used beside shards, so it has to be sharded alike")
+    return add_before(code, copy, first)
+
+
+def _compared(code: Code, copy: ir.Node, name: str) -> bool:
+    """Whether the parameters or the state of the copy are listed anywhere, or it is handed on."""
+    last = name.rpartition(".")[2]
+    inside = set(ir.walk(copy))
+    used = [
+        node.value
+        for node in ir.walk(code.module)
+        if (isinstance(node, ir.Attribute) and node.attr in LISTING)
+        or (isinstance(node, ir.Argument) and node not in inside)
+    ]
+    return any((dotted(value) or "").rpartition(".")[2] == last for value in used)

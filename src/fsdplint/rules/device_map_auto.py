@@ -1,16 +1,86 @@
+"""Models that Hugging Face spreads over the devices of a node, and that are then sharded."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.device_maps import spread_models
+from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, class_names
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.arguments import without
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD110",
+    summary="every rank spreads a model over all GPUs of its node before it is sharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def device_map_auto(program: Program) -> Iterator[Report]:
+# The maps that are made for all devices a process sees. Source: transformers 4.57 and 5.23
+# (`_get_device_map`, accelerate's `infer_auto_device_map`).
+_SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadModel:
+    """A model loaded with a device map that is made for all devices, and sharded.
+
+    Attributes:
+        load: where it is loaded.
+        map: what the device map is called.
+        shard: the first call that shards it or a part of it.
+    """
+
+    load: Site
+    map: str
+    shard: Shard
+
+
+def spread_models(program: Program) -> Iterator[SpreadModel]:
+    """Models of Transformers that are loaded with a device map and sharded on the same path."""
+    for trace in program.traces:
+        for model in dict.fromkeys(_whole(shard.module) for shard in trace.of(Shard)):
+            fact = _spread(program, trace, model)
+            if fact is not None:
+                yield fact
+
+
+def _spread(program: Program, trace: Trace, model: Object) -> SpreadModel | None:
+    given = model.keywords.get("device_map")
+    if not isinstance(given, Const) or given.value not in _SPREADING or model.site is None:
+        return None
+    if not _is_loaded(model):
+        return None
+    shards = [shard for shard in trace.of(Shard) if _whole(shard.module) is model]
+    known = [shard for shard in shards if program.together(model.site, shard.site)]
+    return SpreadModel(model.site, str(given.value), known[0]) if known else None
+
+
+def _whole(module: Object) -> Object:
+    *_, whole = module, *module.ancestors()
+    return whole
+
+
+def _is_loaded(model: Object) -> bool:
+    """Whether Transformers' ``from_pretrained`` made it."""
+    node = model.site.node if model.site is not None else None
+    function = node.func if isinstance(node, ir.Call) else None
+    by_name = isinstance(function, ir.Attribute) and function.attr == "from_pretrained"
+    return by_name and any(name.startswith("transformers.") for name in class_names(model.cls))
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in spread_models(program):
         site, shard = fact.load, fact.shard.site
         assert isinstance(site.node, ir.Call)
@@ -22,10 +92,23 @@ def device_map_auto(program: Program) -> Iterator[Report]:
             "on several GPUs",
             (program.evidence(shard, "sharded"), *program.conditions(site, shard)),
             partial(
-                fixes.drop_argument.drop_argument,
-                fixes.code.Code.of(program.tree(site.path)),
+                drop_argument,
+                Code.of(program.tree(site.path)),
                 site.node,
                 "device_map",
                 "load without a device map, as each rank's own copy",
             ),
         )
+
+
+@builder
+def drop_argument(code: Code, call: ir.Call, keyword: str, title: str) -> Fix:
+    """``f(a, keyword=b)`` to ``f(a)``."""
+    require_exact(code)
+    if not any(given.keyword == keyword for given in call.args):
+        raise NoFixError(f"`{keyword}` is not written out in `{code.short(call)}`")
+    kept = [given for given in call.args if given.keyword != keyword]
+    edits = without(code, call.args, kept)
+    if any(code.comments(e.span.start, code.line_end(e.span.end)) for e in edits):
+        raise NoFixError(f"a comment stands beside `{keyword}`")
+    return Fix(title, Safety.UNSAFE, tuple(edits))

@@ -1,20 +1,32 @@
+"""Every process of a node computes on its first device."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call
 from fsdplint.engine.facts.devices import SharedDevice, shared_devices
 from fsdplint.engine.program import Program
 from fsdplint.engine.written import argument
-from fsdplint.finding import Fix
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.local_rank import set_device
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD101",
+    summary="every process of a node computes on its first device",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def device_not_set(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in shared_devices(program):
         site = fact.use.site
         assert isinstance(site.node, ir.Call)
@@ -52,5 +64,5 @@ def _fix(program: Program, fact: SharedDevice) -> Fix | Declined:
     backend = argument(init.site.node, 0, "backend")
     told = backend is not None and isinstance(backend.value, ir.Constant)
     sure = told and not init.site.guards
-    code = fixes.code.Code.of(program.tree(init.site.path))
-    return fixes.local_rank.set_device(code, init.site.node, perhaps=not sure)  # type: ignore[arg-type]  # a call
+    code = Code.of(program.tree(init.site.path))
+    return set_device(code, init.site.node, perhaps=not sure)  # type: ignore[arg-type]  # a call

@@ -1,24 +1,56 @@
+"""Calls that go around the hooks of an FSDP2 unit."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.hooks import SkippedHooks, skipped_hooks
+from fsdplint.engine.events import DirectForward, Shard
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.must.classes import any_overrides
 from fsdplint.engine.must.files import mentions
 from fsdplint.engine.must.values import always, is_module
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD302",
+    summary="`.forward` of a sharded module is called past its hooks",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    clause="forward",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedHooks:
+    """A ``.forward`` of an FSDP2 unit that was called without its hooks."""
+
+    forward: DirectForward
+    shard: Shard
+
+
+def skipped_hooks(program: Program) -> Iterator[SkippedHooks]:
+    """Forward calls that go around the hooks of an FSDP2 unit."""
+    for trace in program.traces:
+        for event in trace.of(DirectForward):
+            shard = sharding_of(trace, event.module)
+            if shard is not None and program.together(event.site, shard.site):
+                yield SkippedHooks(event, shard)
+
 
 _HOOKS = r"register_(?:module_)?(?:full_)?(?:forward|backward)\w*hook"
 
 
-def direct_forward(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in skipped_hooks(program):
         source = fact.forward.source
         text = program.text(source.path, source.node)
@@ -47,9 +79,9 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
 def _fix(program: Program, source: Site) -> Fix | Declined:
     if not isinstance(source.node, ir.Attribute):
         return Declined("`forward` is looked up by name")
-    code = fixes.code.Code.of(program.tree(source.path))
+    code = Code.of(program.tree(source.path))
     safety = Safety.SAFE if _is_always_module(program, source) else Safety.UNSAFE
-    return fixes.forward.call_module(code, source.node, safety)
+    return call_module(code, source.node, safety)
 
 
 def _is_always_module(program: Program, source: Site) -> bool:
@@ -61,3 +93,21 @@ def _is_always_module(program: Program, source: Site) -> bool:
     # A hook of the program's own would run now, also where nothing is sharded.
     hooked = mentions(program, _HOOKS, "register_")
     return is_one and not hooked and not any_overrides(program, "__call__")
+
+
+@builder
+def call_module(code: Code, forward: ir.Attribute, safety: Safety) -> Fix:
+    """Drops ``.forward`` from a bound method, be it called or passed on."""
+    require_exact(code)
+    inner = forward.value.func if isinstance(forward.value, ir.Call) else None
+    if isinstance(inner, ir.Name) and inner.id == "super":
+        raise NoFixError("`super().forward` has no module of its own to call")
+    parent = code.parent(forward)
+    if isinstance(parent, (ir.Assign, ir.Delete)) and forward in parent.targets:
+        raise NoFixError(f"`{code.short(forward)}` is assigned, not called")
+    dot = code.text.rindex(".", forward.value.end, forward.end)
+    between = code.text[forward.value.end : dot]
+    kept = between if code.comments(forward.value.end, dot) else between.rstrip(" \t\f\r\n\\")
+    edit = code.edit(forward.value.end + len(kept), forward.end, "")
+    title = f"call `{code.short(forward.value)}` instead of its `forward`"
+    return Fix(title, safety, (edit,))

@@ -1,10 +1,11 @@
+"""A distributed sampler shuffles every epoch alike."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
 from fsdplint.engine.must.definitions import UNBOUND
@@ -12,16 +13,28 @@ from fsdplint.engine.must.values import Known, Literal, Result, is_bound, possib
 from fsdplint.engine.places import name_in
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety, Span
+from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.sampling import Asking, Epochs, epochs_of, set_epoch
 from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS
-from fsdplint.rule import Report
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD802",
+    summary="a distributed sampler shuffles every epoch alike",
+    severity=Severity.WARNING,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
+
 
 _PASSES_ON = frozenset({"enumerate", "tqdm"})
 _COLLECTS = frozenset({"list", "tuple", "sorted"})
 
 
-def epoch_not_set(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in same_orders(program):
         site = fact.sampler.site
         assert isinstance(site.node, ir.Call)
@@ -51,18 +64,18 @@ def _evidence(fact: SameOrder) -> tuple[Evidence, ...]:
 
 def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
     path, loop = fact.epochs
-    code = fixes.code.Code.of(program.tree(path))
+    code = Code.of(program.tree(path))
     name = name_in(program, fact.sampler.site, path, loop)
     if name is not None and isinstance(loop, ir.For):
-        epochs: fixes.sampling.Epochs | Declined = fixes.sampling.Epochs(code, loop, name)
+        epochs: Epochs | Declined = Epochs(code, loop, name)
     else:
         name = loader_name(program, fact.training, fact.epochs)
-        epochs = fixes.sampling.epochs_of(code, loop, name)
+        epochs = epochs_of(code, loop, name)
     if isinstance(epochs, Declined):
         return epochs
     if (batches := _drawn_once(program, fact)) is not None:
         return Declined(f"`{batches}` holds batches that are drawn once, before the epochs")
-    return fixes.sampling.set_epoch(_asked(program, epochs))
+    return set_epoch(_asked(program, epochs))
 
 
 def _drawn_once(program: Program, fact: SameOrder) -> str | None:
@@ -78,9 +91,9 @@ def _drawn_once(program: Program, fact: SameOrder) -> str | None:
     return program.text(inner.path, inner.node.iterable) if listed else None
 
 
-def _asked(program: Program, epochs: fixes.sampling.Epochs) -> fixes.sampling.Epochs:
+def _asked(program: Program, epochs: Epochs) -> Epochs:
     """The fix with the test that makes it safe wherever the loop runs, if there is one."""
-    asking = fixes.sampling.Asking
+    asking = Asking
     path, at = epochs.code.path, epochs.loop.body[0]
     values = possible(program, path, epochs.sampler, at)
     if values and all(map(_is_distributed, values)):

@@ -1,17 +1,105 @@
+"""Lists of sharded and ignored parameters together, given to what takes all in one operation."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.mixed_lists import MixedList, mixed_lists
+from fsdplint.engine import ir
+from fsdplint.engine.events import BuildOptimizer, Shard, Trace
+from fsdplint.engine.facts.coverage import is_frozen
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, Parameters, Value, contained, resolved
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD316",
+    summary="one operation is to take sharded parameters together with ignored ones",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def foreach_with_mixed_parameters(program: Program) -> Iterator[Report]:
+_CLIPPING = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm")
+_OPTIONS = ("foreach", "fused")
+
+
+@dataclass(frozen=True, slots=True)
+class MixedList:
+    """The call at ``site`` gets the DTensors that ``shard`` makes and plain tensors it ignores.
+
+    Attributes:
+        option: the keyword that has an optimizer take all at once, "" for clipping.
+    """
+
+    site: Site
+    shard: Shard
+    option: str
+
+
+def mixed_lists(program: Program) -> Iterator[MixedList]:
+    """Optimizers and clipping that fail on a mixture of DTensors and plain tensors."""
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            if shard.generation is Generation.FSDP2 and _ignores(trace, shard):
+                yield from _takers(program, trace, shard)
+
+
+def _ignores(trace: Trace, shard: Shard) -> bool:
+    """Whether the call surely leaves out parameters that are trained."""
+    given = shard.keywords.get("ignored_params")
+    if given is None or any(guard.progress for guard in shard.site.guards):
+        return False
+    for item in contained(given):
+        named = isinstance(item, Parameters) and not item.filtered
+        module = item.module if named and isinstance(item, Parameters) else None
+        if isinstance(item, Object) and item.step in (".weight", ".bias"):
+            module = item.parent
+        if module is None or module is shard.module or sharding_of(trace, module) is None:
+            continue
+        inner = [s.module for s in trace.of(Shard) if s.module is not shard.module]
+        apart = any(unit is module or unit in module.ancestors() for unit in inner)
+        if not apart and not is_frozen(trace, module):
+            return True
+    return False
+
+
+def _takers(program: Program, trace: Trace, shard: Shard) -> Iterator[MixedList]:
+    for build in trace.of(BuildOptimizer):
+        option = next((o for o in _OPTIONS if _is_on(build.optimizer.keywords.get(o))), "")
+        given = (*build.optimizer.args, build.optimizer.keywords.get("params"))[0]
+        single = given is not None and isinstance(resolved(given), Parameters)
+        whole = len(build.captures) == 1 and _is_whole(build.captures[0], shard)
+        if option and single and whole and program.together(build.site, shard.site):
+            yield MixedList(build.site, shard, option)
+    for call in trace.calls(*_CLIPPING):
+        taken = call.argument(0, "parameters")
+        whole = isinstance(taken, Parameters) and _is_whole(taken, shard)
+        if whole and program.together(call.site, shard.site):
+            yield MixedList(call.site, shard, "")
+
+
+def _is_whole(taken: Parameters, shard: Shard) -> bool:
+    return taken.module is shard.module and not taken.filtered and taken.time > shard.time
+
+
+def _is_on(value: Value | None) -> bool:
+    found = None if value is None else resolved(value)
+    return isinstance(found, Const) and found.value is True
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in mixed_lists(program):
         site, shard = fact.site, fact.shard.site
         what = f"with `{fact.option}=True` the step" if fact.option else "the clipping"
@@ -30,10 +118,83 @@ def foreach_with_mixed_parameters(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: MixedList) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(fact.site.path))
+    code = Code.of(program.tree(fact.site.path))
     if not fact.option:
-        return fixes.clip_apart.clip_apart(code, fact.site.node)
+        return clip_apart(code, fact.site.node)
     # A run that does not shard has no reason to be slower.
     apart = program.sometimes_without(fact.site, fact.shard.site)
     safety = Safety.UNSAFE if apart else Safety.SAFE
-    return fixes.one_by_one.one_by_one(code, fact.site.node, fact.option, safety)
+    return one_by_one(code, fact.site.node, fact.option, safety)
+
+
+@builder
+def one_by_one(code: Code, build: ir.Node, option: str, safety: Safety) -> Fix:
+    """``foreach=True`` or ``fused=True`` to ``foreach=False``."""
+    require_exact(code)
+    for argument in build.args if isinstance(build, ir.Call) else ():
+        if argument.keyword == option and isinstance(argument.value, ir.Constant):
+            edit = code.edit(argument.start, argument.end, "foreach=False")
+            return Fix("set `foreach=False`", safety, (edit,))
+    raise NoFixError(f"`{option}` is not written in the optimizer's construction")
+
+
+# The parameters of torch.nn.utils.clip_grad_norm_, torch 2.0 to 2.15.
+_PARAMETERS = ("parameters", "max_norm", "norm_type", "error_if_nonfinite", "foreach")
+_DTENSOR = ("torch.distributed.tensor", "DTensor")
+
+
+@builder
+def clip_apart(code: Code, call: ir.Node) -> Fix:
+    """``norm = clip_grad_norm_(model.parameters(), 1.0)`` as its parts, kind by kind.
+
+    The parts are public since torch 2.6, which is older than ``ignored_params``.
+    """
+    require_exact(code)
+    given = _given(code, call)
+    statement = code.statement(call)
+    target = _target(statement, call)
+    if target is None or not code.alone(statement) or code.comments(call.start, call.end):
+        raise NoFixError("DTensors and plain tensors have to be clipped apart, by one norm")
+    imports = Imports(code, call)
+    utils = "torch.nn.utils"
+    norm_of, clip = (imports.name(utils, n) for n in ("get_total_norm", "clip_grads_with_norm_"))
+    dtensor, stack = imports.name(*_DTENSOR), imports.name("torch", "stack")
+    parameters, kinds, kind = (fresh(code, call, n) for n in ("clipped", "kinds", "kind"))
+    norms, norm = fresh(code, call, "norms"), target or fresh(code, call, "total_norm")
+    lines = (
+        f"{parameters} = [p for p in {given['parameters']} if p.grad is not None]",
+        f"{kinds} = [[p for p in {parameters} if isinstance(p, {dtensor}) is k] "
+        "for k in (True, False)]",
+        f"{norms} = [{norm_of}([p.grad for p in kind]) for kind in {kinds}]",
+        f"{norms} = [n.full_tensor() if isinstance(n, {dtensor}) else n for n in {norms}]",
+        f"{norm} = {stack}({norms}).norm()",
+        f"for {kind} in {kinds}:",
+        f"{code.unit}{clip}({kind}, {given['max_norm']}, {norm})",
+    )
+    text = f"{code.newline}{code.indentation(statement)}".join(lines)
+    edits = (code.edit(statement.start, statement.end, text), *imports.edits())
+    return Fix("clip both kinds by their common norm", Safety.UNSAFE, edits)
+
+
+def _given(code: Code, call: ir.Node) -> dict[str, str]:
+    """The arguments' texts by name."""
+    given: dict[str, str] = {}
+    for index, argument in enumerate(call.args if isinstance(call, ir.Call) else ()):
+        if argument.star or index >= len(_PARAMETERS):
+            raise NoFixError("the arguments of the clipping are not all written out")
+        given[argument.keyword or _PARAMETERS[index]] = code.slice(argument.value)
+    if not {"parameters", "max_norm"} <= given.keys():
+        raise NoFixError("the clipping does not say what to clip to")
+    if given.get("norm_type", "2") not in ("2", "2.0") or "error_if_nonfinite" in given:
+        raise NoFixError("only the norm that is torch's default is taken apart")
+    return given
+
+
+def _target(statement: ir.Stmt, call: ir.Node) -> str | None:
+    """The name that the norm gets, "" for none; None where the call is a part of something."""
+    if isinstance(statement, ir.Expression):
+        return "" if statement.value is call else None
+    if isinstance(statement, ir.Assign) and statement.value is call:
+        (target, *others) = statement.targets
+        return target.id if isinstance(target, ir.Name) and not others else None
+    return None

@@ -1,20 +1,200 @@
+"""FSDP1's ways with a model, asked of one that FSDP2 shards."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.fsdp1_uses import Fsdp1Use, fsdp1_uses
+from fsdplint.engine.events import Call, Shard, Trace, Unwrap
+from fsdplint.engine.execute.calls import is_unit
+from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.must.classes import has_attribute
 from fsdplint.engine.must.values import Instance, Known, Result, always, is_module
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.declined import Declined
-from fsdplint.knowledge.calls import WRAPPED
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.unit import Unit
+from fsdplint.engine.values import ClassValue, Object, Value, resolved
+from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted
+from fsdplint.fixes.policies import construction, meaning, unused
+from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, WRAPPED, Generation
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
-from fsdplint.knowledge.names import FSDP1
-from fsdplint.rule import Report
+from fsdplint.knowledge.names import FSDP1, canonical
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD702",
+    summary="something of FSDP1's is asked of a model that FSDP2 shards",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="fsdp1-calls",
+)
+
+
+_TEST = re.compile(r"isinstance\s*\([^()]*(?:\([^()]*\))?[^()]*\)")
+METHODS = ("clip_grad_norm_", "summon_full_params", "state_dict_type")
+_ISINSTANCE = "builtins.isinstance"
+# What a branch for FSDP1 does that FSDP2 needs as well, in a way of its own.
+_NEEDED = frozenset(
+    {*METHODS, "set_state_dict_type", "optim_state_dict", "no_sync", "state_dict", "save"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fsdp1Use:
+    """Something of FSDP1's that a unit of FSDP2 lacks, or that does not know it.
+
+    Attributes:
+        name: the attribute or method, a static method's canonical name, or "isinstance".
+        node: what the program writes: the attribute, or the call.
+        used: the result of the call is.
+    """
+
+    name: str
+    site: Site
+    node: ir.Node
+    shard: Shard
+    module: Object
+    used: bool = True
+
+
+def fsdp1_uses(program: Program) -> Iterator[Fsdp1Use]:
+    for trace in program.traces:
+        if any(shard.generation is Generation.FSDP2 for shard in trace.of(Shard)):
+            for name, module, site in _uses(program, trace):
+                shard = sharding_of(trace, module)
+                if shard is not None and _is_certain(program, site, shard, module, name):
+                    yield Fsdp1Use(name, site, site.node, shard, module, _used(program, site))
+
+
+def _uses(program: Program, trace: Trace) -> Iterator[tuple[str, Object, Site]]:
+    for read in trace.of(Unwrap):
+        if not _is_wrapped(trace, read):
+            yield read.name, read.module, read.site
+    for call in trace.of(Call):
+        module = _subject(call)
+        if module is None or not is_unit(module):
+            continue
+        if call.name != _ISINSTANCE:
+            yield call.name, module, call.site
+        elif _skips_for_good(program, call.site):
+            yield "isinstance", module, call.site
+
+
+def _subject(call: Call) -> Object | None:
+    """The model that a call of FSDP1's is about."""
+    found: Value | None = None
+    if call.name in METHODS:
+        found = None if call.receiver is None else resolved(call.receiver)
+    elif call.name in FSDP1_STATICS:
+        found = call.argument(*FSDP1_STATICS[call.name][:2])
+    elif call.name == _ISINSTANCE:
+        found = call.argument(0, "")
+    return found if isinstance(found, Object) else None
+
+
+def _is_wrapped(trace: Trace, read: Unwrap) -> bool:
+    """Whether the model is, or may be, in a wrapper that has it as its ``module``."""
+    wrappers = trace.calls(*WRAPPERS, *REPOINTING_CALLS, *REPOINTING_METHODS)
+    given = [resolved(value) for call in wrappers for value in call.arguments.values()]
+    unknown = read.module.cls is None and read.module.parent is not None
+    return unknown or read.module in given or read.module.escaped is not None
+
+
+def _is_certain(program: Program, site: Site, shard: Shard, module: Object, name: str) -> bool:
+    if not program.together(site, shard.site) or is_caught(program, site, "AttributeError"):
+        return False
+    if program.sometimes_without(site, shard.site) and _wraps_by_fsdp1(program):
+        return False  # what is asked for may be chosen together with the sharding
+    cls = module.cls
+    if not isinstance(cls, ClassValue) or name not in (*METHODS, "module", "_fsdp_wrapped_module"):
+        return True
+    return not cls.opaque() and not _mentions(cls, name)
+
+
+def _mentions(cls: ClassValue, name: str) -> bool:
+    """Whether a class may give its objects the attribute, as in ``self.module = …``."""
+    classes = (each.node for each in cls.lineage() if isinstance(each, ClassValue))
+    nodes = (node for each in classes for node in ir.walk(each))
+    return any(
+        isinstance(node, ir.Attribute)
+        and node.attr == name
+        and isinstance(node.value, ir.Name)
+        and node.value.id == "self"
+        for node in nodes
+    )
+
+
+def _used(program: Program, site: Site) -> bool:
+    parent = program.tree(site.path).parent(site.node)
+    return not isinstance(parent, ir.Expression)
+
+
+def _skips_for_good(program: Program, site: Site) -> bool:
+    """Whether `isinstance(model, FSDP)` keeps from FSDP2 what it needs as well.
+
+    It does where nothing is done in the other case, and nothing in the program is FSDP1's.
+    """
+    tree = program.tree(site.path)
+    test = tree.parent(site.node)
+    branch = tree.parent(test) if isinstance(test, ir.Not) else test
+    if not isinstance(branch, ir.If) or _wraps_by_fsdp1(program):
+        return False
+    arms = (branch.body, branch.orelse)
+    taken, other = reversed(arms) if isinstance(test, ir.Not) else arms
+    if not taken or any(not isinstance(each, ir.Pass) for each in other):
+        return False
+    if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
+        return False
+    calls = (n for each in taken for n in ir.walk(each) if isinstance(n, ir.Call))
+    names = {ir.last_name(call.func) for call in calls}
+    unit = program.project.unit(Path(site.path))
+    needed = set() if unit is None else _needed(program, unit, names)
+    if unit is None or not needed:
+        return False
+    return needed.isdisjoint(_needed(program, unit, _named_beside(tree, branch)))
+
+
+def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
+    """The names and attributes in the function of a branch that are not in the branch."""
+    nodes = tree.nodes_of(tree.function(branch) or tree.module)
+    beside = (node for node in nodes if not branch.start <= node.start < branch.end)
+    return set(map(ir.last_name, beside)) - {""}
+
+
+def _needed(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> set[str]:
+    """What FSDP2 needs of what code does that refers to ``names``, or a function among them."""
+    found = {name for name in names if name in _NEEDED}
+    definitions = [program.project.definition(unit, name) for name in names if depth < 3]
+    for each in definitions:
+        if each is not None and each.kind == "def":
+            found |= _needed(program, each.unit, each.names | each.attributes, depth + 1)
+    return found
+
+
+def _wraps_by_fsdp1(program: Program) -> bool:
+    """Whether something may make a model of FSDP1, the class being called or handed on."""
+    if any(s.generation is Generation.FSDP1 for t in program.traces for s in t.of(Shard)):
+        return True
+    for unit in program.units:
+        bound = unit.bindings.items()
+        names = [n for n, (m, level, k) in bound if not level and canonical(f"{m}.{k}") == FSDP1]
+        rest = _TEST.sub("", unit.text) if names else ""
+        if any(re.search(rf"\b{name}\s*\(|[(,=]\s*{name}\s*[,)]", rest) for name in names):
+            return True
+    return False
+
 
 _NO_FIX = {
     "isinstance": "what FSDP2 needs in that branch is not what FSDP1 needs",
@@ -24,7 +204,7 @@ _NO_FIX = {
 }
 
 
-def fsdp1_api_on_fsdp2_model(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in fsdp1_uses(program):
         site, shard = fact.site, fact.shard
         yield Report(
@@ -67,16 +247,16 @@ def _effect(fact: Fsdp1Use) -> str:
 
 
 def _fix(program: Program, fact: Fsdp1Use) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(fact.site.path))
+    code = Code.of(program.tree(fact.site.path))
     last = fact.name.rpartition(".")[2]
     if fact.name in WRAPPED:
-        return fixes.fsdp1_uses.drop_wrapper(code, fact.node, _safety(program, fact))
+        return drop_wrapper(code, fact.node, _safety(program, fact))
     if any(program.is_rank_test(guard) for guard in fact.site.guards):
         return Declined("only some ranks come here, and FSDP2's way waits for all")
     if fact.name == "clip_grad_norm_":
-        return fixes.fsdp1_uses.clip_by_torch(code, fact.node, fact.used, _safety(program, fact))
+        return clip_by_torch(code, fact.node, fact.used, _safety(program, fact))
     if last == "state_dict_type":
-        return fixes.fsdp1_uses.gather_by_options(code, fact.node)
+        return gather_by_options(code, fact.node)
     return Declined(_NO_FIX.get(last, "`torch.distributed.checkpoint.state_dict` has FSDP2's way"))
 
 
@@ -98,3 +278,118 @@ def _lacks(program: Program, name: str, value: Known) -> bool:
     if isinstance(value, Instance):
         return not has_attribute(program, value.cls, name)
     return isinstance(value, Result) and value.name not in (*WRAPPERS, FSDP1)
+
+
+_HELPERS = "torch.distributed.checkpoint.state_dict"
+_TYPES = "torch.distributed.fsdp.StateDictType."
+
+
+@builder
+def drop_wrapper(code: Code, read: ir.Node, safety: Safety) -> Fix:
+    """``model.module`` to ``model``."""
+    require_exact(code)
+    if not isinstance(read, ir.Attribute):
+        raise NoFixError("the attribute is not written out")
+    edit = code.edit(read.value.end, read.end, "")
+    return Fix(f"drop `.{read.attr}`: the model is no wrapper", safety, (edit,))
+
+
+@builder
+def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
+    """``model.clip_grad_norm_(1.0)`` to ``clip_grad_norm_(model.parameters(), 1.0)``.
+
+    Args:
+        used: something is done with the norm, which is to be a plain tensor as FSDP1's is.
+    """
+    require_exact(code)
+    method = call.func if isinstance(call, ir.Call) else None
+    if not isinstance(call, ir.Call) or not isinstance(method, ir.Attribute):
+        raise NoFixError("the method is not called by its name")
+    imports = Imports(code, call)
+    torch = imports.bound("torch")
+    function = "clip_grad_norm_"
+    if torch is None:
+        function = imports.name("torch.nn.utils", function)
+    else:
+        function = f"{torch}.nn.utils.{function}"
+    model = code.slice(method.value)
+    separator = ", " if call.args else ""
+    start = call.args[0].start if call.args else call.end - 1
+    edits = [code.edit(call.start, start, f"{function}({model}.parameters(){separator}")]
+    if used:
+        edits.append(code.edit(call.end, call.end, ".full_tensor()"))
+    title = "clip by torch's function, which knows DTensors"
+    return Fix(title, safety, (*edits, *imports.edits()))
+
+
+@builder
+def gather_by_options(code: Code, choice: ir.Node) -> Fix:
+    """The body of ``with FSDP.state_dict_type(…)``, each of its states asked for by options."""
+    require_exact(code)
+    statement = code.statement(choice)
+    if not isinstance(statement, ir.With) or not isinstance(choice, ir.Call):
+        raise NoFixError("`state_dict_type` is not entered by a `with` of its own")
+    if len(statement.items) != 1 or statement.items[0].value is not choice:
+        raise NoFixError("`state_dict_type` is not entered by a `with` of its own")
+    imports = Imports(code, choice)
+    options = _options(code, choice, imports)
+    model = dotted(choice.args[0].value) or ""
+    edits = list(_states(code, statement, model, options, imports))
+    edits += [*_unindented(code, statement), *imports.edits()]
+    edits += unused(code, [choice], edits)
+    return Fix("ask for the state by options, which FSDP2 knows", Safety.UNSAFE, tuple(edits))
+
+
+def _options(code: Code, choice: ir.Call, imports: Imports) -> str:
+    """What the state dict type says, as an argument; "" where that is the default."""
+    given = {argument.keyword or str(i): argument.value for i, argument in enumerate(choice.args)}
+    kind = given.get("state_dict_type", given.get("1"))
+    name = "" if kind is None else meaning(code, kind)
+    if name == _TYPES + "SHARDED_STATE_DICT":
+        return ""
+    if name != _TYPES + "FULL_STATE_DICT":
+        raise NoFixError("which type of state is wanted cannot be seen")
+    config = given.get("state_dict_config", given.get("2"))
+    made = None if config is None else construction(code, config)
+    if config is not None and not isinstance(made, ir.Call):
+        raise NoFixError(f"what `{code.short(config)}` says cannot be seen")
+    flags = {a.keyword: a.value for a in made.args} if isinstance(made, ir.Call) else {}
+    alone = flags.get("rank0_only")
+    only = isinstance(alone, ir.Constant) and alone.value is True
+    wanted = "full_state_dict=True" + (", cpu_offload=True" if only else "")
+    return f", options={imports.name(_HELPERS, 'StateDictOptions')}({wanted})"
+
+
+def _states(
+    code: Code, statement: ir.With, model: str, options: str, imports: Imports
+) -> Iterator[Edit]:
+    """Each state of the model and its optimizers, and nothing else that is done with the model."""
+    known: set[ir.Node] = set()
+    for node in (n for each in statement.body for n in ir.walk(each)):
+        if not isinstance(node, ir.Call):
+            continue
+        if dotted(node.func) == f"{model}.state_dict" and not node.args:
+            get, of = imports.name(_HELPERS, "get_model_state_dict"), model
+        elif meaning(code, node.func) == f"{FSDP1}.optim_state_dict" and len(node.args) == 2:
+            get = imports.name(_HELPERS, "get_optimizer_state_dict")
+            of = ", ".join(code.slice(argument.value) for argument in node.args)
+        else:
+            continue
+        known.update(ir.walk(node))
+        yield code.edit(node.start, node.end, f"{get}({of}{options})")
+    others = (n for each in statement.body for n in ir.walk(each) if n not in known)
+    if not known or any(dotted(node) == model for node in others):
+        raise NoFixError(f"more is done with `{model}` there than asking for its state")
+
+
+def _unindented(code: Code, statement: ir.With) -> Iterator[Edit]:
+    first = statement.body[0]
+    header, body = code.line_start(statement.start), code.line_start(first.start)
+    inner, outer = code.indentation(first), code.indentation(statement)
+    if not code.starts_line(first) or code.comments(statement.start, body):
+        raise NoFixError("the body of the `with` cannot be moved out of it")
+    yield code.edit(header, body + len(inner) - len(outer), "")
+    for at in code.code_lines(code.line_end(body), code.after(statement)):
+        if not code.text.startswith(inner, at):
+            raise NoFixError("the body of the `with` cannot be moved out of it")
+        yield code.edit(at, at + len(inner) - len(outer), "")

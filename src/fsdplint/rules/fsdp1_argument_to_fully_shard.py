@@ -1,18 +1,87 @@
+"""Arguments that `fully_shard` does not take."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.fully_shard_arguments import ForeignArguments, foreign_arguments
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.declined import Declined
-from fsdplint.knowledge.fully_shard import SINCE
-from fsdplint.rule import Report
+from fsdplint.engine.values import reachable
+from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity, Span
+from fsdplint.fixes.arguments import renamed, without
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.policies import (
+    construction,
+    is_offload_policy,
+    meaning,
+    offloads,
+    precision_policy,
+    unused,
+)
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.fully_shard import FOREIGN, NEEDLESS, RENAMED, REPLACED, SINCE
+from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD701",
+    summary="`fully_shard` is given an argument that only FSDP1 takes",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def fsdp1_argument_to_fully_shard(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class ForeignArguments:
+    """A call of FSDP2's `fully_shard` that raises a TypeError for its arguments.
+
+    Attributes:
+        names: keywords of FSDP1 or DDP, in the order of the call.
+        late: keywords that a release which the code is meant for does not have yet.
+        positional: how many arguments it is given behind the module without a keyword.
+        blocks_sharded: other calls shard parts of the module.
+    """
+
+    shard: Shard
+    names: tuple[str, ...]
+    late: tuple[str, ...]
+    positional: int
+    blocks_sharded: bool
+
+
+def foreign_arguments(program: Program) -> Iterator[ForeignArguments]:
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            if shard.generation is not Generation.FSDP2:
+                continue
+            names = tuple(name for name in shard.keywords if name in FOREIGN)
+            late = tuple(name for name in shard.keywords if _is_late(program, name))
+            positional = max(0, len(shard.positional) - 1)
+            wrong = names or late or positional
+            if wrong and not is_caught(program, shard.site, "TypeError"):
+                inside = _parts_sharded(trace, shard)
+                yield ForeignArguments(shard, names, late, positional, inside)
+
+
+def _is_late(program: Program, keyword: str) -> bool:
+    return keyword in SINCE and program.torch.concerns(upper=SINCE[keyword])
+
+
+def _parts_sharded(trace: Trace, root: Shard) -> bool:
+    parts = {part for part in reachable(root.module) if part is not root.module}
+    others = [shard.module for shard in trace.of(Shard) if shard.module is not root.module]
+    return any(each in parts or root.module in each.ancestors() for each in others)
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in foreign_arguments(program):
         shard = fact.shard
         yield Report(
@@ -48,5 +117,141 @@ def _places(fact: ForeignArguments) -> Iterator[Evidence]:
 def _fix(program: Program, fact: ForeignArguments) -> Fix | Declined:
     if fact.late:
         return Declined(f"there is nothing like `{fact.late[0]}` in the releases before")
-    code = fixes.code.Code.of(program.tree(fact.shard.site.path))
-    return fixes.fully_shard_call.pass_own_arguments(code, fact.shard.call, fact.blocks_sharded)
+    code = Code.of(program.tree(fact.shard.site.path))
+    return pass_own_arguments(code, fact.shard.call, fact.blocks_sharded)
+
+
+_STRATEGY = "torch.distributed.fsdp.ShardingStrategy."
+
+
+@builder
+def pass_own_arguments(code: Code, call: ir.Call, blocks_sharded: bool) -> Fix:
+    """``fully_shard(m, device_mesh=mesh, device_id=0)`` to ``fully_shard(m, mesh=mesh)``.
+
+    Args:
+        blocks_sharded: a wrap policy is not needed, since other calls do what it says.
+    """
+    require_exact(code)
+    if any(argument.star for argument in call.args):
+        raise NoFixError("the call does not write all its arguments out")
+    rewriting = _Rewriting(code, call, blocks_sharded)
+    plain = [argument for argument in call.args if argument.keyword is None]
+    for argument in plain[1:]:
+        rewriting.mesh(argument)
+    for argument in call.args:
+        if argument.keyword in FOREIGN:
+            rewriting.own(argument, str(argument.keyword))
+    return rewriting.fix()
+
+
+@dataclass(slots=True)
+class _Rewriting:
+    code: Code
+    call: ir.Call
+    blocks_sharded: bool
+    edits: list[Edit] = field(default_factory=list)
+    dropped: list[ir.Argument] = field(default_factory=list)
+    replaced: list[ir.Expr] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+    imports: list[Imports] = field(default_factory=list)
+    safe: bool = True
+
+    def fix(self) -> Fix:
+        code, call = self.code, self.call
+        if not self.named and not self.dropped:
+            raise NoFixError("the arguments do not stand at the call")
+        if self.dropped and code.comments(call.start, call.end):
+            raise NoFixError("a comment stands inside the call")
+        kept = [argument for argument in call.args if argument not in self.dropped]
+        added = [edit for imports in self.imports for edit in imports.edits()]
+        edits = [*self.edits, *without(code, call.args, kept), *added]
+        gone = [*self.replaced, *(argument.value for argument in self.dropped)]
+        edits += unused(code, gone, edits)
+        return Fix(self.title(), Safety.SAFE if self.safe else Safety.UNSAFE, tuple(edits))
+
+    def title(self) -> str:
+        passed = ", ".join(f"`{name}`" for name in self.named)
+        dropped = ", ".join(f"`{argument.keyword}`" for argument in self.dropped)
+        parts = [passed and f"pass {passed}", dropped and f"drop {dropped}"]
+        return " and ".join(filter(None, parts))
+
+    def importing(self, use: ir.Expr) -> Imports:
+        """What the fix imports, all of it for the first code that needs it."""
+        if not self.imports:
+            self.imports.append(Imports(self.code, use))
+        return self.imports[0]
+
+    def name(self, argument: ir.Argument, new: str) -> None:
+        if new in self.named or any(a.keyword == new for a in self.call.args):
+            raise NoFixError(f"`{new}` would be given twice")
+        self.edits.append(renamed(self.code, argument, new))
+        self.named.append(new)
+
+    def drop(self, argument: ir.Argument) -> None:
+        self.dropped.append(argument)
+        self.safe = False
+
+    def mesh(self, argument: ir.Argument) -> None:
+        """A mesh given by its position."""
+        text = self.code.short(argument)
+        if "mesh" not in text.lower():
+            raise NoFixError(f"what `{text}` is meant to be cannot be seen")
+        self.name(argument, "mesh")
+
+    def own(self, argument: ir.Argument, keyword: str) -> None:
+        """What `fully_shard` has in the place of an argument that it does not have."""
+        new = RENAMED.get(keyword)
+        if keyword in NEEDLESS or is_default(argument.value, keyword):
+            self.drop(argument)
+        elif new == "mesh":
+            self.name(argument, new)
+        elif new == "mp_policy":
+            self.name(argument, new)
+            self.precision(argument)
+        elif new == "offload_policy":
+            self.offload(argument)
+        elif keyword == "sharding_strategy":
+            self.strategy(argument)
+        elif keyword == "auto_wrap_policy" and self.blocks_sharded:
+            self.drop(argument)
+        else:
+            raise NoFixError(REPLACED[keyword])
+
+    def precision(self, argument: ir.Argument) -> None:
+        made = construction(self.code, argument.value) or argument.value
+        edits = precision_policy(self.code, argument.value, self.importing(made))
+        self.edits += edits
+        if edits:
+            self.replaced.append(made)
+            self.safe = False
+
+    def offload(self, argument: ir.Argument) -> None:
+        self.safe = False
+        if not is_offload_policy(self.code, argument.value):
+            if not offloads(self.code, argument.value):
+                self.drop(argument)
+                return
+            value = argument.value
+            policy = self.importing(value).name(*CPU_OFFLOAD_POLICY.rsplit(".", 1))
+            self.edits.append(self.code.edit(value.start, value.end, f"{policy}()"))
+            self.replaced.append(value)
+        self.name(argument, "offload_policy")
+
+    def strategy(self, argument: ir.Argument) -> None:
+        """What is sharded, and whether it stays gathered until the backward pass."""
+        strategy = meaning(self.code, argument.value)
+        if strategy == _STRATEGY + "FULL_SHARD":
+            self.drop(argument)
+        elif strategy == _STRATEGY + "SHARD_GRAD_OP":
+            self.safe = False
+            self.name(argument, "reshard_after_forward")
+            value = argument.value
+            self.edits.append(self.code.edit(value.start, value.end, "False"))
+            self.replaced.append(value)
+        else:
+            raise NoFixError(REPLACED["sharding_strategy"])
+
+
+def is_default(value: ir.Expr, keyword: str) -> bool:
+    """Whether an argument says what is so without it."""
+    return isinstance(value, ir.Constant) and value.value in (None, False) and keyword in REPLACED

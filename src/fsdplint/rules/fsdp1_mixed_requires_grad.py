@@ -1,16 +1,199 @@
+"""FSDP1 units that would hold frozen and trainable parameters in one flat parameter."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.events import Shard
-from fsdplint.engine.facts.frozen import MixedUnit, mixed_units
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Store, Trace
+from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
+from fsdplint.engine.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import (
+    ClassValue,
+    Const,
+    Object,
+    Parameters,
+    Taint,
+    Value,
+    resolved,
+    taint_of,
+)
+from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER_LAYERS
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD215",
+    summary="FSDP1 is to flatten frozen and trainable parameters into one",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def fsdp1_mixed_requires_grad(program: Program) -> Iterator[Report]:
+_IGNORING = ("ignored_modules", "ignored_states")
+
+
+@dataclass(frozen=True, slots=True)
+class MixedUnit:
+    """What ``shard`` makes one unit is frozen in part, at ``frozen``."""
+
+    shard: Shard
+    frozen: Site
+
+
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    """``requires_grad`` set on ``owner``; ``on`` is None where that is another for each part."""
+
+    site: Site
+    owner: Object
+    on: bool | None
+
+
+def mixed_units(program: Program) -> Iterator[MixedUnit]:
+    """FSDP1 calls that raise since they flatten frozen and trainable parameters together."""
+    for trace in program.traces:
+        shards = trace.of(Shard)
+        for shard in shards:
+            if shard.generation is not Generation.FSDP1 or shard.keeps_parameters is not False:
+                continue
+            site = None if _is_unclear(shards, shard) else _frozen(program, trace, shard)
+            caught = is_caught(program, shard.site, "ValueError")
+            if site is not None and not caught and program.together(site, shard.site):
+                yield MixedUnit(shard, site)
+
+
+def _is_unclear(shards: list[Shard], shard: Shard) -> bool:
+    """Whether units may hold something else than the module's parameters by their classes."""
+    module = shard.module
+    if any(name in shard.keywords for name in _IGNORING) or len(shard.call.args) > 7:
+        return True
+    if module.escaped is not None and module.escaped < shard.time:
+        return True
+    return any(
+        other is not shard and (other.module is module or module in other.module.ancestors())
+        for other in shards
+    )
+
+
+def _frozen(program: Program, trace: Trace, shard: Shard) -> Site | None:
+    """Where a part of one of the call's units is frozen and another is not."""
+    classes = wrapped_classes(shard)
+    if classes is None:
+        return None
+    adapted = _adapters(trace, shard)
+    if adapted is not None:
+        return adapted
+    switches = [
+        switch
+        for event in trace.events
+        if event.time < shard.time and (switch := _switch(event)) is not None
+        if switch.owner is shard.module or shard.module in switch.owner.ancestors()
+        if program.together(switch.site, shard.site)
+    ]
+    if not switches:
+        return None
+    units: dict[Object, list[_Switch | None]] = {}
+    for part in _parts(shard.module, switches, classes):
+        unit = _unit(part, shard.module, classes)
+        units.setdefault(unit, []).append(_last(part, switches))
+    for last in units.values():
+        found = _mixture(last, not classes)
+        if found is not None:
+            return found
+    return None
+
+
+def _mixture(last: list[_Switch | None], single: bool) -> Site | None:
+    """Where parts of one unit are frozen, if not all of them are.
+
+    Args:
+        single: there is no other unit, so that what is frozen in part is mixed.
+    """
+    split = next((s for s in last if s is not None and s.on is None), None)
+    if single and split is not None:
+        return split.site
+    frozen = [s for s in last if s is not None and s.on is False]
+    trained = [s for s in last if s is None or s.on]
+    return frozen[0].site if frozen and trained else None
+
+
+def _last(part: Object, switches: list[_Switch]) -> _Switch | None:
+    """The last word on whether ``part`` is trained."""
+    whole = (part, *part.ancestors())
+    last = None
+    for switch in switches:
+        inside = switch.owner.parent is part and library_class(part) in PARAMETER_LAYERS
+        if switch.owner in whole or inside:
+            last = switch  # of a layer, or of its weight
+    return last
+
+
+def _switch(event: object) -> _Switch | None:
+    if isinstance(event, Store) and event.name == "requires_grad":
+        owner, value = event.owner, event.value
+    elif isinstance(event, Call) and event.name == "requires_grad_" and event.receiver is not None:
+        owner, value = event.receiver, event.argument(0, "requires_grad") or Const(True)
+    else:
+        return None
+    site, owner = event.site, resolved(owner)
+    some = any(guard.progress for guard in site.guards)
+    if isinstance(owner, Parameters):
+        some |= owner.filtered
+        owner = owner.module
+    if not isinstance(owner, Object) or any(guard.divergent for guard in site.guards):
+        return None
+    whole = surely_in(owner)
+    by_name = not isinstance(value, Const) and bool(taint_of(value) & Taint.ELEMENT)
+    if not isinstance(value, Const) and not by_name:
+        return None
+    on = None if some or by_name else bool(value.value)  # type: ignore[union-attr]  # a constant
+    return _Switch(site, whole, on)
+
+
+def _parts(module: Object, switches: list[_Switch], classes: tuple[Value, ...]) -> list[Object]:
+    """What of ``module`` is told apart: its layers, or what the program itself names.
+
+    A model that is not read has others besides those.
+    """
+    owners = list(dict.fromkeys(switch.owner for switch in switches))
+    if not isinstance(module.cls, ClassValue) or module.cls.opaque():
+        return [] if classes else list(dict.fromkeys([module, *owners]))
+    layers = list(dict.fromkeys(with_parameters(module, ())))
+    known = {above for layer in layers for above in (layer, *layer.ancestors())}
+    return [*layers, *(o for o in owners if not known & {o, *o.ancestors()} - _around(module))]
+
+
+def _around(module: Object) -> set[Object]:
+    return {module, *module.ancestors()}
+
+
+def _unit(part: Object, root: Object, classes: tuple[Value, ...]) -> Object:
+    for above in (part, *part.ancestors()):
+        if above is root or any(is_a(above, cls) for cls in classes):
+            return above
+    return root
+
+
+def _adapters(trace: Trace, shard: Shard) -> Site | None:
+    """Where the model got adapters, which train in the middle of what they freeze."""
+    for call in trace.calls(*ADDS_ADAPTERS):
+        if call.time < shard.time and resolved(call.result) is shard.module:
+            return call.site
+    return None
+
+
+def reports(program: Program) -> Iterator[Report]:
     facts = list(mixed_units(program))
     raising = [fact.shard for fact in facts]
     for fact in facts:
@@ -27,8 +210,8 @@ def fsdp1_mixed_requires_grad(program: Program) -> Iterator[Report]:
                 *program.conditions(frozen, shard.site),
             ),
             partial(
-                fixes.original_parameters.keep_original,
-                fixes.code.Code.of(program.tree(shard.site.path)),
+                keep_original,
+                Code.of(program.tree(shard.site.path)),
                 shard.call,
                 _is_always(program, fact, raising),
             ),
@@ -42,3 +225,35 @@ def _is_always(program: Program, fact: MixedUnit, raising: list[Shard]) -> bool:
     known = program.tree(site.path).is_private() and not program.project.early_stops
     chosen = program.conditions(fact.frozen)
     return known and not chosen and all(any(each is other for other in raising) for each in every)
+
+
+_NAME = "use_orig_params"
+
+
+@builder
+def keep_original(code: Code, call: ir.Call, always: bool) -> Fix:
+    """Has FSDP1 keep the parameters apart that it flattens, each with its ``requires_grad``.
+
+    Args:
+        always: the call raises without it; a run in which it does not has other states saved.
+    """
+    require_exact(code)
+    safety = Safety.SAFE if always else Safety.UNSAFE
+    return Fix(f"set `{_NAME}=True`", safety, (_edit(code, call),))
+
+
+def _edit(code: Code, call: ir.Call) -> Edit:
+    for argument in call.args:
+        if argument.keyword == _NAME:
+            return code.edit(argument.value.start, argument.value.end, "True")
+    if any(argument.star for argument in call.args):
+        raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
+    last = call.args[-1]
+    if not code.breaks(last.end, call.end):
+        return code.edit(last.end, last.end, f", {_NAME}=True")
+    if code.comments(last.end, call.end):
+        raise NoFixError("a comment stands behind the last argument")
+    indent = code.line(last.start)[
+        : len(code.line(last.start)) - len(code.line(last.start).lstrip())
+    ]
+    return code.edit(last.end, last.end, f",{code.newline}{indent}{_NAME}=True")

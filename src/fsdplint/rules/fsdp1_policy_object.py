@@ -1,17 +1,41 @@
+"""Policies that a sharding call cannot use, made ones that it can."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
+from fsdplint.engine import ir
 from fsdplint.engine.facts.policies import Misfit, WrongPolicy, wrong_policies
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.arguments import without
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.policies import meaning, precision_policy, unused
+from fsdplint.knowledge.policies import (
+    CPU_OFFLOAD,
+    CPU_OFFLOAD_POLICY,
+    DTYPE_FIELDS,
+    FLOATS,
+    MIXED_PRECISION,
+    MIXED_PRECISION_POLICY,
+    PolicyArgument,
+)
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD401",
+    summary="a sharding call is given a policy that is not of its FSDP's classes",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def fsdp1_policy_object(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in wrong_policies(program):
         site = fact.shard.site
         yield Report(
@@ -58,13 +82,116 @@ def _consequence(fact: WrongPolicy) -> str:
 
 
 def _fix(program: Program, fact: WrongPolicy) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(fact.place.path))
+    code = Code.of(program.tree(fact.place.path))
     if fact.shared:
         return Declined("a model of the other FSDP takes the same object")
     if fact.misfit is Misfit.CLASS:
-        return fixes.policy_objects.call_class(code, fact.place.node)
+        return call_class(code, fact.place.node)
     if fact.misfit is Misfit.TEXT:
-        return fixes.policy_objects.dtypes(code, fact.place.node)
+        return dtypes(code, fact.place.node)
     if fact.misfit is Misfit.NONE:
-        return fixes.policy_objects.leave_out(code, fact.shard.call, fact.argument.keyword)
-    return fixes.policy_objects.own_policy(code, fact.place.node, fact.argument)
+        return leave_out(code, fact.shard.call, fact.argument.keyword)
+    return own_policy(code, fact.place.node, fact.argument)
+
+
+_MADE = {
+    CPU_OFFLOAD: "(offload_params=True)",
+    CPU_OFFLOAD_POLICY: "()",
+    MIXED_PRECISION: "(param_dtype={})",
+    MIXED_PRECISION_POLICY: "(param_dtype={})",
+}
+_PRECISION = (MIXED_PRECISION, MIXED_PRECISION_POLICY)
+
+
+@builder
+def own_policy(code: Code, made: ir.Node, argument: PolicyArgument) -> Fix:
+    """Makes the policy by the class that the call takes.
+
+    Args:
+        made: the call that makes it of the other class, or a dtype or flag in its place.
+    """
+    require_exact(code)
+    if not isinstance(made, (ir.Call, ir.Attribute, ir.Name, ir.Constant)):
+        raise NoFixError(f"`{code.short(made)}` says more than a policy does")
+    imports = Imports(code, made)
+    if argument.own == MIXED_PRECISION_POLICY and isinstance(made, ir.Call):
+        edits = precision_policy(code, made, imports)
+    else:
+        edits = [code.edit(made.start, made.end, _policy(code, made, argument, imports))]
+    edits += imports.edits()
+    edits += unused(code, [made], edits)
+    title = f"make it by `{argument.own.rpartition('.')[2]}`"
+    return Fix(title, Safety.UNSAFE, tuple(edits))
+
+
+def _policy(code: Code, made: ir.Expr, argument: PolicyArgument, imports: Imports) -> str:
+    name = imports.name(*argument.own.rsplit(".", 1))
+    suffix = _MADE[argument.own]
+    if argument.own not in _PRECISION:
+        return name + suffix
+    if isinstance(made, ir.Call):
+        return f"{name}({', '.join(map(code.slice, _portable(code, made)))})"
+    if isinstance(made, ir.Constant):
+        raise NoFixError(f"which dtype `{code.short(made)}` stands for is not said")
+    return name + suffix.format(code.slice(made))
+
+
+def _portable(code: Code, made: ir.Call) -> list[ir.Argument]:
+    """The arguments of a `MixedPrecisionPolicy` that `MixedPrecision` has as well."""
+    for index, argument in enumerate(made.args):
+        shared = argument.keyword in ("param_dtype", "reduce_dtype")
+        if argument.star or not (shared or (argument.keyword is None and index < 2)):
+            raise NoFixError(f"FSDP1 has nothing like `{code.short(argument)}`")
+    return list(made.args)
+
+
+@builder
+def call_class(code: Code, given: ir.Node) -> Fix:
+    """``CPUOffloadPolicy`` to ``CPUOffloadPolicy()``."""
+    require_exact(code)
+    if not isinstance(given, (ir.Name, ir.Attribute)):
+        raise NoFixError("the class is not given where the call stands")
+    name = meaning(code, given)
+    if name not in (CPU_OFFLOAD_POLICY, MIXED_PRECISION_POLICY, MIXED_PRECISION):
+        raise NoFixError(f"what `{code.short(given)}` is to be made with is not said")
+    edit = code.edit(given.end, given.end, "()")
+    return Fix("make an object of the class", Safety.UNSAFE, (edit,))
+
+
+@builder
+def leave_out(code: Code, call: ir.Call, keyword: str) -> Fix:
+    """Leaves the argument out, which is then the default."""
+    require_exact(code)
+    kept = [argument for argument in call.args if argument.keyword != keyword]
+    none = [a.value for a in call.args if a.keyword == keyword]
+    if not none or not isinstance(none[0], ir.Constant):
+        raise NoFixError("the argument is not None everywhere the call is made")
+    if code.comments(call.start, call.end):
+        raise NoFixError("a comment stands inside the call")
+    return Fix(f"leave `{keyword}` out", Safety.SAFE, tuple(without(code, call.args, kept)))
+
+
+@builder
+def dtypes(code: Code, made: ir.Node) -> Fix:
+    """``param_dtype="bfloat16"`` to ``param_dtype=torch.bfloat16``."""
+    require_exact(code)
+    if not isinstance(made, ir.Call):
+        raise NoFixError("the policy is not made by a call")
+    imports = Imports(code, made)
+    edits = [edit for argument in made.args for edit in _dtype(code, argument, imports)]
+    if not edits:
+        raise NoFixError("the text does not stand where the policy is made")
+    return Fix("name the dtype", Safety.SAFE, (*edits, *imports.edits()))
+
+
+def _dtype(code: Code, argument: ir.Argument, imports: Imports) -> list[Edit]:
+    value = argument.value
+    text = value.value if isinstance(value, ir.Constant) else None
+    if not isinstance(text, str) or argument.keyword not in (None, *DTYPE_FIELDS):
+        return []
+    name = text.removeprefix("torch.")
+    if name not in FLOATS:
+        raise NoFixError(f"`{code.short(value)}` is no dtype of torch")
+    torch = imports.bound("torch")
+    dtype = imports.name("torch", name) if torch is None else f"{torch}.{name}"
+    return [code.edit(value.start, value.end, dtype)]

@@ -1,15 +1,28 @@
+"""A plain state dict is loaded into a model that FSDP2 has sharded."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine.facts.loads import plain_loads
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.whole_load import whole_load
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD503",
+    summary="a plain state dict is loaded into a model that FSDP2 has sharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="its one finding on real code was wrong, which is mended; none was right yet.",
+)
 
 
-def full_state_dict_into_sharded_model(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in plain_loads(program):
         site, read = fact.call.site, fact.file.site
         if fact.optimizer is not None or read is None:
@@ -25,5 +38,5 @@ def full_state_dict_into_sharded_model(program: Program) -> Iterator[Report]:
                 program.evidence(read, "read as it is in the file"),
                 *program.conditions(site, fact.shard.site),
             ),
-            partial(fixes.whole_load.whole_load, program, fact),
+            partial(whole_load, program, fact),
         )

@@ -1,17 +1,29 @@
+"""The rank among all nodes chooses the device of a node."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine.facts.devices import GlobalDevice, global_devices
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.local_rank import use_local_rank
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD102",
+    summary="the rank among all nodes chooses the device of a node",
+    severity=Severity.WARNING,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def global_rank_as_device(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in global_devices(program):
         site = fact.site
         yield Report(
@@ -29,5 +41,5 @@ def global_rank_as_device(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: GlobalDevice) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(fact.site.path))
-    return fixes.local_rank.use_local_rank(code, fact.site.node, fact.local)  # type: ignore[arg-type]  # a device is an expression
+    code = Code.of(program.tree(fact.site.path))
+    return use_local_rank(code, fact.site.node, fact.local)  # type: ignore[arg-type]  # a device is an expression

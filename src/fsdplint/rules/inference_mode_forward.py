@@ -1,19 +1,110 @@
+"""Sharded models whose first forward is made in inference mode, and a later one is not."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.inference import InferenceFirst, inference_first
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.coverage import is_frozen
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, inference_mode
+from fsdplint.engine.facts.order import follows
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Object
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports, orphans, qualified
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD312",
+    summary=(
+        "the first forward of a sharded model is made in inference mode, and training follows"
+    ),
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
+
+
+# FSDP1 gathers the parameters for these as well (torch 2.13), outside of inference mode.
+_GATHERS = ("unshard", "torch.distributed.fsdp.FullyShardedDataParallel.summon_full_params")
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceFirst:
+    """The forward ``first`` fills what the forward ``later`` cannot use.
+
+    Attributes:
+        mode: the context or decorator that makes it inference mode.
+    """
+
+    mode: Site
+    first: Call
+    later: Call
+    shard: Shard
+
+
+def inference_first(program: Program) -> Iterator[InferenceFirst]:
+    """First forwards in inference mode of models that are called outside of it later."""
+    for trace in program.traces:
+        forwards: dict[Object, list[Call]] = {}
+        for call in trace.calls("forward"):
+            if isinstance(call.receiver, Object):
+                forwards.setdefault(call.receiver, []).append(call)
+        for module, calls in forwards.items():
+            fact = _fact(program, trace, module, calls)
+            if fact is not None:
+                yield fact
+
+
+def _fact(
+    program: Program, trace: Trace, module: Object, calls: list[Call]
+) -> InferenceFirst | None:
+    shard = sharding_of(trace, module) or sharding_of(trace, module, Generation.FSDP1)
+    calls = [] if shard is None else [call for call in calls if call.time > shard.time]
+    if shard is None or len(calls) < 2:
+        return None
+    first = calls[0]
+    mode = inference_mode(program, first.site)
+    if mode is None or _used_before(trace, module, first):
+        return None
+    for later in calls[1:]:
+        happen = follows(trace, first.site, later.site)
+        fits = happen and program.together(later.site, shard.site)
+        if fits and not _tolerates(program, trace, shard, later):
+            return InferenceFirst(mode, first, later, shard)
+    return None
+
+
+def _used_before(trace: Trace, module: Object, first: Call) -> bool:
+    """Whether something else may have called the model before, or gathered it."""
+    whole = (module, *module.ancestors())
+    given = any(item.escaped is not None and item.escaped < first.time for item in whole)
+    return given or any(call.time < first.time for call in trace.calls(*_GATHERS))
+
+
+def _tolerates(program: Program, trace: Trace, shard: Shard, later: Call) -> bool:
+    """Whether a forward takes what inference mode left; FSDP2 writes over it in every forward."""
+    if inference_mode(program, later.site) is not None:
+        return True
+    if shard.generation is Generation.FSDP2:
+        return False
+    return gradient_mode(program, later.site) in NO_GRADIENTS or is_frozen(trace, shard.module)
+
 
 # What comes out otherwise under `no_grad`.
 _ASKS = ("enable_grad", "set_grad_enabled", "is_inference")
 
 
-def inference_mode_forward(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in inference_first(program):
         mode, first, later = fact.mode, fact.first.site, fact.later.site
         wrap = program.text(fact.shard.site.path, fact.shard.call.func)
@@ -30,8 +121,8 @@ def inference_mode_forward(program: Program) -> Iterator[Report]:
                 *program.conditions(first, fact.shard.site),
             ),
             partial(
-                fixes.no_grad.to_no_grad,
-                fixes.code.Code.of(program.tree(mode.path)),
+                to_no_grad,
+                Code.of(program.tree(mode.path)),
                 mode.node,
                 _safety(program, fact),
             ),
@@ -43,3 +134,26 @@ def _safety(program: Program, fact: InferenceFirst) -> Safety:
     asked = any(word in unit.text for unit in program.units for word in _ASKS)
     apart = program.sometimes_without(fact.mode, fact.shard.site)
     return Safety.UNSAFE if asked or apart else Safety.SAFE
+
+
+@builder
+def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
+    """Replaces a context or decorator that surely turns inference mode on."""
+    require_exact(code)
+    function = mode.func if isinstance(mode, ir.Call) else mode
+    if not isinstance(function, (ir.Name, ir.Attribute)):
+        raise NoFixError(f"`{code.short(mode)}` is not written as torch names it")
+    imports = Imports(code, mode)
+    named = isinstance(function, ir.Name) and qualified(code, function) == "torch.inference_mode"
+    if named:
+        text = imports.name("torch", "no_grad")
+    elif isinstance(function, ir.Attribute):
+        text = f"{code.slice(function.value)}.no_grad"
+    else:
+        raise NoFixError(f"`{code.short(mode)}` is not written as torch names it")
+    called = "()" if isinstance(mode, ir.Call) else ""
+    edits = [code.edit(mode.start, mode.end, text + called), *imports.edits()]
+    if isinstance(function, ir.Name):
+        edits += orphans(code, function.id, edits)
+    title = "make no graph by `no_grad`, whose tensors a later forward can use"
+    return Fix(title, safety, tuple(edits))

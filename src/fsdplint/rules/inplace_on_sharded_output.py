@@ -1,15 +1,334 @@
+"""Views that FSDP2 units return, changed in place, which takes the unit's hook off the graph."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.inplace import changed_views
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_called
+from fsdplint.engine.facts.iteration import iterated
+from fsdplint.engine.layers import library_class
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.values import ClassValue, Condition, Const, FunctionValue, Object, Taint
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.names import bound_by
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import RETURNS_NEW
+from fsdplint.knowledge.tensors import (
+    CHANGES_IN_PLACE,
+    CHANGES_NOTHING,
+    DESCRIPTIONS,
+    GIVES_VIEW,
+    MAKES_NEW,
+)
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD311",
+    summary="a view that a sharded module returns is changed in place, which drops its hook",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def inplace_on_sharded_output(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class ChangedView:
+    """``change`` writes to the view that ``returned`` makes and ``call`` gives.
+
+    Attributes:
+        alone: the unit is the whole model, so that no other hook stands in for this one.
+        fresh: whatever is called there, nothing else holds the memory of what it returns.
+    """
+
+    call: Site
+    change: Site
+    returned: Site
+    shard: Shard
+    alone: bool
+    fresh: bool
+
+
+def changed_views(program: Program) -> Iterator[ChangedView]:
+    """Changes in place of views that units return, in forwards that a backward follows."""
+    for trace in program.traces:
+        shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+        last = max((b.time for b in trace.calls("backward")), default=0)
+        forwards = trace.calls("forward") if shards and last else []
+        if trace.calls("set_reshard_after_forward"):
+            continue
+        units = {shard.module for shard in shards}
+        holding = {above for unit in units for above in unit.ancestors()}
+        for shard in shards:
+            around = [above for above in shard.module.ancestors() if above in units]
+            called = [c for c in forwards if shard.time < c.time < last]
+            called = [c for c in called if c.receiver in (around or [shard.module])]
+            sites: Iterable[Site] = (c.site for c in called)
+            if called and around:
+                sites = _inner_calls(program, shard.module) if _reshards(shard) else ()
+            elif shard.module in holding:
+                continue
+            yield from _facts(program, shard, sites, not around)
+
+
+def _facts(
+    program: Program, shard: Shard, calls: Iterable[Site], alone: bool
+) -> Iterator[ChangedView]:
+    returned = _view(program, shard.module)
+    for call in calls if returned is not None else ():
+        change = _change(program, call)
+        if change is not None and returned is not None and program.together(call, shard.site):
+            fresh = alone and _always_fresh(program, call)
+            yield ChangedView(call, change, returned, shard, alone, fresh)
+
+
+def _reshards(shard: Shard) -> bool:
+    """Whether the forward of an inner unit surely leaves it without its parameters.
+
+    Of units that are told apart by a number of theirs, some do and some do not.
+    """
+    given = shard.keywords.get("reshard_after_forward", Const(None))
+    if isinstance(given, Condition):
+        compared = given.operands[0] if given.op == "not" else given
+        told_apart = isinstance(compared, Condition) and compared.op in ("==", ">")
+        return told_apart and bool(given.taint & Taint.ELEMENT)
+    return isinstance(given, Const) and given.value in (None, True)
+
+
+def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
+    """The calls of a unit in the forward of the module that it is an attribute or element of."""
+    held = module.parent if module.step.startswith("[") else module
+    owners = () if held is None else held.ancestors()
+    forward = next(filter(None, map(_forward, owners)), None)
+    if held is None or forward is None:
+        return
+    attribute, path = held.step.removeprefix("."), forward.scope.unit.path
+    tree, names = program.tree(path), {attribute} if held is module else set()
+    for node in _own(forward.function):
+        if isinstance(node, ir.For) and held is not module:
+            bound = {each.id for each in ir.walk(node.target) if isinstance(each, ir.Name)}
+            names |= {name for name in bound if _is_own(iterated(tree, node, name), attribute)}
+    for node in _own(forward.function):
+        called = tree.meaning(node.func) if isinstance(node, ir.Call) else node
+        if last_called(called) in names and isinstance(called, (ir.Name, ir.Attribute)):
+            own = isinstance(called, ir.Name) or _of_self(called)
+            if own and isinstance(called, ir.Attribute) is (held is module):
+                yield Site(path, node)
+
+
+def _is_own(node: ir.Expr | None, attribute: str) -> bool:
+    """Whether it is ``self.attribute``, or one below it."""
+    return isinstance(node, ir.Attribute) and node.attr == attribute and _of_self(node)
+
+
+def _of_self(node: ir.Expr) -> bool:
+    while isinstance(node, ir.Attribute):
+        node = node.value
+    return _is_one_of(node, {"self"})
+
+
+def _forward(module: Object) -> FunctionValue | None:
+    if not isinstance(module.cls, ClassValue) or module.cls.opaque():
+        return None
+    found = module.cls.lookup("forward")
+    return found if isinstance(found, FunctionValue) else None
+
+
+def _view(program: Program, module: Object) -> Site | None:
+    """What the module's ``forward`` surely returns a view by, in all of its returns."""
+    forward = _forward(module)
+    if forward is None:
+        return None
+    returns = [n for n in _own(forward.function) if isinstance(n, ir.Return)]
+    tree = program.tree(forward.scope.unit.path)
+    values = [_source(tree, forward.function, each) for each in returns]
+    if not values or not all(value is not None and _is_view(value) for value in values):
+        return None
+    assert values[0] is not None
+    return Site(forward.scope.unit.path, values[0])
+
+
+def _own(function: ir.Function) -> Iterator[ir.Node]:
+    nested = {
+        inner
+        for node in ir.walk(function)
+        if isinstance(node, (ir.FunctionDef, ir.Lambda))
+        for inner in ir.walk(node)
+    }
+    return (node for node in ir.walk(function) if node not in nested)
+
+
+def _source(tree: Tree, function: ir.Function, returned: ir.Return) -> ir.Expr | None:
+    """What is returned, or was assigned last to the name that is."""
+    value, body = returned.value, list(function.body)
+    if not isinstance(value, ir.Name) or returned not in body:
+        return value
+    for before in reversed(body[: body.index(returned)]):
+        if not isinstance(before, ir.Assign) or not isinstance(before.targets[0], ir.Name):
+            break
+        if _is_one_of(before.targets[0], {value.id}):
+            return tree.meaning(before.value)
+    return tree.meaning(value)
+
+
+def _is_view(value: ir.Expr) -> bool:
+    return (
+        isinstance(value, ir.Call)
+        and isinstance(value.func, ir.Attribute)
+        and value.func.attr in GIVES_VIEW
+    )
+
+
+# Who else holds it
+
+
+def _always_fresh(program: Program, site: Site) -> bool:
+    """Whether every module that may be called at a place returns memory that it does not keep.
+
+    A hook or another forward may keep what it returns, and other files may call it with any module.
+    """
+    keeps = any(word in unit.text for unit in program.units for word in ("_hook", ".forward ="))
+    if keeps or program.project.early_stops or not program.tree(site.path).is_private():
+        return False
+    for trace in program.traces:
+        for call in trace.calls("forward"):
+            module = call.receiver
+            if call.site.path != site.path or call.site.node is not site.node:
+                continue
+            if not isinstance(module, Object) or not _returns_fresh(program, module):
+                return False
+            if any({module, *module.ancestors()} & set(escape.objects) for escape in trace.escapes):
+                return False
+    return True
+
+
+def _returns_fresh(program: Program, module: Object) -> bool:
+    forward = _forward(module)
+    if forward is None or not isinstance(module.cls, ClassValue) or forward.function.decorators:
+        return False
+    if module.cls.lookup("__call__") is not None or forward.function.is_generator:
+        return False
+    tree = program.tree(forward.scope.unit.path)
+    returns = [n.value for n in _own(forward.function) if isinstance(n, ir.Return)]
+    return all(r is not None and _is_fresh(tree, forward.function, module, r) for r in returns)
+
+
+def _is_fresh(tree: Tree, function: ir.Function, module: Object, value: ir.Expr) -> bool:
+    """Whether ``value`` is a tensor, or a view of one, that was made for it and is not kept."""
+    if isinstance(value, ir.Name):
+        given = tree.meaning(value)
+        named = [n for n in ir.walk(function) if isinstance(n, ir.Name) and n.id == value.id]
+        kept = [n for n in named if n is not value and not _is_described(tree, n)]
+        return len(kept) == 1 and given is not value and _is_fresh(tree, function, module, given)
+    if not isinstance(value, ir.Call) or not isinstance(value.func, ir.Attribute):
+        return isinstance(value, ir.BinOp)
+    called = value.func
+    if called.attr in GIVES_VIEW:
+        return _is_fresh(tree, function, module, called.value)
+    layer = module.attrs.get(called.attr) if _is_one_of(called.value, {"self"}) else None
+    if isinstance(layer, Object):
+        return library_class(layer) in RETURNS_NEW
+    return called.attr in MAKES_NEW and not _is_one_of(called.value, {"self"})
+
+
+def _is_described(tree: Tree, name: ir.Name) -> bool:
+    parent = tree.parent(name)
+    return isinstance(parent, ir.Attribute) and parent.attr in DESCRIPTIONS
+
+
+# What is done with it
+
+
+def _change(program: Program, site: Site) -> Site | None:
+    """Where the name that a call's result is assigned to is first used, if that is in place."""
+    tree = program.tree(site.path)
+    given = _given_name(tree, site.node)
+    if given is None or gradient_mode(program, site) in NO_GRADIENTS:
+        return None
+    found = _written(tree, *given)
+    changed = None if found is None else Site(site.path, found, site.calls, site.guards)
+    if changed is None or gradient_mode(program, changed) in NO_GRADIENTS:
+        return None
+    return changed
+
+
+def _given_name(tree: Tree, value: ir.Node) -> tuple[ir.Stmt, str] | None:
+    """The statement that gives ``value`` a name, alone or among others, and that name."""
+    holder = tree.parent(value)
+    statement = tree.parent(holder) if isinstance(holder, ir.Collection) else holder
+    if not isinstance(statement, ir.Assign) or len(statement.targets) != 1:
+        return None
+    target: ir.Expr = statement.targets[0]
+    if isinstance(holder, ir.Collection):
+        alike = isinstance(target, ir.Collection) and len(target.elements) == len(holder.elements)
+        if statement.value is not holder or not alike or not isinstance(target, ir.Collection):
+            return None
+        target = target.elements[[each is value for each in holder.elements].index(True)]
+    return (statement, target.id) if isinstance(target, ir.Name) else None
+
+
+def _written(tree: Tree, statement: ir.Stmt, name: str) -> ir.Node | None:
+    """The first statement behind ``statement`` that writes to what it calls ``name``."""
+    names = {name}
+    for node in _following(tree, statement):
+        if isinstance(node, ir.AugAssign) and _is_one_of(node.target, names):
+            return node
+        if isinstance(node, ir.Expression) and _changes(node.value, names):
+            return node.value
+        if isinstance(node, ir.Assign):
+            if any(
+                isinstance(t, ir.Subscript) and _is_one_of(t.value, names) for t in node.targets
+            ):
+                return node
+            bound = {n.id for t in node.targets for n in ir.walk(t) if isinstance(n, ir.Name)}
+            names = names | bound if _is_one_of(node.value, names) else names - bound
+        elif not names or isinstance(node, (ir.If, ir.For, ir.While, ir.Case, ir.Return)):
+            return None
+    return None
+
+
+def _following(tree: Tree, statement: ir.Stmt) -> Iterator[ir.Stmt]:
+    """The statements that are run behind one, contexts and what is tried entered and left."""
+    while True:
+        block = tree.block(statement)
+        for node in block.statements[block.statements.index(statement) + 1 :]:
+            yield from _straight(node)
+        if not isinstance(block.owner, (ir.With, ir.Try)):
+            return
+        statement = block.owner
+
+
+def _straight(node: ir.Stmt) -> Iterator[ir.Stmt]:
+    if not isinstance(node, (ir.With, ir.Try)):
+        yield node
+        return
+    for inner in node.body:
+        yield from _straight(inner)
+
+
+def _is_one_of(node: ir.Expr, names: set[str]) -> bool:
+    return isinstance(node, ir.Name) and node.id in names
+
+
+def _changes(call: ir.Expr, names: set[str]) -> bool:
+    """Whether it is ``name.mul_(…)``."""
+    if not isinstance(call, ir.Call) or not isinstance(call.func, ir.Attribute):
+        return False
+    method = last_called(call)
+    changing = method.endswith("_") and not method.startswith("_")
+    return changing and method not in CHANGES_NOTHING and _is_one_of(call.func.value, names)
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in changed_views(program):
         change, call, returned = fact.change, fact.call, fact.returned
         harm = (
@@ -30,10 +349,82 @@ def inplace_on_sharded_output(program: Program) -> Iterator[Report]:
                 *program.conditions(call, fact.shard.site),
             ),
             partial(
-                fixes.out_of_place.out_of_place,
-                fixes.code.Code.of(program.tree(change.path)),
+                out_of_place,
+                Code.of(program.tree(change.path)),
                 change.node,
                 call.node,
                 fact.fresh,
             ),
         )
+
+
+_PLAIN = (ir.Name, ir.Constant, ir.Call, ir.Attribute, ir.Subscript)
+
+
+@builder
+def out_of_place(code: Code, change: ir.Node, call: ir.Node, fresh: bool) -> Fix:
+    """``h += x`` to ``h = h + x``, and ``h.mul_(2)`` to ``h = h.mul(2)``.
+
+    Args:
+        call: what gave the tensor that is changed.
+        fresh: nothing but the statement of ``call`` gets hold of its memory.
+    """
+    require_exact(code)
+    if isinstance(change, ir.AugAssign):
+        edit = code.edit(change.start, change.end, _augmented(code, change))
+        operands: list[ir.Expr] = [change.value]
+        target = change.target
+    elif isinstance(change, ir.Call) and isinstance(change.func, ir.Attribute):
+        method, name = change.func.attr, code.slice(change.func.value)
+        if method[:-1] not in MAKES_NEW:
+            raise NoFixError(f"`{method}` has no form that gives the same in a new tensor")
+        arguments = code.text[change.func.end : change.end]
+        edit = code.edit(change.start, change.end, f"{name} = {name}.{method[:-1]}{arguments}")
+        operands = [argument.value for argument in change.args]
+        target = change.func.value
+    else:
+        raise NoFixError(f"`{code.short(change)}` writes to a part of the view")
+    title = "give a new tensor instead of changing the view"
+    if not all(_is_number(code, each) for each in operands):
+        title += ", which may be of another dtype"
+    elif fresh and _is_only_name(code, target, call, change):
+        return Fix(title, Safety.SAFE, (edit,))
+    else:
+        title += ", which no other name for it shows"
+    return Fix(title, Safety.UNSAFE, (edit,))
+
+
+def _is_number(code: Code, operand: ir.Expr) -> bool:
+    meant = code.meaning(operand)
+    return isinstance(meant, ir.Constant) and type(meant.value) in (int, float)
+
+
+def _is_only_name(code: Code, target: ir.Expr, call: ir.Node, change: ir.Node) -> bool:
+    """Whether nothing but ``target`` stands for what ``call`` gave when it is changed."""
+    given = code.parent(call)
+    if not isinstance(target, ir.Name) or not isinstance(given, ir.Assign):
+        return False
+    alone = len(given.targets) == 1 and given.value is call
+    if not alone or [*bound_by(given)] != [target.id] or not code.precedes(given, change):
+        return False
+    between = [n for n in ir.walk(code.module) if given.end <= n.start < change.start]
+    if any(target.id in bound_by(node) for node in between):
+        return False
+    names = (node for node in between if isinstance(node, ir.Name) and node.id == target.id)
+    return all(_is_only_described(code, name) for name in names) and not code.looks_up_variables
+
+
+def _is_only_described(code: Code, name: ir.Name) -> bool:
+    parent = code.parent(name)
+    return isinstance(parent, ir.Attribute) and parent.attr in DESCRIPTIONS
+
+
+def _augmented(code: Code, change: ir.AugAssign) -> str:
+    operator = code.text[change.target.end : change.value.start]
+    if not re.fullmatch(r"\s*\S+=\s*", operator):
+        raise NoFixError(f"`{code.short(change)}` is not written out plainly")
+    name, value = code.slice(change.target), code.slice(change.value)
+    if operator.strip()[:-1] not in CHANGES_IN_PLACE:
+        raise NoFixError(f"`{code.short(change)}` is no arithmetic on numbers")
+    value = value if isinstance(change.value, _PLAIN) else f"({value})"
+    return f"{name} = {name} {operator.strip()[:-1]} {value}"

@@ -1,17 +1,222 @@
+"""Options for the local rank that no launcher passes."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.local_rank_options import UnsetOption, unset_options
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Trace
+from fsdplint.engine.facts.devices import named_devices
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import (
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Symbol,
+    Value,
+    contained,
+    resolved,
+)
+from fsdplint.engine.written import argument
+from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.arguments import add_argument
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.options import (
+    DECLARES,
+    DEFINES,
+    FLAGS,
+    FROM_DATACLASSES,
+    PARSES,
+    RUNS_FUNCTION,
+)
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD103",
+    summary="the local rank is an option, which torchrun does not pass",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def local_rank_argument(program: Program) -> Iterator[Report]:
+# The options, the one that torch.distributed.launch passes since torch 2.0 first.
+OPTIONS = ("--local-rank", "--local_rank")
+_NAME = "local_rank"
+_TOLD_OTHERWISE = ("LOCAL_RANK", "deepspeed", "lightning", "SLURM", "local_process_index")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option for the local rank.
+
+    Attributes:
+        site: where it is declared: a call, a field of a class, or a parameter.
+        default: as it is written, if it is.
+        holders: what has it among its attributes or items, once the options are read.
+        name: what it is called there.
+        dashed: it is spelled as the launcher of torch passes it.
+        function: the function that has it for a parameter.
+        flag: the symbol that is it.
+    """
+
+    site: Site
+    default: ir.Expr | None
+    holders: tuple[Value, ...] = ()
+    name: str = _NAME
+    dashed: bool = False
+    function: ir.Function | None = None
+    flag: str = ""
+
+    @property
+    def is_added(self) -> bool:
+        """Whether it is argparse's."""
+        return isinstance(self.site.node, ir.Call) and bool(self.holders)
+
+    def is_read(self, value: Value, use: Site) -> bool:
+        """Whether a value at a place is the option's."""
+        if isinstance(value, Symbol):
+            return value.name == self.flag
+        if not isinstance(value, Object):
+            return False
+        if value.parent is None and self.function is not None:
+            return value.step == self.name and _runs(self.function, use, self.site.path)
+        named = value.step in (f".{self.name}", f"[{self.name!r}]")
+        return named and any(whole in self.holders for whole in value.ancestors())
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetOption:
+    """An option for the local rank that nothing else in the program sets.
+
+    Attributes:
+        use: where a device is chosen by it.
+    """
+
+    option: Option
+    use: Site
+
+
+def unset_options(program: Program) -> Iterator[UnsetOption]:
+    """Options that stay at their default under torchrun, and choose a device."""
+    for trace in program.traces:
+        options = [o for o in _options(program, trace) if not _is_told(program, trace, o)]
+        for site, value, use in named_devices(trace) if options else ():
+            option = next((each for each in options if each.is_read(value, use)), None)
+            if option is not None:
+                yield UnsetOption(option, site)
+                break
+
+
+def _is_told(program: Program, trace: Trace, option: Option) -> bool:
+    """Whether the program may know the local rank from elsewhere, or from its launcher."""
+    texts = [program.tree(path).text for path in {trace.path, option.site.path}]
+    launched = option.dashed and any("distributed.launch" in text for text in texts)
+    return launched or any(word in text for word in _TOLD_OTHERWISE for text in texts)
+
+
+def _runs(function: ir.Function, use: Site, path: str) -> bool:
+    """Whether a function leads to a place."""
+    places = (node.start for each, node in use.frames() if each == path)
+    return any(function.start <= start < function.end for start in places)
+
+
+def _options(program: Program, trace: Trace) -> Iterator[Option]:
+    yield from _added(trace)
+    yield from _decorating(program, trace)
+    yield from _fields(trace)
+    yield from _parameters(trace)
+    for call in trace.calls(DEFINES):
+        if _texts(call)[:1] == [_NAME]:
+            yield Option(call.site, _written(call.site.node, 1), flag=f"{FLAGS}.FLAGS.{_NAME}")
+
+
+def _added(trace: Trace) -> Iterator[Option]:
+    """Options that are added to a parser one by one."""
+    for call in trace.calls("add_argument"):
+        texts = _texts(call)
+        if any(option in texts for option in OPTIONS):
+            holders = _read(trace.calls(*PARSES))
+            dest = call.argument(-1, "dest")
+            name = str(dest.value) if isinstance(dest, Const) else _NAME
+            dashed = OPTIONS[0] in texts
+            yield Option(call.site, _written(call.site.node), holders, name, dashed)
+
+
+def _read(calls: list[Call]) -> tuple[Value, ...]:
+    """What calls give, with the parts that it is unpacked to."""
+    results = [resolved(call.result) for call in calls]
+    objects = [each for each in results if isinstance(each, Object)]
+    return (*results, *(part for each in objects for part in each.elements.values()))
+
+
+def _written(call: ir.Node, position: int = 99) -> ir.Expr | None:
+    """The default that a call gives an option."""
+    given = argument(call, position, "default")
+    return None if given is None else given.value
+
+
+def _decorating(program: Program, trace: Trace) -> Iterator[Option]:
+    for call in trace.calls(*DECLARES):
+        function = program.tree(call.site.path).parent(call.site.node)
+        told = "envvar" in call.arguments.keywords or call.arguments.open
+        if not told and any(option in _texts(call) for option in OPTIONS):
+            written = _written(call.site.node)
+            if isinstance(function, ir.Function):
+                yield Option(call.site, written, function=function)
+
+
+def _fields(trace: Trace) -> Iterator[Option]:
+    """Fields with a constant for their default, of the classes that a parser is given."""
+    for call in trace.calls(*FROM_DATACLASSES):
+        given = call.arguments.get(*FROM_DATACLASSES[call.name])
+        classes = [each for each in contained(given or call.result) if isinstance(each, ClassValue)]
+        parsed = [each for each in trace.calls(*PARSES) if each.receiver is call.result]
+        for cls in classes:
+            for node in cls.node.body:
+                named = isinstance(node, ir.Assign) and _is_named(node.targets[0])
+                default = _constant(node.value) if isinstance(node, ir.Assign) and named else None
+                if default is not None:
+                    site = Site(cls.scope.unit.path, node)
+                    yield Option(site, default, _read([call, *parsed]))
+
+
+def _is_named(target: ir.Expr) -> bool:
+    return isinstance(target, ir.Name) and target.id == _NAME
+
+
+def _constant(default: ir.Expr | None) -> ir.Expr | None:
+    """``0``, also in ``field(default=0)``."""
+    if isinstance(default, ir.Call):
+        default = _written(default)
+    return default if isinstance(default, ir.Constant) else None
+
+
+def _parameters(trace: Trace) -> Iterator[Option]:
+    """Parameters with a constant for their default, of functions that a command line runs."""
+    for call in trace.calls(*RUNS_FUNCTION):
+        run = call.argument(0, RUNS_FUNCTION[call.name])
+        function = run.function if isinstance(run, FunctionValue) else None
+        for parameter in function.parameters if function else ():
+            default = _constant(parameter.default)
+            if parameter.name == _NAME and default is not None and isinstance(run, FunctionValue):
+                site = call.site._replace(path=run.scope.unit.path, node=parameter)
+                yield Option(site, default, function=function)
+
+
+def _texts(call: Call) -> list[object]:
+    """The texts that come first."""
+    return [each.value for each in call.arguments.args if isinstance(each, Const) and each.value]
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in unset_options(program):
         site = fact.option.site
         used = program.text(fact.use.path, fact.use.node)
@@ -27,9 +232,79 @@ def local_rank_argument(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
     option = fact.option
-    code = fixes.code.Code.of(program.tree(option.site.path))
+    code = Code.of(program.tree(option.site.path))
     if option.is_added:
-        return fixes.local_rank_option.default_from_environment(code, option.site.node)
-    return fixes.local_rank_option.own_default_from_environment(
-        code, option.site.node, option.default
-    )
+        return default_from_environment(code, option.site.node)
+    return own_default_from_environment(code, option.site.node, option.default)
+
+
+_TITLE = "take the local rank from `LOCAL_RANK`"
+_VARIABLE = '"LOCAL_RANK"'
+# Keywords under which argparse makes of a default what it makes of a passed text.
+_PLAIN = frozenset({None, "default", "dest", "help", "metavar", "required", "type"})
+
+
+@builder
+def default_from_environment(code: Code, option: ir.Node) -> Fix:
+    """Takes ``LOCAL_RANK`` for the default of an option of argparse's."""
+    require_exact(code)
+    assert isinstance(option, ir.Call)
+    if any(each.star for each in option.args):
+        raise NoFixError(f"`{code.short(option)}` is not all written here")
+    given = {each.keyword: each.value for each in option.args}
+    imports = Imports(code, option)
+    environ = f"{imports.module('os', 'os')}.environ"
+    default, required = given.get("default"), given.get("required")
+    text, safe = _default(code, default, "type" in given, imports, environ)
+    edits = [_put(code, option, default, text)]
+    off = isinstance(required, ir.Constant) and not required.value
+    if required is not None and not off:
+        asked = "" if isinstance(required, ir.Constant) else f"({code.slice(required)}) and "
+        asked += f"{_VARIABLE} not in {environ}"
+        edits.append(code.edit(required.start, required.end, asked))
+    typed = "type" not in given or code.slice(given["type"]) == imports.builtin("int")
+    safe = safe and typed and given.keys() <= _PLAIN
+    return Fix(_TITLE, Safety.SAFE if safe else Safety.UNSAFE, (*edits, *imports.edits()))
+
+
+def _default(
+    code: Code, old: ir.Expr | None, converted: bool, imports: Imports, environ: str
+) -> tuple[str, bool]:
+    """The default, and whether it is of the kind that it was, or that is passed.
+
+    Args:
+        converted: argparse applies a type to a text, be it passed or the default.
+    """
+    value = old.value if isinstance(old, ir.Constant) else None
+    if old is None or (isinstance(old, ir.Constant) and value is None):
+        return f"{environ}.get({_VARIABLE})", converted
+    if isinstance(value, str):
+        return f"{environ}.get({_VARIABLE}, {code.slice(old)})", True
+    return _number(code, old, imports, environ)
+
+
+def _number(code: Code, old: ir.Expr, imports: Imports, environ: str) -> tuple[str, bool]:
+    """The number in the environment, or else ``old``; and whether that is a number, too."""
+    convert = imports.builtin("int")
+    if isinstance(old, ir.Constant) and type(old.value) is int:
+        return f"{convert}({environ}.get({_VARIABLE}, {code.slice(old)}))", True
+    there = f"{convert}({environ}[{_VARIABLE}]) if {_VARIABLE} in {environ}"
+    return f"{there} else {code.slice(old)}", False
+
+
+def _put(code: Code, option: ir.Call, old: ir.Expr | None, text: str) -> Edit:
+    if old is None:
+        return add_argument(code, option, f"default={text}")
+    return code.edit(old.start, old.end, text)
+
+
+@builder
+def own_default_from_environment(code: Code, option: ir.Node, default: ir.Expr | None) -> Fix:
+    """Takes ``LOCAL_RANK`` for the default of a field, a parameter, a flag or click's option."""
+    require_exact(code)
+    if default is None:
+        raise NoFixError(f"`{code.short(option)}` has no default")
+    imports = Imports(code, option)
+    text, safe = _number(code, default, imports, f"{imports.module('os', 'os')}.environ")
+    edits = (code.edit(default.start, default.end, text), *imports.edits())
+    return Fix(_TITLE, Safety.SAFE if safe else Safety.UNSAFE, edits)

@@ -1,15 +1,130 @@
+"""In which precision gradients are reduced."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.reduction import low_reductions
+from fsdplint.engine import ir
+from fsdplint.engine.events import BuildOptimizer, Shard, Trace
+from fsdplint.engine.facts.policies import given
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Object, Symbol, class_names
+from fsdplint.engine.written import argument
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.policies import (
+    ARGUMENTS,
+    LOW_PRECISIONS,
+    MIXED_PRECISION,
+    MIXED_PRECISION_POLICY,
+)
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD403",
+    summary="gradients of several ranks are added up in a low precision",
+    severity=Severity.NOTE,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="it is a choice between precision and communication.",
+)
 
 
-def low_precision_reduce(program: Program) -> Iterator[Report]:
+_CLASSES = {MIXED_PRECISION, MIXED_PRECISION_POLICY}
+_FIELDS = ("param_dtype", "reduce_dtype")  # of both classes, in this order
+
+
+@dataclass(frozen=True, slots=True)
+class LowReduction:
+    """A policy that has the gradients of several ranks added up in a low precision.
+
+    Attributes:
+        place: the call that makes the policy.
+    """
+
+    shard: Shard
+    place: Site
+    dtype: str
+
+
+def low_reductions(program: Program) -> Iterator[LowReduction]:
+    """Calls whose policy has gradients added up in a low precision, whichever one they get."""
+    policies = _policies(program)
+    chosen = {shard.call for shard, policy in policies if _low(policy) is None}
+    for shard, policy in policies:
+        dtype, place = _low(policy), policy.site
+        if dtype is None or place is None or shard.call in chosen:
+            continue
+        if _is_written(program, place) and not _only_infers(program, shard):
+            yield LowReduction(shard, place, dtype)
+
+
+def _policies(program: Program) -> list[tuple[Shard, Object]]:
+    """The precisions that sharding calls are given, with the call, on every path."""
+    found: list[tuple[Shard, Object]] = []
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            for each in ARGUMENTS:
+                value = given(shard, each)
+                if each.generation == shard.generation.value and isinstance(value, Object):
+                    found.append((shard, value))
+    return [pair for pair in found if class_names(pair[1].cls) & _CLASSES]
+
+
+def _low(policy: Object) -> str | None:
+    """The low precision that a policy has gradients added up in, None if that is not known."""
+    fields = {**dict(zip(_FIELDS, policy.args, strict=False)), **policy.keywords}
+    reduced, made = fields.get("reduce_dtype"), policy.site
+    called = made is not None and isinstance(made.node, ir.Call)
+    low = isinstance(reduced, Symbol) and reduced.name in LOW_PRECISIONS
+    if called and low and isinstance(reduced, Symbol):
+        return reduced.name.rpartition(".")[2]
+    return None
+
+
+def _only_infers(program: Program, shard: Shard) -> bool:
+    """Whether what a call shards is seen to run, and never to train."""
+    traces = [t for t in program.traces if any(s.call is shard.call for s in t.of(Shard))]
+    return any(map(_runs, traces)) and not any(map(_trains, traces))
+
+
+def _runs(trace: Trace) -> bool:
+    return bool(trace.calls("forward")) or any(name == "generate" for _, name in trace.called)
+
+
+def _trains(trace: Trace) -> bool:
+    """Whether a path has, or may have, a backward pass."""
+    called = {name.rpartition(".")[2] for _, name in trace.called}
+    models = {shard.module for shard in trace.of(Shard)}
+    handed_on = any(models & escape.objects for escape in trace.escapes)
+    known = not called.isdisjoint(("backward", "grad")) or bool(trace.of(BuildOptimizer))
+    return known or handed_on or not trace.complete
+
+
+def _is_written(program: Program, made: Site) -> bool:
+    """Whether the precision is named where a policy is made, or where functions around are called.
+
+    What a function gives back may be another one for another setting.
+    """
+    path, given, calls = made.path, argument(made.node, 1, _FIELDS[1]), list(made.calls)
+    while given is not None:
+        tree = program.tree(path)
+        meant = tree.meaning(given.value)
+        if not isinstance(meant, ir.Name) or not tree.is_parameter(meant) or not calls:
+            return isinstance(meant, (ir.Name, ir.Attribute))
+        names = [each.name for each in tree.function(meant).parameters]  # type: ignore[union-attr]  # it has the parameter
+        path, call = calls.pop()
+        given = argument(call, names.index(meant.id) - (names[0] == "self"), meant.id)
+    return True
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in low_reductions(program):
         site = fact.shard.site
         yield Report(
@@ -20,8 +135,30 @@ def low_precision_reduce(program: Program) -> Iterator[Report]:
             "rounds the gradients",
             (program.evidence(site, "given here"),),
             partial(
-                fixes.reduce_dtype.reduce_in_full,
-                fixes.code.Code.of(program.tree(fact.place.path)),
+                reduce_in_full,
+                Code.of(program.tree(fact.place.path)),
                 fact.place.node,
             ),
         )
+
+
+_KEYWORD = "reduce_dtype"
+
+
+@builder
+def reduce_in_full(code: Code, made: ir.Node) -> Fix:
+    """``reduce_dtype=torch.bfloat16`` to ``reduce_dtype=torch.float32``."""
+    require_exact(code)
+    if not isinstance(made, ir.Call) or any(argument.star for argument in made.args):
+        raise NoFixError("the policy does not write its fields out")
+    imports = Imports(code, made)
+    torch = imports.bound("torch")
+    dtype = imports.name("torch", "float32") if torch is None else f"{torch}.float32"
+    plain = [argument for argument in made.args if argument.keyword is None]
+    given = [argument for argument in made.args if argument.keyword == _KEYWORD] or plain[1:2]
+    if not given:
+        raise NoFixError("the dtype does not stand where the policy is made")
+    value = given[0].value
+    edits = (code.edit(value.start, value.end, dtype), *imports.edits())
+    title = "reduce the gradients in float32"
+    return Fix(title, Safety.UNSAFE, edits)

@@ -1,19 +1,230 @@
+"""Buffers that no checkpoint holds, and that nothing computes again after ``to_empty``."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.buffers import undefined_buffers
-from fsdplint.engine.facts.weights import UndefinedWeights, undefined_weights
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.execute.elements import composed
+from fsdplint.engine.facts.gradient_modes import GRADIENTS, NO_GRADIENTS, last_called
+from fsdplint.engine.facts.weights import (
+    UndefinedWeights,
+    driven,
+    first_forward,
+    gets_no_memory,
+    root,
+    sharding_before,
+    undefined_weights,
+    uses_between,
+)
+from fsdplint.engine.link import identifiers
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.values import ClassValue, FunctionValue, Object, Symbol, resolved
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.initialisation import LOADS_STATE, READS_STATE, keeps_weights
+from fsdplint.knowledge.modules import CONTAINERS, WITHOUT_RESET
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD204",
+    summary="a model is materialized with `to_empty` and its weights are never set",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview=("both of its findings on real code were wrong, which is mended; none was right yet."),
+)
 
 
-def materialized_without_init(program: Program) -> Iterator[Report]:
+_VIEWS = frozenset({"buffers", "named_buffers", "get_buffer", "register_buffer"})
+_PLACEHOLDERS = frozenset({"empty", "empty_like"})
+_ABOUT_NO_DEVICE = NO_GRADIENTS | GRADIENTS | {"nullcontext"}
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedBuffers:
+    """Buffers that constructors computed, and that are computed with as ``to_empty`` found them.
+
+    Attributes:
+        names: each with its class, e.g. "Rotary.angles", and the call that registers it.
+        load: the call that sets all but such buffers.
+    """
+
+    emptied: Call
+    names: dict[str, Site]
+    load: Site
+    shard: Shard
+    forward: Call
+
+
+def undefined_buffers(program: Program) -> Iterator[UndefinedBuffers]:
+    """Non-persistent buffers of models on meta whose weights come from a checkpoint alone."""
+    for trace in program.traces:
+        for emptied in trace.calls("to_empty"):
+            yield from _after(program, trace, emptied)
+
+
+def _after(program: Program, trace: Trace, emptied: Call) -> Iterator[UndefinedBuffers]:
+    module = emptied.receiver
+    if not isinstance(module, Object) or root(module).on_meta is not True:
+        return
+    if gets_no_memory(emptied) or emptied.argument(99, "recurse") is not None:
+        return
+    forward = first_forward(trace, module, emptied.time)
+    shard = None if forward is None else sharding_before(trace, module, forward.time)
+    if forward is None or shard is None or shard.generation is not Generation.FSDP2:
+        return
+    load = _only_load(trace, module, emptied, forward)
+    sites = (emptied.site, forward.site)
+    if load is None or not all(program.together(site, shard.site) for site in sites):
+        return
+    if not driven(emptied.site, forward.site) or any(g.divergent for g in emptied.site.guards):
+        return
+    names = _undefined(program, module)
+    if names:
+        yield UndefinedBuffers(emptied, names, load, shard, forward)
+
+
+def _undefined(program: Program, module: Object) -> dict[str, Site]:
+    parts = [part.cls for part in composed(module)]
+    made = list(dict.fromkeys(cls for cls in parts if isinstance(cls, ClassValue)))
+    return {
+        f"{cls.node.name}.{name}": Site(cls.scope.unit.path, call)
+        for cls in made
+        for name, call in _registered(program.tree(cls.scope.unit.path), cls)
+        if _is_read(cls, name) and not _is_set(program, made, cls, name)
+    }
+
+
+def _only_load(trace: Trace, module: Object, emptied: Call, forward: Call) -> Site | None:
+    """The load that gives a module its weights; None where anything else may give it values."""
+    uses = uses_between(trace, module, emptied.time, forward.time)
+    others = [use for use in uses if use.name not in LOADS_STATE | READS_STATE]
+    if any(use.name in _VIEWS or not keeps_weights(use.name) for use in others):
+        return None
+    loads = [use for use in uses if use.name in LOADS_STATE]
+    return loads[0].site if loads else None
+
+
+def _registered(tree: Tree, cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
+    """The buffers that a class surely registers as it is built, and that are no part of its state.
+
+    Those of its bases are left out, and those that wait for somebody to fill them.
+    """
+    found = cls.attrs.get("__init__")
+    if cls.opaque() or not isinstance(found, FunctionValue):
+        return
+    for statement in _always_run(tree, found.function.body):
+        if any(isinstance(node, ir.Return) for node in ir.walk(statement)):
+            return
+        call = statement.value if isinstance(statement, ir.Expression) else None
+        if isinstance(call, ir.Call) and _attribute(call.func) == "register_buffer":
+            given = {each.keyword or at: each.value for at, each in enumerate(call.args)}
+            name, value = given.get("name", given.get(0)), given.get("tensor", given.get(1))
+            persistent = given.get("persistent", given.get(2))
+            plain = isinstance(name, ir.Constant) and isinstance(persistent, ir.Constant)
+            if plain and persistent.value is False and _is_computed(value):  # type: ignore[union-attr]  # plain
+                yield str(name.value), call  # type: ignore[union-attr]  # plain
+
+
+def _always_run(tree: Tree, body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
+    """The statements of a block, with those in contexts that say nothing of devices.
+
+    So it is with those of a ``try`` that handles nothing.
+    """
+    for statement in body:
+        contexts = tree.contexts(statement) if isinstance(statement, ir.With) else ()
+        if contexts and all(last_called(each) in _ABOUT_NO_DEVICE for each in contexts):
+            yield from _always_run(tree, statement.body)  # type: ignore[union-attr]  # a With
+        elif isinstance(statement, ir.Try) and not statement.handlers:
+            yield from _always_run(tree, (*statement.body, *statement.final))
+        else:
+            yield statement
+
+
+def _is_computed(value: ir.Expr | None) -> bool:
+    if value is None or isinstance(value, ir.Constant):
+        return False
+    called = value.func if isinstance(value, ir.Call) else None
+    return _attribute(called) not in _PLACEHOLDERS
+
+
+def _attribute(node: ir.Node | None) -> str:
+    return node.attr if isinstance(node, ir.Attribute) else ""
+
+
+# What the program's text does with a buffer
+
+
+def _is_read(cls: ClassValue, name: str) -> bool:
+    body = cls.node.body
+    methods = [each.function for each in body if isinstance(each, ir.FunctionDef)]
+    others = [method for method in methods if method.name != "__init__"]
+    return name in identifiers(*others)[1]
+
+
+def _is_set(program: Program, made: list[ClassValue], cls: ClassValue, name: str) -> bool:
+    """Whether code that something may call gives the buffer another value, or names it."""
+    constructors = {
+        init.function
+        for each in made
+        if isinstance(init := each.attrs.get("__init__"), FunctionValue)
+    }
+    own = cls.attrs.get("__init__")
+    for tree in program.trees_with(name, "__init__"):
+        for node in tree.walk(name, "__init__"):
+            if not _sets(node, name):
+                continue
+            function = tree.function(node)
+            if isinstance(own, FunctionValue) and function is own.function:
+                continue
+            if function is None or _is_mentioned(program, function.name, constructors):
+                return True
+    return False
+
+
+def _sets(node: ir.Node, name: str) -> bool:
+    if isinstance(node, ir.Assign):
+        return any(_names(target, name) for target in node.targets)
+    if isinstance(node, (ir.AugAssign, ir.For)):
+        return _names(node.target, name)
+    if isinstance(node, ir.Call):
+        if _attribute(node.func) == "__init__":
+            return not isinstance(node.func.value, (ir.Call, ir.Attribute))  # type: ignore[union-attr]  # an Attribute
+        in_place = _attribute(node.func).endswith("_")
+        out = [each.value for each in node.args if each.keyword == "out"]
+        return (in_place and _names(node.func, name)) or any(_names(each, name) for each in out)
+    return isinstance(node, ir.Constant) and node.value == name
+
+
+def _names(node: ir.Node, name: str) -> bool:
+    return any(isinstance(each, ir.Attribute) and each.attr == name for each in ir.walk(node))
+
+
+def _is_mentioned(program: Program, name: str, constructors: set[ir.Function]) -> bool:
+    """Whether a function may be called other than by the constructors, which ran on meta."""
+    if name == "forward" or name.startswith("__"):
+        return True
+    for tree in program.trees_with(name):
+        for node in tree.walk(name):
+            named = node.id if isinstance(node, ir.Name) else _attribute(node)
+            if named == name or (isinstance(node, ir.Constant) and node.value == name):
+                function = tree.function(node)
+                if function is None or (function not in constructors and function.name != name):
+                    return True
+    return False
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in undefined_weights(program):
         site = fact.emptied.site
         assert isinstance(site.node, ir.Call)
@@ -58,6 +269,103 @@ def _evidence(program: Program, fact: UndefinedWeights) -> tuple[Evidence, ...]:
 def _fix(program: Program, fact: UndefinedWeights) -> Fix | Declined:
     site = fact.emptied.site
     assert isinstance(site.node, ir.Call)
-    return fixes.initialise.initialise(
-        fixes.code.Code.of(program.tree(site.path)), site.node, fact.whole
-    )
+    return initialise(Code.of(program.tree(site.path)), site.node, fact.whole)
+
+
+_RESET = "reset_parameters"
+_WHOLE = ("init_weights", "initialize_weights", "init_parameters")
+
+
+@builder
+def initialise(code: Code, emptied: ir.Call, model: Object) -> Fix:
+    """Calls ``reset_parameters`` of every module, or the model's own method, below ``emptied``."""
+    require_exact(code)
+    statement = code.statement(emptied)
+    receiver = emptied.func.value if isinstance(emptied.func, ir.Attribute) else None
+    name = None if receiver is None else dotted(receiver)
+    plain = isinstance(statement, (ir.Expression, ir.Assign)) and statement.value is emptied
+    if code.in_lambda(emptied):
+        raise NoFixError("a lambda has no room for a second call")
+    if name is None or not plain:
+        raise NoFixError(f"`{code.short(emptied)}` is no statement that another can follow")
+    if not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+    own = _own_method(model)
+    if own is None:
+        _check_covered(model)
+    lines = _calls(code, name, own) if _recurses(emptied) else _reset(code, name)
+    text = "".join(code.indentation(statement) + line + code.newline for line in lines)
+    edit = code.insert_lines(code.after(statement), text)
+    title = f"call `{name}.{own}`" if own else "call every module's `reset_parameters`"
+    return Fix(title, Safety.UNSAFE, (edit,))
+
+
+def _recurses(emptied: ir.Call) -> bool:
+    given = [argument.value for argument in emptied.args if argument.keyword == "recurse"]
+    return not any(isinstance(value, ir.Constant) and value.value is False for value in given)
+
+
+def _calls(code: Code, model: str, own: str | None) -> list[str]:
+    if own is not None:
+        return [f"{model}.{own}()"]
+    names = {node.id for node in ir.walk(code.module) if isinstance(node, ir.Name)}
+    module = "module" if "module" not in names else "module_"
+    inner = [code.unit + line for line in _reset(code, module)]
+    return [f"for {module} in {model}.modules():", *inner]
+
+
+def _reset(code: Code, module: str) -> list[str]:
+    return [f'if hasattr({module}, "{_RESET}"):', f"{code.unit}{module}.{_RESET}()"]
+
+
+def _own_method(model: Object) -> str | None:
+    """A method of the model's class that sets its weights and needs no argument."""
+    if not isinstance(model.cls, ClassValue):
+        return None
+    for name in (_RESET, *_WHOLE):
+        found = model.cls.lookup(name)
+        if isinstance(found, FunctionValue) and _needs_nothing(found):
+            return name
+    return None
+
+
+def _needs_nothing(method: FunctionValue) -> bool:
+    _, *others = method.function.parameters or (None,)
+    return all(each.default is not None or each.kind in ("*", "**") for each in others if each)
+
+
+def _check_covered(model: Object) -> None:
+    for module in dict.fromkeys(composed(model)):
+        for reason in _uncovered(module):
+            raise NoFixError(reason)
+
+
+def _uncovered(module: Object) -> Iterator[str]:
+    """Why no ``reset_parameters`` gives a module's own tensors their values."""
+    cls = module.cls
+    if isinstance(cls, Symbol):
+        short = cls.name.rpartition(".")[2]
+        if cls.name in WITHOUT_RESET:
+            yield f"`{short}` has parameters and no `{_RESET}`"
+        elif not cls.name.startswith("torch.nn.") and cls.name not in CONTAINERS:
+            yield f"it is not known how `{short}` draws its weights"
+    elif isinstance(cls, ClassValue):
+        yield from _uncovered_class(module, cls)
+    else:
+        yield "it is not known how the model's class draws its weights"
+
+
+def _uncovered_class(module: Object, cls: ClassValue) -> Iterator[str]:
+    name = cls.node.name
+    if cls.opaque():
+        yield f"it is not known how `{name}` draws its weights"
+    if cls.lookup(_RESET) is not None:
+        return
+    for attribute, value in module.attrs.items():
+        held = resolved(value)
+        made = held.cls if isinstance(held, Object) else None
+        if isinstance(made, Symbol) and made.name == "torch.nn.Parameter":
+            yield f"`{name}.{attribute}` is a parameter that no `{_RESET}` sets"
+    calls = (node for node in ir.walk(cls.node) if isinstance(node, ir.Attribute))
+    if any(node.attr in ("register_buffer", "register_parameter") for node in calls):
+        yield f"`{name}` registers tensors that no `{_RESET}` sets"

@@ -1,15 +1,29 @@
+"""A device mesh is made with arguments that it cannot have."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import BadMesh, bad_meshes
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.argument import argument_of, set_argument
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.mesh import name_by_keyword
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD108",
+    summary="a device mesh is made with arguments that it cannot have",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
+
 
 _MESSAGES = {
     "index": "the device type of a mesh has no index: each rank has a device of its own",
@@ -26,7 +40,7 @@ _MESSAGES = {
 }
 
 
-def mesh_arguments(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in bad_meshes(program):
         yield Report(
             program.span(fact.site),
@@ -38,36 +52,34 @@ def mesh_arguments(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: BadMesh) -> Fix | Declined:
-    code, call = fixes.code.Code.of(program.tree(fact.site.path)), fact.site.node
+    code, call = Code.of(program.tree(fact.site.path)), fact.site.node
     assert isinstance(call, ir.Call)
     if fact.kind == "index":
-        given = fixes.argument.argument_of(call, 0, "device_type")
+        given = argument_of(call, 0, "device_type")
         safety = _safety(code, None if given is None else given.value)
-        return fixes.argument.set_argument(
-            code, call, 0, "device_type", f'"{fact.given[0]}"', safety
-        )
+        return set_argument(code, call, 0, "device_type", f'"{fact.given[0]}"', safety)
     if fact.kind == "number":
-        shape = fixes.argument.argument_of(call, 1, "mesh_shape")
+        shape = argument_of(call, 1, "mesh_shape")
         text = "" if shape is None else code.slice(shape.value)
         safety = _safety(code, None if shape is None else shape.value)
-        return fixes.argument.set_argument(code, call, 1, "mesh_shape", f"({text},)", safety)
+        return set_argument(code, call, 1, "mesh_shape", f"({text},)", safety)
     if fact.kind == "position":
-        return fixes.mesh.name_by_keyword(code, call)
+        return name_by_keyword(code, call)
     if fact.kind == "text" and fact.given[1] == 1:
-        names = fixes.argument.argument_of(call, 2, "mesh_dim_names")
+        names = argument_of(call, 2, "mesh_dim_names")
         text = "" if names is None else code.slice(names.value)
         safety = _safety(code, None if names is None else names.value)
-        return fixes.argument.set_argument(code, call, 2, "mesh_dim_names", f"({text},)", safety)
+        return set_argument(code, call, 2, "mesh_dim_names", f"({text},)", safety)
     if fact.kind == "device":
-        given = fixes.argument.argument_of(call, 0, "device_type")
+        given = argument_of(call, 0, "device_type")
         if given is not None and isinstance(given.value, (ir.Name, ir.Attribute, ir.Call)):
             text = f"{code.slice(given.value)}.type"
             safety = _safety(code, given.value)
-            return fixes.argument.set_argument(code, call, 0, "device_type", text, safety)
+            return set_argument(code, call, 0, "device_type", text, safety)
     return Declined("what is meant is not known")
 
 
-def _safety(code: fixes.code.Code, given: ir.Expr | None) -> Safety:
+def _safety(code: Code, given: ir.Expr | None) -> Safety:
     """Safe where the value stands there, or is given to the name once: it has no other one."""
     meant = None if given is None else code.meaning(given)
     stated = isinstance(meant, (ir.Constant, ir.FormattedString)) or (

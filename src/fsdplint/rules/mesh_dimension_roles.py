@@ -1,18 +1,30 @@
+"""A mesh's dimensions are used for something else than their names say."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import Roles, mistaken_roles
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.mesh import slice_mesh, swap_dimensions
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD109",
+    summary="a mesh's dimensions are used for something else than their names say",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def mesh_dimension_roles(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in mistaken_roles(program):
         first, second = fact.names
         yield Report(
@@ -30,8 +42,8 @@ def mesh_dimension_roles(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: Roles) -> Fix | Declined:
     if fact.wanted:
-        code = fixes.code.Code.of(program.tree(fact.shard.site.path))
-        return fixes.mesh.slice_mesh(code, fact.shard.call, fact.wanted)
+        code = Code.of(program.tree(fact.shard.site.path))
+        return slice_mesh(code, fact.shard.call, fact.wanted)
     node = fact.made.site.node
     assert isinstance(node, ir.Call)
-    return fixes.mesh.swap_dimensions(fixes.code.Code.of(program.tree(fact.made.site.path)), node)
+    return swap_dimensions(Code.of(program.tree(fact.made.site.path)), node)

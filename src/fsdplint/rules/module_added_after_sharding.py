@@ -1,17 +1,259 @@
+"""Weights tied once a sharded model has run, which its units untie again."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.additions import Addition, additions
-from fsdplint.engine.facts.retied import retied
+from fsdplint.engine.events import BuildOptimizer, Call, Shard, Store, Trace
+from fsdplint.engine.facts.coverage import is_frozen, is_replicated, is_synchronized
+from fsdplint.engine.facts.loops import share_loop
+from fsdplint.engine.facts.sharding import exclude_each_other, unfollowed_sharding
+from fsdplint.engine.facts.weights import related, root
+from fsdplint.engine.layers import library_class, surely_in, with_parameters
+from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, Origin, class_names, resolved
+from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.fixes.add_before import before_sharding
+from fsdplint.knowledge.calls import STATE_HELPERS, Generation
+from fsdplint.knowledge.initialisation import keeps_weights
+from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER, PARAMETER_LAYERS
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD203",
+    summary="parameters are added to a model that is sharded already",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="coverage",
+)
 
 
-def module_added_after_sharding(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Parameters added to a model behind its sharding.
+
+    Attributes:
+        first: the first call that shards the model or a part of it.
+        around: the last one before the addition that shards what it is added to.
+        training: None where the call that adds them raises.
+    """
+
+    site: Site
+    first: Shard
+    around: Shard
+    training: Site | None
+
+
+def additions(program: Program) -> Iterator[Addition]:
+    """Modules, parameters and adapters that an optimizer trains and that came after sharding."""
+    for trace in program.traces:
+        first = min((shard.time for shard in trace.of(Shard)), default=0)
+        for event in trace.events if first else ():
+            found = None
+            if event.time < first:
+                continue
+            if isinstance(event, Store):
+                found = _stored(program, trace, event)
+            elif isinstance(event, Call) and event.name in ADDS_ADAPTERS:
+                found = _adapted(trace, event)
+            elif isinstance(event, Call) and event.name == "resize_token_embeddings":
+                found = _resized(trace, event)
+            if found is not None and program.together(event.site, found.around.site):
+                yield found
+
+
+def _stored(program: Program, trace: Trace, store: Store) -> Addition | None:
+    owner, added = store.owner, resolved(store.value)
+    if not isinstance(owner, Object) or not isinstance(added, Object):
+        return None
+    if added.origin is not Origin.ALLOCATED or added.parent is not owner:
+        return None
+    if any(each.value is store.value and each.time < store.time for each in trace.of(Store)):
+        return None  # it was a part of something already
+    units = {surely_in(shard.module) for shard in trace.of(Shard) if shard.time < store.time}
+    new = list(with_parameters(added, units))
+    if not new or any(is_frozen(trace, part) or is_replicated(trace, part) for part in new):
+        return None
+    if is_synchronized(program, trace):
+        return None
+    return _after(program, trace, store, owner, added)
+
+
+def _adapted(trace: Trace, call: Call) -> Addition | None:
+    model = call.argument(0, "model")
+    shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+    if not isinstance(model, Object) or any(s.time > call.time for s in shards):
+        return None
+    around = [s for s in shards if s.module is model]
+    builds = [build for build in trace.of(BuildOptimizer) if build.time > call.time]
+    if not around or not builds:
+        return None
+    return Addition(call.site, shards[0], around[-1], builds[0].site)
+
+
+def _resized(trace: Trace, call: Call) -> Addition | None:
+    """Hugging Face's embeddings of another size, into which it cannot copy the sharded ones."""
+    model = call.receiver
+    if not isinstance(model, Object) or _keeps_size(call) or model.escaped is not None:
+        return None
+    if not any(name.startswith("transformers.") for name in class_names(model.cls)):
+        return None
+    whole = (model, *model.ancestors())
+    shards = [s for s in trace.of(Shard) if s.module in whole or whole[-1] in s.module.ancestors()]
+    around = [s for s in shards if s.module in whole]
+    if any(s.generation is not Generation.FSDP2 or s.time > call.time for s in shards):
+        return None
+    return Addition(call.site, shards[0], around[-1], None) if around else None
+
+
+def _keeps_size(call: Call) -> bool:
+    """Whether embeddings are surely asked to be what they are already, or may be."""
+    size = call.argument(0, "new_num_tokens")
+    if size is None or call.arguments.open or (isinstance(size, Const) and size.value is None):
+        return True
+    return isinstance(size, Object) and size.step in (".vocab_size", ".num_embeddings")
+
+
+def _after(
+    program: Program, trace: Trace, store: Store, owner: Object, added: Object
+) -> Addition | None:
+    """The addition, if what it is added to is sharded before it and nothing is behind it."""
+    whole = (owner, *owner.ancestors())
+    shards = [s for s in trace.of(Shard) if s.module in whole or whole[-1] in s.module.ancestors()]
+    around = [s for s in shards if s.module in whole and s.time < store.time]
+    if not around or any(s.generation is not Generation.FSDP2 for s in shards):
+        return None
+    if any(s.time > store.time for s in shards) or unfollowed_sharding(program, store.site):
+        return None
+    if any(e.time > store.time and {added, *whole} & e.objects for e in trace.escapes):
+        return None
+    for build in trace.of(BuildOptimizer):
+        given = build.optimizer.captures
+        trained = [c for c in given if c.module in (added, *whole) and not c.filtered]
+        if trained and build.time > store.time:
+            return Addition(store.site, shards[0], around[-1], build.site)
+    return None
+
+
+# Methods that apply a function to every parameter, after which units take the module's ones
+# (torch 2.13, `FSDPModule._apply`), although the values stay the same.
+_APPLIES = frozenset(
+    {"bfloat16", "cpu", "cuda", "double", "float", "half", "to", "to_empty", "type", "xpu"}
+)
+_STATE = frozenset({"state_dict", "step", "backward", *STATE_HELPERS})
+
+
+@dataclass(frozen=True, slots=True)
+class Retied:
+    """A weight that another module's takes the place of between two forwards.
+
+    Attributes:
+        site: where it is done, in the function that runs the forward.
+        first: the first call that shards the model or a part of it.
+        around: the unit of the weight.
+        before: a forward behind which units know their parameters.
+    """
+
+    site: Site
+    first: Shard
+    around: Shard
+    before: Call
+
+
+def retied(program: Program) -> Iterator[Retied]:
+    """Ties of layers of one model that are made after its first forward and not before."""
+    for trace in program.traces:
+        for store in trace.of(Store):
+            fact = _retied(program, trace, store)
+            if fact is not None and program.together(store.site, fact.around.site):
+                yield fact
+
+
+def _retied(program: Program, trace: Trace, store: Store) -> Retied | None:
+    owner, weight = store.owner, resolved(store.value)
+    if not isinstance(owner, Object) or not isinstance(weight, Object):
+        return None
+    if not _ties(owner, store.name, weight) or _tied_before(trace, store, weight):
+        return None
+    shards = [s for s in trace.of(Shard) if related(s.module, root(owner))]
+    around = [s for s in shards if s.module in (owner, *owner.ancestors())]
+    if not around or any(s.generation is not Generation.FSDP2 for s in shards):
+        return None
+    if any(s.time > store.time for s in shards):
+        return None
+    before = _forward_before(trace, store, owner, around[-1])
+    if before is None or not _undone(program, trace, store, owner, before):
+        return None
+    frame = common_frame(store.site, before.site)
+    site = store.site
+    if frame is not None:
+        depth = [node for _, node in site.frames()].index(frame[1])
+        site = Site(frame[0], frame[1], site.calls[:depth], site.guards)
+    return Retied(site, shards[0], around[-1], before)
+
+
+def _ties(owner: Object, name: str, weight: Object) -> bool:
+    """Whether a layer gets the parameter of another module of its model."""
+    if name != "weight" or library_class(owner) not in PARAMETER_LAYERS:
+        return False
+    other = weight.parent
+    if other is None or other is owner or root(other) is not root(owner) or owner is root(owner):
+        return False
+    named = weight.step == ".weight" and library_class(other) in PARAMETER_LAYERS
+    return named or library_class(weight) == PARAMETER
+
+
+def _tied_before(trace: Trace, store: Store, weight: Object) -> bool:
+    """Whether the layer, or the other one, got the same parameter already."""
+    return any(
+        resolved(each.value) is weight and each.name == store.name and each.time < store.time
+        for each in trace.of(Store)
+        if each.owner is store.owner
+    )
+
+
+def _forward_before(trace: Trace, store: Store, owner: Object, unit: Shard) -> Call | None:
+    """The last forward that surely ran through ``owner`` as a part of its unit."""
+    runs = [
+        call
+        for call in trace.calls("forward")
+        if unit.time < call.time < store.time
+        and call.receiver in (owner, *owner.ancestors())
+        and not exclude_each_other(call.site, store.site)
+    ]
+    return runs[-1] if runs else None
+
+
+def _undone(program: Program, trace: Trace, store: Store, owner: Object, before: Call) -> bool:
+    """Whether another forward comes, and nothing before it that has units take what is there."""
+    model = root(owner)
+    later = [
+        call.time
+        for call in trace.calls("forward")
+        if call.time > store.time and call.receiver in (owner, *owner.ancestors())
+    ]
+    if not later and not share_loop(program, store.site, before.site):
+        return False
+    uses = [use for use in trace.uses if store.time < use.time and model in use.objects]
+    if later:
+        uses = [use for use in uses if use.time < later[0]]
+    else:
+        uses = [use for use in uses if share_loop(program, store.site, use.site)]
+    return not any(_takes(use.name) for use in uses)
+
+
+def _takes(name: str) -> bool:
+    """Whether a call may have units take the parameters that their modules have now."""
+    return name in _APPLIES or not (keeps_weights(name) or name in _STATE)
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in additions(program):
         text = program.text(fact.site.path, fact.site.node)
         where = program.where(fact.around.site, fact.site)
@@ -28,7 +270,7 @@ def module_added_after_sharding(program: Program) -> Iterator[Report]:
             resizes if fact.training is None else adds,
             "the old ones are in parts" if fact.training is None else "is in no unit",
             _evidence(program, fact),
-            partial(fixes.add_before.before_sharding, program, fact.site, fact.first),
+            partial(before_sharding, program, fact.site, fact.first),
         )
     for tie in retied(program):
         yield Report(
@@ -41,7 +283,7 @@ def module_added_after_sharding(program: Program) -> Iterator[Report]:
                 program.evidence(tie.before.site, "from here on the unit knows its parameters"),
                 *program.conditions(tie.around.site, tie.site),
             ),
-            partial(fixes.add_before.before_sharding, program, tie.site, tie.first),
+            partial(before_sharding, program, tie.site, tie.first),
         )
 
 

@@ -1,18 +1,131 @@
+"""Imports that fail on a release of PyTorch that the code is meant for."""
+
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
-from fsdplint import fixes
-from fsdplint.engine.facts.import_paths import FailingImport, failing_imports
+from fsdplint.engine import ir
+from fsdplint.engine.facts.caught import handles
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
-from fsdplint.torch_range import Release
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.unit import Unit
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.knowledge.moved import CAME, Moved, moved
+from fsdplint.rule import Report, declare
+from fsdplint.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
+
+RULE = declare(
+    __name__,
+    "FSD703",
+    summary="an import that fails on a release of PyTorch the code is meant for",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def old_import_path(program: Program) -> Iterator[Report]:
+_PLAIN = re.compile(r"import[ \t]+(torch\.[\w.]+)")
+_EXPECTED = ("ModuleNotFoundError", "AttributeError")
+_CATCHES = re.compile(
+    r"\bexcept\s*:|\bexcept\b[^:\r\n]*(?:ImportError|ModuleNotFoundError|Exception)|\bsuppress\("
+)
+_CHOICE = re.compile(r"version|torch|TYPE_CHECKING|hasattr|find_spec|available", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingImport:
+    """An import statement with a name that some release lacks.
+
+    Attributes:
+        name: the full name.
+        gone: what became of it, None if it is not there yet.
+        since: the first release that has it.
+        before: the module that has it in the releases before, "" for none.
+        fatal: nothing catches its error, so that no program runs that comes here.
+    """
+
+    site: Site
+    name: str
+    gone: Moved | None
+    since: Release = EARLIEST
+    before: str = ""
+    fatal: bool = False
+
+
+Importing = ir.Import | ir.ImportFrom
+
+
+def failing_imports(program: Program) -> Iterator[FailingImport]:
+    """One for each statement, the first of its names."""
+    catches = any(_CATCHES.search(unit.text) for unit in program.units)
+    for unit in program.units:
+        known = any(map(_is_known, _bound(unit)))
+        if known and program.project.unit(Path(unit.path)) is not None:
+            tree = program.tree(unit.path)
+            for statement in tree.imports:
+                found = next(_failing(program, unit, statement), None)
+                if found is not None and not _is_choice(tree, statement):
+                    plain = statement in tree.module.body
+                    yield replace(found, fatal=plain and not catches)
+
+
+def _bound(unit: Unit) -> Iterator[str]:
+    """What the file imports, `import a.b` included, whose variable is bound to `a` only."""
+    yield from _PLAIN.findall(unit.text)
+    for module, level, member in unit.bindings.values():
+        if not level:
+            yield f"{module}.{member}" if member else module
+
+
+def _is_known(name: str) -> bool:
+    return name in CAME or moved(name) is not None
+
+
+def names_of(statement: Importing) -> list[str]:
+    """The full names that a statement imports."""
+    if isinstance(statement, ir.Import):
+        return [name for name, _ in statement.names]
+    if statement.level:
+        return []
+    return [f"{statement.module}.{name}" for name, _ in statement.names]
+
+
+def _failing(program: Program, unit: Unit, statement: Importing) -> Iterator[FailingImport]:
+    site = Site(unit.path, statement)
+    for name in names_of(statement):
+        gone = moved(name)
+        if gone is not None and program.torch.concerns(lower=gone.gone):
+            yield FailingImport(site, name, gone)
+        elif name in CAME and _is_early(program, CAME[name][0]):
+            since, before = CAME[name]
+            yield FailingImport(site, name, None, since, before)
+
+
+def _is_early(program: Program, since: Release) -> bool:
+    """Whether a release is meant that FSDP2 is in at all, but the name is not."""
+    return program.torch != EVERY_RELEASE and program.torch.overlaps((2, 4, 0), since)
+
+
+def _is_choice(tree: Tree, statement: Importing) -> bool:
+    """Whether the code knows that the import may fail, or chooses it by the release."""
+    if any(handles(tree, statement, error) for error in _EXPECTED):
+        return True
+    around = list(tree.ancestors(statement))
+    tests = [tree.slice(node.test) for node in around if isinstance(node, ir.If)]
+    entered = [item for node in around if isinstance(node, ir.With) for item in node.items]
+    if any("suppress" in tree.slice(item) for item in entered):
+        return True
+    return any(isinstance(n, ir.Handler) for n in around) or any(map(_CHOICE.search, tests))
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in failing_imports(program):
         yield Report(
             program.span(fact.site),
@@ -41,5 +154,65 @@ def _fix(program: Program, fact: FailingImport) -> Fix | Declined:
     if fact.gone is None:
         there = f"`{fact.before}` has it from torch 2.4 on" if fact.before else "nothing has it"
         return Declined(f"in the releases before, {there}")
-    code = fixes.code.Code.of(program.tree(fact.site.path))
-    return fixes.import_path.import_from_new_path(code, fact.site.node, program.torch, fact.fatal)
+    code = Code.of(program.tree(fact.site.path))
+    return import_from_new_path(code, fact.site.node, program.torch, fact.fatal)
+
+
+@builder
+def import_from_new_path(code: Code, statement: ir.Node, torch: TorchRange, fatal: bool) -> Fix:
+    """``from torch.distributed._tensor.debug import x`` to ``from torch.distributed.tensor.debug``.
+
+    Names that stay where they are stay in a statement of their own.
+
+    Args:
+        fatal: no program goes on without the import; another way would be left otherwise.
+    """
+    require_exact(code)
+    if not isinstance(statement, (ir.Import, ir.ImportFrom)):
+        raise NoFixError("the import is no statement")
+    if not code.alone(statement) or code.comments(statement.start, statement.end):
+        raise NoFixError(f"`{code.short(statement)}` shares its lines with other things")
+    if isinstance(statement, ir.Import):
+        return _module(code, statement, torch, fatal)
+    kept: list[str] = []
+    lines: dict[str, list[str]] = {}
+    for name, alias in statement.names:
+        found = moved(f"{statement.module}.{name}")
+        if found is None or not torch.concerns(lower=found.gone):
+            kept.append(name if alias is None else f"{name} as {alias}")
+            continue
+        full = _new(found, f"{statement.module}.{name}", torch)
+        module, _, new = full.rpartition(".")
+        bound = alias or name
+        lines.setdefault(module, []).append(new if new == bound else f"{new} as {bound}")
+    text = (code.newline + code.indentation(statement)).join(
+        _statements({statement.module: kept, **lines})
+    )
+    edit = code.edit(statement.start, statement.end, text)
+    safety = Safety.SAFE if fatal else Safety.UNSAFE
+    return Fix(f"import from `{next(iter(lines))}`", safety, (edit,))
+
+
+def _module(code: Code, statement: ir.Import, torch: TorchRange, fatal: bool) -> Fix:
+    (name, alias), *others = statement.names
+    found = moved(name)
+    if found is None or alias is None or others:
+        raise NoFixError("the code says the whole path wherever it uses the module")
+    new = _new(found, name, torch)
+    edit = code.edit(statement.start, statement.end, f"import {new} as {alias}")
+    return Fix(f"import `{new}`", Safety.SAFE if fatal else Safety.UNSAFE, (edit,))
+
+
+def _new(found: Moved, name: str, torch: TorchRange) -> str:
+    """The full name that ``name`` has now."""
+    if not found.new:
+        raise NoFixError(found.instead)
+    if torch != EVERY_RELEASE and torch.overlaps(upper=found.since):
+        raise NoFixError(f"releases that the code is meant for have no `{found.new}` yet")
+    return found.new + name.removeprefix(found.old)
+
+
+def _statements(names: dict[str, list[str]]) -> Iterator[str]:
+    for module, members in names.items():
+        if members:
+            yield f"from {module} import {', '.join(members)}"

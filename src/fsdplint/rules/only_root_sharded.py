@@ -1,20 +1,174 @@
+"""Models of which only the root is sharded."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.roots import RootOnly, root_only_shards
+from fsdplint.engine import ir
+from fsdplint.engine.blocks import block_containers
+from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Span
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.values import ClassValue, Object, Origin, reachable
+from fsdplint.engine.written import argument, library_name
+from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import WRAP_POLICIES
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD201",
+    summary="a model with repeated blocks is sharded as one unit",
+    severity=Severity.WARNING,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="blocks",
+)
 
 
-def only_root_sharded(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class RootOnly:
+    """A root call on a model with repeated blocks none of which anybody shards.
+
+    Attributes:
+        containers: attribute paths of the block containers below the model; empty when the model
+            repeats blocks but not where can be read.
+        model_class: the name of the model's class.
+        several: the same call shards models whose blocks stand in different places.
+        idle_policy: the assignment of a wrap policy that is used nowhere.
+    """
+
+    shard: Shard
+    containers: tuple[str, ...]
+    model_class: str
+    several: bool
+    idle_policy: ir.Assign | None = None
+
+
+def root_only_shards(program: Program) -> Iterator[RootOnly]:
+    """Root calls on models with repeated blocks where all paths shard nothing but the root."""
+    spoiled = {
+        shard.call
+        for trace in program.traces
+        for shard in trace.of(Shard)
+        if not _alone(trace, shard)
+    }
+    for trace in program.traces:
+        places: dict[ir.Call, set[tuple[str, ...]]] = {}
+        facts = []
+        for shard in trace.of(Shard):
+            if shard.call in spoiled or shard.wraps_children is not False:
+                continue
+            if _chooses_policy(program, shard):
+                continue
+            found = block_containers(shard.module)
+            idle = _idle_policy(program, shard)
+            if found is None and idle is not None:
+                yield RootOnly(shard, (), "", False, idle)
+            elif found is not None and not unfollowed_sharding(program, shard.site):
+                places.setdefault(shard.call, set()).add(found[0])
+                facts.append((shard, *found))
+        for shard, containers, model_class in facts:
+            several = len(places[shard.call]) > 1
+            yield RootOnly(shard, containers, model_class, several)
+
+
+def _chooses_policy(program: Program, shard: Shard) -> bool:
+    """Whether a call is given what may be a wrap policy on paths that were not followed."""
+    given = argument(shard.call, 4, "auto_wrap_policy")
+    if given is None or shard.generation is not Generation.FSDP1:
+        return False
+    meant = program.tree(shard.site.path).meaning(given.value)
+    return not (isinstance(meant, ir.Constant) and meant.value is None)
+
+
+def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
+    """A wrap policy assigned to a name that nothing reads, before an FSDP1 call."""
+    tree = program.tree(shard.site.path)
+    if shard.generation is not Generation.FSDP1:
+        return None
+    for scope, node in _before(tree, shard.call):
+        if isinstance(node, ir.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            named = isinstance(target, ir.Name) and _makes_policy(program, tree, node.value)
+            if named and isinstance(target, ir.Name) and _is_idle(program, tree, scope, target.id):
+                return node
+    return None
+
+
+def _before(tree: Tree, call: ir.Call) -> Iterator[tuple[ir.Function | ir.Module, ir.Node]]:
+    """What stands before a call in its scope, and in functions that are called there for nothing.
+
+    Each with the scope that it is in.
+    """
+    scope = tree.function(call) or tree.module
+    nodes = [node for node in tree.nodes_of(scope) if node.end < call.start]
+    yield from ((scope, node) for node in nodes)
+    calls = (node.value for node in nodes if isinstance(node, ir.Expression))
+    called = {c.func.id for c in calls if isinstance(c, ir.Call) and isinstance(c.func, ir.Name)}
+    for function in (each for each in tree.functions if each.name in called):
+        yield from ((function, node) for node in tree.nodes_of(function))
+
+
+def _is_idle(program: Program, tree: Tree, scope: ir.Function | ir.Module, name: str) -> bool:
+    """Whether a name is bound once in its scope and read nowhere, other files included."""
+    nodes = list(ir.walk(scope))
+    named = [node for node in nodes if isinstance(node, ir.Name) and node.id == name]
+    shared = any(isinstance(node, ir.Scope) and name in node.names for node in nodes)
+    if scope is tree.module:
+        shared = (
+            shared
+            or tree.looks_up_variables
+            or any(other is not tree for other in program.trees_with(name))
+        )
+    return len(named) == 1 and not shared
+
+
+def _makes_policy(program: Program, tree: Tree, value: ir.Expr) -> bool:
+    for node in ir.walk(value):
+        meant = tree.meaning(node) if isinstance(node, ir.Name) else node
+        dotted = isinstance(meant, (ir.Name, ir.Attribute))
+        if dotted and library_name(program.project, tree.path, meant) in WRAP_POLICIES:  # type: ignore[arg-type]  # an Expr
+            return True
+    return False
+
+
+def _alone(trace: Trace, root: Shard) -> bool:
+    """Whether it is a fact that nothing inside the root of ``root`` was sharded before it."""
+    module = root.module
+    if any(is_module(above) for above in module.ancestors()):
+        return False
+    inside = {module, *reachable(module)}
+    if any(part.escaped is not None and part.escaped < root.time for part in inside):
+        return False
+    if isinstance(module.cls, ClassValue) and module.cls.opaque():
+        return False
+    others = [shard for shard in trace.of(Shard) if shard is not root]
+    return all(_elsewhere(shard.module, module, inside) for shard in others)
+
+
+def _elsewhere(other: Object, root: Object, inside: set[Object]) -> bool:
+    """Whether a sharded module surely is no part of ``root``, of which ``inside`` are parts."""
+    if other in inside or root in other.ancestors():
+        return False
+    top = other
+    for above in other.ancestors():
+        top = above
+    return top.origin is Origin.ALLOCATED
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in root_only_shards(program):
         site, call = fact.shard.site, fact.shard.call
-        module = fixes.shard_blocks.module_argument(call)
+        module = module_argument(call)
         model = f"`{program.text(site.path, module.value)}`" if module else "a model"
         yield Report(
             program.span(site),
@@ -46,15 +200,13 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
 
 def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
     tree = program.tree(fact.shard.site.path)
-    code = fixes.code.Code.of(tree)
+    code = Code.of(tree)
     if fact.idle_policy is not None:
         if tree.function(fact.idle_policy) is not tree.function(fact.shard.call):
             return Declined("the policy is made in another function")
-        return fixes.shard_blocks.use_policy(code, fact.shard.call, fact.idle_policy)
+        return use_policy(code, fact.shard.call, fact.idle_policy)
     if not fact.containers:
         return Declined("where the blocks are depends on the checkpoint the model is made from")
     if fact.several:
         return Declined("the call shards several models, whose blocks stand in different places")
-    return fixes.shard_blocks.shard_blocks(
-        code, fact.shard.call, fact.containers, fact.shard.generation
-    )
+    return shard_blocks(code, fact.shard.call, fact.containers, fact.shard.generation)

@@ -1,20 +1,127 @@
+"""Optimizers that hold parameters which sharding replaced."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.optimizers import StaleOptimizer, stale_optimizers
+from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
+from fsdplint.engine.facts.sharding import exclude_each_other, replaces
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix
+from fsdplint.engine.values import Object, Parameters
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD301",
+    summary="an optimizer is built before the model is sharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="optimizer",
+)
 
 
-def optimizer_before_sharding(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class StaleOptimizer:
+    """An optimizer that holds parameters which ``shard`` replaced afterwards."""
+
+    build: BuildOptimizer
+    capture: Parameters
+    shard: Shard
+    last: Shard
+
+    @property
+    def optimizer_captures(self) -> list[Parameters]:
+        return self.build.optimizer.captures
+
+
+def stale_optimizers(program: Program) -> Iterator[StaleOptimizer]:
+    """Optimizers that captured parameters before a sharding call replaced them for good."""
+    for trace in program.traces:
+        for build in trace.of(BuildOptimizer):
+            fact = _stale(program, trace, build)
+            if fact is not None:
+                yield fact
+
+
+def _stale(program: Program, trace: Trace, build: BuildOptimizer) -> StaleOptimizer | None:
+    if _repaired(trace, build):
+        return None
+    for capture in build.optimizer.captures:
+        later = [shard for shard in trace.of(Shard) if replaces(shard, capture)]
+        known = [
+            s
+            for s in later
+            if program.together(capture.source, s.site) and program.together(build.site, s.site)
+        ]
+        if known and len(known) == len(later) and not _handed_on(program, known[0]):
+            return StaleOptimizer(build, capture, known[0], known[-1])
+    return None
+
+
+def _handed_on(program: Program, shard: Shard) -> bool:
+    """Whether code that shards is given an optimizer it is not known which, and may re-point it."""
+    given = (
+        (path, argument.value)
+        for path, call in shard.site.calls
+        if isinstance(call, ir.Call)
+        for argument in call.args
+    )
+    return any(
+        isinstance(value, (ir.Conditional, ir.Subscript))
+        and "optim" in program.text(path, value).lower()
+        for path, value in given
+    )
+
+
+def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
+    """Whether the optimizer is, or may be, re-pointed, or replaced by a later and never stepped."""
+    shards = [s for s in trace.of(Shard) if any(replaces(s, c) for c in build.optimizer.captures)]
+    if not shards:
+        return False
+    steps = [use.time for use in trace.of(Call) if _is_step(use, build, shards[-1].time)]
+    if not steps and not trace.complete:
+        return True  # what becomes of it is not seen
+    for event in trace.of(Repoint):
+        if event.optimizer is build.optimizer and (event.certain or _between(event, shards, steps)):
+            return True
+        if _may_be(event.optimizer, build.optimizer):
+            return True
+    modules = {capture.module for capture in build.captures}
+    rebuilt = any(
+        capture.module in modules and capture.time > build.time
+        for other in trace.of(BuildOptimizer)
+        if not exclude_each_other(build.site, other.site)
+        for capture in other.captures
+    )
+    return rebuilt and not steps
+
+
+def _may_be(repointed: Object, optimizer: Object) -> bool:
+    """Whether what is re-pointed is taken from where the optimizer went, and may be it."""
+    unseen = optimizer.escaped is not None and not repointed.captures
+    return optimizer in repointed.ancestors() or (unseen and repointed is not optimizer)
+
+
+def _is_step(use: Call, build: BuildOptimizer, after: int) -> bool:
+    return use.name == "step" and use.receiver is build.optimizer and use.time > after
+
+
+def _between(event: Repoint, shards: list[Shard], steps: list[int]) -> bool:
+    """Whether unknown code had the optimizer and its model before the first step."""
+    return event.time > shards[-1].time and (not steps or event.time < steps[0])
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in stale_optimizers(program):
         site, shard = fact.build.site, fact.shard.site
         call = program.text(shard.path, fact.shard.call.func)
@@ -55,6 +162,4 @@ def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
     if not isinstance(moved, ir.Call):
         return Declined("the optimizer is built where its class is defined")
     captures = nodes_in_frame(fact.optimizer_captures, first, moved)
-    return fixes.optimizer.build_after_sharding(
-        fixes.code.Code.of(program.tree(path)), moved, captures, last
-    )
+    return build_after_sharding(Code.of(program.tree(path)), moved, captures, last)

@@ -1,17 +1,31 @@
+"""A sharded model's optimizer state is written or loaded as one file."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine.facts.loads import PlainLoad, plain_loads
 from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.gathered_write import gathered_write
+from fsdplint.fixes.whole_load import whole_load
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD502",
+    summary="a sharded model's optimizer state is written or loaded as one file",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="saves",
+)
 
 
-def optimizer_state_saved_raw(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for write in sharded_writes(program):
         if write.of_optimizers:
             yield _of_write(program, write)
@@ -35,7 +49,7 @@ def _of_write(program: Program, fact: ShardedWrite) -> Report:
             *(program.evidence(state.source, "sharded state") for state in fact.states),
             *program.conditions(*fact.sites),
         ),
-        partial(fixes.gathered_write.gathered_write, program, fact),
+        partial(gathered_write, program, fact),
     )
 
 
@@ -52,5 +66,5 @@ def _of_load(program: Program, fact: PlainLoad) -> Report:
             program.evidence(read, "every rank reads the same file"),
             *program.conditions(site, fact.shard.site),
         ),
-        partial(fixes.whole_load.whole_load, program, fact),
+        partial(whole_load, program, fact),
     )

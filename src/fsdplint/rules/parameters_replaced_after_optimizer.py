@@ -1,20 +1,117 @@
+"""Optimizers that hold parameters which a load put new ones in the place of."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.replaced import ReplacedParameters, replaced_parameters
+from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
+from fsdplint.engine.facts.loads import plain_loads
+from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.weights import driven
 from fsdplint.engine.places import common_frame, nodes_in_frame
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.finding import Evidence, Fix, Safety
+from fsdplint.engine.values import Const, Object, Parameters
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.move import move_below
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD310",
+    summary="a load with `assign=True` replaces parameters that an optimizer holds",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="optimizer",
+)
 
 
-def parameters_replaced_after_optimizer(program: Program) -> Iterator[Report]:
+_SWAPS = "set_swap_module_params_on_conversion"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedParameters:
+    """An optimizer that steps over what ``load``, with ``assign=True``, took out of its model."""
+
+    build: BuildOptimizer
+    capture: Parameters
+    load: Call
+    shard: Shard
+    step: Call
+
+
+def replaced_parameters(program: Program) -> Iterator[ReplacedParameters]:
+    """Optimizers of FSDP2's parameters that are built before the load and step after it.
+
+    FSDP1 copies what is assigned into the parameters that it has (torch 2.13). With a file's plain
+    tensors in the place of DTensors no step is come to: they are left to the rule of those.
+    """
+    plain = {fact.call for fact in plain_loads(program)}
+    for trace in program.traces:
+        for load in trace.calls("load_state_dict"):
+            assign = load.argument(2, "assign")
+            if load in plain or not isinstance(assign, Const) or assign.value is not True:
+                continue
+            for build in trace.of(BuildOptimizer):
+                fact = _replaced(program, trace, load, build)
+                if fact is not None:
+                    yield fact
+
+
+def _replaced(
+    program: Program, trace: Trace, load: Call, build: BuildOptimizer
+) -> ReplacedParameters | None:
+    module = load.receiver
+    if not isinstance(module, Object) or not driven(build.site, load.site):
+        return None
+    shard, capture = sharding_of(trace, module), _capture(build, load, module)
+    if shard is None or capture is None or shard.time > capture.time:
+        return None
+    later = [s for s in trace.calls("step") if s.time > load.time]
+    steps = [step for step in later if step.receiver is build.optimizer]
+    if not steps or _repaired(trace, load, build, steps[0]):
+        return None
+    frames = (*load.site.frames(), *build.site.frames())
+    if any(_SWAPS in program.tree(path).text for path, _ in frames):
+        return None
+    sites = (load.site, build.site)
+    if not all(program.together(site, shard.site) for site in sites):
+        return None
+    return ReplacedParameters(build, capture, load, shard, steps[0])
+
+
+def _capture(build: BuildOptimizer, load: Call, module: Object) -> Parameters | None:
+    """The parameters of an optimizer that the load surely replaces some of."""
+    captures = build.optimizer.captures
+    if any(capture.time > load.time for capture in captures):
+        return None
+    strict = load.argument(1, "strict")
+    whole = strict is None or (isinstance(strict, Const) and strict.value is True)
+    for capture in captures:
+        inside = capture.module is module or module in capture.module.ancestors()
+        around = capture.module in module.ancestors()
+        if (inside and (whole or not capture.filtered)) or (around and not capture.filtered):
+            return capture
+    return None
+
+
+def _repaired(trace: Trace, load: Call, build: BuildOptimizer, step: Call) -> bool:
+    """Whether the optimizer may get the new parameters before it steps."""
+    events = [event for event in trace.of(Repoint) if event.optimizer is build.optimizer]
+    if any(load.time < event.time < step.time for event in events):
+        return True
+    modules = {capture.module for capture in build.captures}
+    others = (other for other in trace.of(BuildOptimizer) if load.time < other.time < step.time)
+    return any(capture.module in modules for other in others for capture in other.captures)
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in replaced_parameters(program):
         frame = common_frame(fact.build.site, fact.load.site)
         at = fact.load.site if frame is None else Site(frame[0], frame[2])
@@ -46,7 +143,7 @@ def _fix(program: Program, fact: ReplacedParameters) -> Fix | Declined:
     if not isinstance(moved, ir.Call) or not isinstance(load, ir.Call):
         return Declined("the optimizer is built where its class is defined")
     captures = nodes_in_frame(fact.build.optimizer.captures, first, moved)
-    code = fixes.code.Code.of(program.tree(path))
+    code = Code.of(program.tree(path))
     above = [node for node in captures if node.start < load.start]
     title = f"build the optimizer after `{code.short(load.func)}`"
-    return fixes.move.move_below(code, moved, load, title, Safety.UNSAFE, above)
+    return move_below(code, moved, load, title, Safety.UNSAFE, above)

@@ -1,17 +1,221 @@
+"""Units of one model that compute in different precisions."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.precision import PrecisionSplit, precision_splits
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.values import (
+    Choice,
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Symbol,
+    Value,
+    class_names,
+    resolved,
+)
+from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.names import clash, names_in, written_between
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.policies import (
+    FULL_PRECISION,
+    MIXED_PRECISION_POLICY,
+    MIXED_PRECISION_POLICY_FIELDS,
+    MULTIPLIES,
+    STARTS_FLOATS,
+)
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD402",
+    summary="blocks and root of a model compute in different precisions, which meet in a layer",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def policy_missing_on_root(program: Program) -> Iterator[Report]:
+# Words of code that takes care of dtypes itself: parameters that are low before they are sharded,
+# and activations that are cast.
+_CASTS = re.compile(
+    r"\.\s*(bfloat16|half|float|double|type_as)\s*\(|\.\s*to\s*\([^)\n]*(dtype|float|half)"
+    r"|default_dtype"
+    r"|autocast"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What a unit computes in.
+
+    Attributes:
+        dtype: the canonical name, "" for that of its parameters.
+        plain: its outputs have that dtype, and its inputs are cast to it.
+    """
+
+    dtype: str
+    plain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionSplit:
+    """A root and a part of it, sharded with different precisions, that meet in a layer.
+
+    Attributes:
+        layer: the root's own layer that gets, or gives, the other dtype.
+        others: the parts of other models whose roots the same call shards.
+    """
+
+    root: Shard
+    part: Shard
+    root_dtype: str
+    part_dtype: str
+    layer: Object
+    others: tuple[Shard, ...] = ()
+
+
+def precision_splits(program: Program) -> Iterator[PrecisionSplit]:
+    for trace in program.traces:
+        shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+        if not any("mp_policy" in shard.keywords for shard in shards):
+            continue
+        for root in shards:
+            inside = [each for each in shards if root.module in each.module.ancestors()]
+            found = _split(program, root, inside) if inside else None
+            if found is not None:
+                yield replace(found, others=tuple(_of_others(shards, root)))
+
+
+def _of_others(shards: list[Shard], root: Shard) -> Iterator[Shard]:
+    """The parts of what the call on a root shards besides it, in a loop through models."""
+    others = [s.module for s in shards if s.call is root.call and s.module is not root.module]
+    for shard in shards:
+        if any(model in shard.module.ancestors() for model in others):
+            yield shard
+
+
+def _split(program: Program, root: Shard, inside: list[Shard]) -> PrecisionSplit | None:
+    own, parts = precision(root), [precision(shard) for shard in inside]
+    model = root.module
+    if own is None or not isinstance(model.cls, ClassValue) or model.cls.opaque():
+        return None
+    dtypes = {None if part is None else part.dtype for part in parts}
+    if len(dtypes) != 1 or not all(part and part.plain for part in parts) or not own.plain:
+        return None
+    (dtype,) = dtypes
+    if dtype is None or dtype == own.dtype:
+        return None
+    units = {surely_in(shard.module) for shard in inside}
+    layer = _meeting(model, inside[0], units, bool(dtype))
+    if layer is None or _casts(program, root, model):
+        return None
+    return PrecisionSplit(root, inside[0], own.dtype, dtype, layer)
+
+
+def precision(shard: Shard) -> Precision | None:
+    """What the call's policy says, None where it is not known."""
+    if "mp_policy" not in shard.keywords:
+        return None if any(argument.star for argument in shard.call.args) else Precision("")
+    policy = shard.keywords["mp_policy"]
+    if not isinstance(policy, Object) or class_names(policy.cls) != {MIXED_PRECISION_POLICY}:
+        return None
+    fields = dict(zip(MIXED_PRECISION_POLICY_FIELDS, policy.args, strict=False))
+    fields.update(policy.keywords)
+    dtype = _dtype(fields.get("param_dtype", Const(None)))
+    outputs = fields.get("output_dtype", Const(None))
+    casts = fields.get("cast_forward_inputs", Const(True))
+    plain = _is(outputs, None) and _is(casts, True)
+    return None if dtype is None else Precision(dtype, plain)
+
+
+def _dtype(value: Value) -> str | None:
+    if isinstance(value, Symbol) and value.name.startswith("torch."):
+        return "" if value.name == FULL_PRECISION else value.name
+    return "" if _is(value, None) else None
+
+
+def _is(value: Value, constant: object) -> bool:
+    return not isinstance(value, Choice) and isinstance(value, Const) and value.value is constant
+
+
+def _meeting(model: Object, part: Shard, units: set[Object], lowered: bool) -> Object | None:
+    """A layer of the root's own that the forward uses and where the dtypes surely meet.
+
+    A matrix product behind the blocks gets what they compute. A layer with low weights gives what
+    the blocks, with full ones, cannot multiply.
+    """
+    used = _uses(model)
+    blocks = _attribute(model, part.module)
+    for layer in with_parameters(model, units):
+        name, library = _attribute(model, layer), library_class(layer)
+        if name not in used or blocks not in used:
+            continue
+        behind = used[name] > used[blocks]
+        if library in MULTIPLIES and (behind or not lowered):
+            return layer
+        if library in STARTS_FLOATS and not lowered:
+            return layer
+    return None
+
+
+def _attribute(model: Object, part: Object) -> str:
+    """The attribute of ``model`` that ``part`` is, or is inside of."""
+    current: Object | None = part
+    while current is not None and current.parent is not model:
+        current = current.parent
+    steps = [n for n, v in model.attrs.items() if current is not None and resolved(v) is current]
+    return steps[0] if steps else ""
+
+
+def _uses(model: Object) -> dict[str, int]:
+    """The attributes of the model that its forward uses, in the order in which it first does.
+
+    What a method uses that it calls is used where the call ends.
+    """
+    found = _own_uses(model, "forward")
+    for name, place in list(found.items()):
+        for inner in _own_uses(model, name):
+            found.setdefault(inner, place)
+    return found
+
+
+def _own_uses(model: Object, method: str) -> dict[str, int]:
+    found = model.cls.lookup(method) if isinstance(model.cls, ClassValue) else None
+    if not isinstance(found, FunctionValue):
+        return {}
+    places: dict[str, int] = {}
+    for node in ir.walk(found.function):  # a call comes before the attribute that it calls
+        attribute = node.func if isinstance(node, ir.Call) else node
+        if isinstance(attribute, ir.Attribute) and isinstance(attribute.value, ir.Name):
+            known = places.get(attribute.attr, node.end)
+            same = known > node.end and isinstance(node, ir.Attribute)
+            if attribute.value.id == "self" and not same:
+                places[attribute.attr] = min(known, node.end)
+    return places
+
+
+def _casts(program: Program, root: Shard, model: Object) -> bool:
+    """Whether a file that takes part says something of dtypes that may make up for it."""
+    paths = {root.site.path, *(path for path, _ in root.site.calls)}
+    if model.site is not None:
+        paths |= {model.site.path, *(path for path, _ in model.site.calls)}
+    if isinstance(model.cls, ClassValue):
+        paths.add(model.cls.scope.unit.path)
+    return any(_CASTS.search(program.tree(path).text) for path in paths)
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in precision_splits(program):
         root, part = fact.root.site, fact.part.site
         layer = f"`{fact.layer.path().lstrip('.')}`"
@@ -38,8 +242,47 @@ def _fix(program: Program, fact: PrecisionSplit) -> Fix | Declined:
     root, part = fact.root, fact.part
     if len({root.site.path, part.site.path, *(each.site.path for each in fact.others)}) > 1:
         return Declined("the calls stand in different files")
-    code = fixes.code.Code.of(program.tree(root.site.path))
+    code = Code.of(program.tree(root.site.path))
     if fact.part_dtype and not fact.root_dtype:
         others = [each.call for each in fact.others if each.call is not part.call]
-        return fixes.precision.same_policy(code, part.call, [root.call, *others])
-    return fixes.precision.same_policy(code, root.call, [part.call])
+        return same_policy(code, part.call, [root.call, *others])
+    return same_policy(code, root.call, [part.call])
+
+
+_KEYWORD = "mp_policy"
+
+
+@builder
+def same_policy(code: Code, source: ir.Call, targets: Sequence[ir.Call]) -> Fix:
+    """Gives each of ``targets`` the policy that ``source`` is given, in the same function."""
+    require_exact(code)
+    given = [a.value for a in source.args if a.keyword == _KEYWORD]
+    if len(given) != 1:
+        raise NoFixError(f"`{code.short(source)}` does not write its policy out")
+    edits = [_added(code, source, given[0], target) for target in dict.fromkeys(targets)]
+    return Fix("give both the same `mp_policy`", Safety.UNSAFE, tuple(edits))
+
+
+def _added(code: Code, source: ir.Call, policy: ir.Expr, target: ir.Call) -> Edit:
+    if code.function(source) is not code.function(target):
+        raise NoFixError("the two calls stand in different functions")
+    if not target.args or any(a.keyword == _KEYWORD or a.star for a in target.args):
+        raise NoFixError("each call is given a policy of its own")
+    start, end = sorted((source.start, target.start))
+    reads = names_in(policy).reads
+    if clash(reads, written_between(code, source, start, end)) or _is_late(code, reads, target):
+        raise NoFixError(f"`{code.short(policy)}` is not the same where the other call stands")
+    last = target.args[-1]
+    separator = ", "
+    if code.breaks(target.func.end, last.start):
+        indent = code.line(last.start)
+        separator = "," + code.newline + indent[: len(indent) - len(indent.lstrip())]
+    return code.edit(last.end, last.end, f"{separator}{_KEYWORD}={code.slice(policy)}")
+
+
+def _is_late(code: Code, reads: set[str], target: ir.Call) -> bool:
+    """Whether the function assigns one of the names only behind ``target``, or loops over it."""
+    after = written_between(code, target, target.end, len(code.text))
+    loops = [n for n in code.ancestors(target) if isinstance(n, (ir.For, ir.Comprehension))]
+    bound = {path for loop in loops for path in names_in(loop).writes}
+    return clash(reads, after | bound) is not None

@@ -1,17 +1,202 @@
+"""Process groups that cannot come up as they are asked for."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.process_groups import Wrong, WrongGroup, wrong_groups
+from fsdplint.engine import ir
+from fsdplint.engine.events import Call, Trace
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Span
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Choice, Const, Object, Value, class_names
+from fsdplint.engine.written import argument
+from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.process_group import (
+    as_timedelta,
+    backend,
+    device,
+    numbered,
+    only_once,
+    without_method,
+)
+from fsdplint.knowledge.launch import (
+    DESTROY,
+    INIT,
+    MESHES,
+    MISSPELT_BACKENDS,
+    NEW_GROUP,
+    REGISTERS_BACKEND,
+    SPAWNS,
+)
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD104",
+    summary="a process group cannot come up as it is asked for",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def process_group_arguments(program: Program) -> Iterator[Report]:
+class Wrong(Enum):
+    """What is wrong with a process group, as torch puts it."""
+
+    STORE_AND_METHOD = "store and init_method"
+    UNNUMBERED = "no rank or world_size"
+    TIMEOUT = "timeout"
+    DEVICE = "device_id"
+    BACKEND = "backend"
+    TWICE = "twice"
+
+
+@dataclass(frozen=True, slots=True)
+class WrongGroup:
+    """A call that raises.
+
+    Attributes:
+        node: the argument that is wrong, or the call.
+        meant: the parameters that are missing, or the backend that was meant.
+        first: what made the process group before.
+    """
+
+    call: Call
+    wrong: Wrong
+    node: ir.Node
+    meant: tuple[str, ...] = ()
+    first: Call | None = None
+
+
+def wrong_groups(program: Program) -> Iterator[WrongGroup]:
+    """Calls that make process groups and surely raise, where nothing handles that."""
+    for wrong in _wrong_groups(program):
+        if not is_caught(program, wrong.call.site):
+            yield wrong
+
+
+def _wrong_groups(program: Program) -> Iterator[WrongGroup]:
+    for trace in program.traces:
+        for call in trace.calls(INIT):
+            if not call.arguments.open:
+                yield from _wrong_init(program, call)
+        for call in trace.calls(NEW_GROUP):
+            yield from _wrong_timeout(call, 1)
+        if not trace.calls(*SPAWNS):
+            yield from _again(trace)
+
+
+def _wrong_init(program: Program, call: Call) -> Iterator[WrongGroup]:
+    yield from _wrong_timeout(call, 2)
+    yield from _wrong_backend(program, call)
+    yield from _wrong_device(call)
+    store, method = _given(call, 5, "store"), _given(call, 1, "init_method")
+    given = argument(call.site.node, 1, "init_method")
+    if store and method and given is not None:
+        yield WrongGroup(call, Wrong.STORE_AND_METHOD, given)
+    elif store or (given is not None and _is_unnumbered(given.value)):
+        places = {"rank": 4, "world_size": 3}
+        missing = [name for name, place in places.items() if _absent(call, place, name)]
+        if missing:
+            yield WrongGroup(call, Wrong.UNNUMBERED, call.site.node, tuple(missing))
+
+
+def _given(call: Call, position: int, keyword: str) -> bool:
+    """Whether an argument surely is something else than None."""
+    value = call.arguments.get(position, keyword)
+    if isinstance(value, Const):
+        return value.value is not None
+    return isinstance(value, Object) and value.cls is not None
+
+
+def _absent(call: Call, position: int, keyword: str) -> bool:
+    value = call.arguments.get(position, keyword)
+    return value is None or (isinstance(value, Const) and value.value == -1)
+
+
+def _is_unnumbered(method: ir.Expr) -> bool:
+    """Whether a URL of the kinds that number no processes says nothing of their numbers."""
+    if isinstance(method, ir.FormattedString):
+        text = "{}".join(method.literals)
+    else:
+        text = str(method.value) if isinstance(method, ir.Constant) else ""
+    return text.startswith(("tcp://", "file://")) and "?" not in text
+
+
+def _wrong_timeout(call: Call, position: int) -> Iterator[WrongGroup]:
+    value = call.arguments.get(position, "timeout")
+    written = argument(call.site.node, position, "timeout")
+    number = isinstance(value, Const) and isinstance(value.value, (int, float))
+    if number and written is not None:
+        yield WrongGroup(call, Wrong.TIMEOUT, written.value)
+
+
+def _wrong_backend(program: Program, call: Call) -> Iterator[WrongGroup]:
+    value = call.arguments.get(0, "backend")
+    written = argument(call.site.node, 0, "backend")
+    if not isinstance(value, Const) or not isinstance(value.value, str) or written is None:
+        return
+    text = value.value
+    if ";" in text:
+        yield WrongGroup(call, Wrong.BACKEND, written.value, (text.replace(";", ","),))
+    elif text.lower() in MISSPELT_BACKENDS and not any(program.trees_with(REGISTERS_BACKEND)):
+        yield WrongGroup(call, Wrong.BACKEND, written.value, (MISSPELT_BACKENDS[text.lower()],))
+
+
+def _wrong_device(call: Call) -> Iterator[WrongGroup]:
+    value = call.arguments.get(8, "device_id")
+    written = argument(call.site.node, 8, "device_id")
+    if value is None or written is None:
+        return
+    if _is_text(value) or _lacks_index(value):
+        yield WrongGroup(call, Wrong.DEVICE, written.value)
+
+
+def _is_text(value: Value) -> bool:
+    if isinstance(value, Choice):
+        return all(_is_text(option) for option in value.options)
+    if isinstance(value, Const):
+        return isinstance(value.value, str)
+    made = isinstance(value, Object) and value.site is not None and value.cls is None
+    return made and isinstance(value.site.node, ir.FormattedString)  # type: ignore[union-attr]  # an Object with a site
+
+
+def _lacks_index(value: Value) -> bool:
+    """``torch.device("cuda")``."""
+    if not isinstance(value, Object) or "torch.device" not in class_names(value.cls):
+        return False
+    kind = value.args[0] if len(value.args) == 1 and not value.keywords else None
+    return isinstance(kind, Const) and isinstance(kind.value, str) and ":" not in kind.value
+
+
+def _again(trace: Trace) -> Iterator[WrongGroup]:
+    """The second of two calls that make the default process group."""
+    first: Call | None = None
+    for call in trace.calls(INIT, DESTROY, *MESHES):
+        alone = any(guard.divergent or guard.progress for guard in call.site.guards)
+        if call.name == DESTROY or alone:
+            first = None
+        elif first is None:
+            first = call
+        elif call.name == INIT and _both(first.site, call.site):
+            yield WrongGroup(call, Wrong.TWICE, call.site.node, (), first)
+
+
+def _both(one: Site, other: Site) -> bool:
+    """Whether two places are not in different arms of a branch, nor one and the same."""
+    taken = {guard.key: guard.taken for guard in one.guards}
+    apart = any(taken.get(guard.key, guard.taken) is not guard.taken for guard in other.guards)
+    caught = any(isinstance(g.test, (ir.Handler, ir.Try)) for g in (*one.guards, *other.guards))
+    return not apart and not caught and one.node is not other.node
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in wrong_groups(program):
         site, first = fact.call.site, fact.first
         message, label = _words(program, fact)
@@ -44,15 +229,15 @@ def _words(program: Program, fact: WrongGroup) -> tuple[str, str]:
 
 
 def _fix(program: Program, fact: WrongGroup) -> Fix | Declined:
-    code, call = fixes.code.Code.of(program.tree(fact.call.site.path)), fact.call.site.node
+    code, call = Code.of(program.tree(fact.call.site.path)), fact.call.site.node
     if fact.wrong is Wrong.STORE_AND_METHOD:
-        return fixes.process_group.without_method(code, call, fact.node)
+        return without_method(code, call, fact.node)
     if fact.wrong is Wrong.UNNUMBERED:
-        return fixes.process_group.numbered(code, call, fact.meant)
+        return numbered(code, call, fact.meant)
     if fact.wrong is Wrong.TIMEOUT:
-        return fixes.process_group.as_timedelta(code, fact.node)
+        return as_timedelta(code, fact.node)
     if fact.wrong is Wrong.DEVICE:
-        return fixes.process_group.device(code, fact.node)
+        return device(code, fact.node)
     if fact.wrong is Wrong.BACKEND:
-        return fixes.process_group.backend(code, fact.node, fact.meant[0])
-    return fixes.process_group.only_once(code, call)
+        return backend(code, fact.node, fact.meant[0])
+    return only_once(code, call)

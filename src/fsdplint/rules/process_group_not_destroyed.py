@@ -1,19 +1,180 @@
+"""Scripts that end with their process group up."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.teardown import LeftUp, left_up
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.scripts import is_run, script_of, whole_program
+from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Span
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.tree import STATEMENTS, Block, Tree
+from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
+from fsdplint.rule import Report, declare
 from fsdplint.source.lexing import NEWLINE
 
+RULE = declare(
+    __name__,
+    "FSD107",
+    summary="a script ends with its process group up",
+    severity=Severity.NOTE,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
-def process_group_not_destroyed(program: Program) -> Iterator[Report]:
+
+_DESTROY = DESTROY.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftUp:
+    """A process group that nothing in the whole program destroys.
+
+    Attributes:
+        start: what makes it.
+        end: the last statement of the function that makes it and trains.
+        unused: a function that would destroy it and is never called.
+        saving: a checkpoint may still be written when the program ends.
+    """
+
+    start: Call
+    end: Site
+    unused: Site | None
+    saving: bool
+
+
+def left_up(program: Program) -> Iterator[LeftUp]:
+    """Process groups of scripts whose program is known to the end and destroys none."""
+    known: dict[str, list[Site] | None] = {}
+    for trace in program.traces:
+        start = _start(trace)
+        if start is None:
+            continue
+        script = script_of(program, trace, start.site)
+        if script is None or not is_run(program, trace, script):
+            continue
+        if script not in known:
+            known[script] = _unused_destroyers(program, script)
+        unused = known[script]
+        if unused is None:
+            continue
+        end = _end(program, trace, start)
+        if end is not None:
+            saving = bool(trace.calls("torch.distributed.checkpoint.async_save"))
+            yield LeftUp(start, end, unused[0] if unused else None, saving)
+
+
+def _start(trace: Trace) -> Call | None:
+    """What makes the group that the first sharding uses."""
+    shard = next(iter(trace.of(Shard)), None)
+    if shard is None:  # an accelerator may do it
+        return None
+    for names in ((INIT,), MESHES):
+        before = [call for call in trace.calls(*names) if call.time < shard.time]
+        if before:
+            return before[-1] if names == (INIT,) else before[0]
+    return None
+
+
+def _end(program: Program, trace: Trace, start: Call) -> Site | None:
+    """The last statement of the function, or of a part of a module, that does both."""
+    shard = trace.of(Shard)[0]
+    frame = common_frame(start.site, shard.site)
+    if frame is None:
+        return None
+    path, node, other = frame
+    tree = program.tree(path)
+    scope = tree.scope(node)
+    if isinstance(scope, ir.Function):
+        return Site(path, scope.body[-1])
+    if isinstance(scope, ir.ClassDef):
+        return None
+    return Site(path, _common_block(tree, node, other).statements[-1])
+
+
+def _common_block(tree: Tree, one: ir.Node, other: ir.Node) -> Block:
+    """The innermost suite that holds both."""
+    around = {other, *tree.ancestors(other)}
+    holders = (node for node in (one, *tree.ancestors(one)) if isinstance(node, STATEMENTS))
+    suites = (tree.block(node) for node in holders if not tree.in_lambda(node))  # type: ignore[arg-type]  # STATEMENTS are the types of Stmt
+    return next(block for block in suites if not around.isdisjoint(block.statements))
+
+
+# The whole program
+
+
+def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
+    """The functions that would destroy the group and are never called.
+
+    None if some code may destroy it, or if not all of the program is known.
+    """
+    trees = whole_program(program, script)
+    return None if trees is None else _uncalled(trees, _DESTROY, set())
+
+
+def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | None:
+    """The functions that nothing calls and that alone lead to ``name``; None if others may."""
+    found: list[Site] = []
+    for tree, node in _mentions(trees, name):
+        function = tree.function(node)
+        if function is None or _may_be_called(trees, tree, function):
+            return None
+        if function.name not in seen:
+            seen.add(function.name)
+            callers = _uncalled(trees, function.name, seen)
+            if callers is None:
+                return None
+            found += callers or [Site(tree.path, tree.parent(function))]
+    return found
+
+
+def _may_be_called(trees: Sequence[Tree], tree: Tree, function: ir.Function) -> bool:
+    """Whether something may call a function that nothing names."""
+    owner = tree.scope(tree.parent(function))
+    own = function.name.isidentifier() and not function.name.startswith("__")
+    if not own or function.decorators or tree.looks_up_variables:
+        return True
+    looked_into = frozenset(name for each in trees for name in each.looked_into)
+    if isinstance(owner, ir.ClassDef):
+        return bool(owner.bases or owner.decorators or looked_into)
+    return Path(tree.path).stem in looked_into
+
+
+def _mentions(trees: Iterable[Tree], name: str) -> Iterator[tuple[Tree, ir.Node]]:
+    """Where files have ``name`` otherwise than to define or import it."""
+    for tree in trees:
+        if re.search(rf"\b{re.escape(name)}\b", tree.text):
+            names = {name, *_aliases(tree, name)}
+            nodes = (node for node in tree.walk(*names) for each in names if _means(node, each))
+            yield from ((tree, node) for node in nodes)
+
+
+def _aliases(tree: Tree, name: str) -> set[str]:
+    """What a file calls ``name`` where it imports it."""
+    pairs = (pair for node in tree.imports for pair in node.names)
+    return {alias for imported, alias in pairs if imported == name and alias is not None}
+
+
+def _means(node: ir.Node, name: str) -> bool:
+    """Whether a node names ``name``, be it as a text for ``getattr``."""
+    if isinstance(node, ir.Name):
+        return node.id == name
+    if isinstance(node, ir.Attribute):
+        return node.attr == name
+    return isinstance(node, ir.Constant) and node.value == name
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in left_up(program):
         site = fact.start.site
         assert isinstance(site.node, ir.Call)
@@ -54,6 +215,44 @@ def _fix(program: Program, fact: LeftUp) -> Fix | Declined:
     same = fact.unused is not None and fact.unused.path == fact.end.path
     unused = fact.unused.node if same and fact.unused is not None else None
     assert unused is None or isinstance(unused, ir.FunctionDef)
-    code = fixes.code.Code.of(program.tree(fact.end.path))
+    code = Code.of(program.tree(fact.end.path))
     perhaps = any(not guard.early for guard in fact.start.site.guards)
-    return fixes.teardown.destroy_at_end(code, fact.end.node, unused, perhaps=perhaps)  # type: ignore[arg-type]  # a statement
+    return destroy_at_end(code, fact.end.node, unused, perhaps=perhaps)  # type: ignore[arg-type]  # a statement
+
+
+_PLAIN = (ir.Name, ir.Attribute, ir.Constant, ir.Collection)
+
+
+@builder
+def destroy_at_end(
+    code: Code, last: ir.Stmt, unused: ir.FunctionDef | None, *, perhaps: bool
+) -> Fix:
+    """Destroys the group behind ``last``, or before it where it returns.
+
+    Args:
+        unused: a function of the same file that does so.
+        perhaps: there may be no group after all.
+    """
+    require_exact(code)
+    if not code.alone(last):
+        raise NoFixError(f"`{code.short(last)}` shares its line with other code")
+    returns = isinstance(last, (ir.Return, ir.Raise))
+    if isinstance(last, ir.Return) and not (last.value is None or isinstance(last.value, _PLAIN)):
+        raise NoFixError(f"`{code.short(last)}` is the last that happens")
+    imports = Imports(code, last)
+    callee = _callable(code, unused)
+    callee = callee or imports.name("torch.distributed", "destroy_process_group")
+    indent = code.indentation(last)
+    line = f"{indent}{callee}(){code.newline}"
+    if perhaps:
+        test = imports.name("torch.distributed", "is_initialized")
+        line = f"{indent}if {test}():{code.newline}{code.unit}{line}"
+    at = code.extent(last)[0] if returns else code.after(last)
+    edits = (code.insert_lines(at, line), *imports.edits())
+    return Fix(f"call `{callee}` at the end", Safety.UNSAFE, edits)
+
+
+def _callable(code: Code, unused: ir.FunctionDef | None) -> str | None:
+    if unused is None or unused.function.parameters:
+        return None
+    return unused.function.name if unused in code.module.body else None

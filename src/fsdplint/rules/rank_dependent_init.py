@@ -1,25 +1,235 @@
+"""Weights that differ between the ranks whose slices make up one model."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.ranks_weights import (
-    DifferentSeeds,
-    LoadedAlone,
-    different_seeds,
-    loaded_alone,
+from fsdplint.engine.events import Call, Shard, Trace, Use
+from fsdplint.engine.execute.elements import composed
+from fsdplint.engine.facts.weights import (
+    driven,
+    first_forward,
+    related,
+    root,
+    sharding_before,
+    syncs_states,
+    uses_between,
 )
 from fsdplint.engine.places import common_frame
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
+from fsdplint.engine.site import Guard, Site
+from fsdplint.engine.values import ClassValue, Object, Origin, Symbol, Taint, taint_of
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.move import common_block
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report
+from fsdplint.knowledge.initialisation import (
+    DRAWN_LAYERS,
+    SEEDS,
+    SPREADS_WEIGHTS,
+    draws_weights,
+    keeps_weights,
+)
+from fsdplint.knowledge.modules import hugging_face_blocks
+from fsdplint.knowledge.words import means_model_parallel, means_rank
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD205",
+    summary="ranks build a model from different weights, and sharding mixes them",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="of its four findings on real code one was wrong, which is mended.",
+)
 
 
-def rank_dependent_init(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class DifferentSeeds:
+    """A model that each rank builds by a seed of its own, and that is sharded like that.
+
+    Attributes:
+        place: the innermost call whose words say that it is given the rank.
+        last: the last call that shards the model or a part of it.
+    """
+
+    seed: Call
+    place: Site
+    model: Object
+    shard: Shard
+    last: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAlone:
+    """A model that only some ranks load, and that is sharded like that.
+
+    Attributes:
+        source: where those ranks load it.
+        guard: the test that they pass.
+    """
+
+    source: Site
+    guard: Guard
+    shard: Shard
+
+
+def different_seeds(program: Program) -> Iterator[DifferentSeeds]:
+    """Models whose weights are drawn by a seed that depends on the rank, and never made equal."""
+    for trace in program.traces:
+        seeds = trace.calls(*SEEDS)
+        for model in _sharded_models(trace):
+            seed = next((s for s in reversed(seeds) if s.time <= model.born), None)
+            if seed is None or not _of_the_rank(program, seed) or not _is_drawn(trace, model):
+                continue
+            shards = [shard for shard in trace.of(Shard) if related(shard.module, model)]
+            if _stays_different(program, trace, model, seed.site, model.born):
+                place = _telling_call(program, seed.site)
+                yield DifferentSeeds(seed, place, model, shards[0], shards[-1])
+
+
+def _telling_call(program: Program, seed: Site) -> Site:
+    frames = [frame for frame in seed.frames() if means_rank(program.text(*frame))]
+    return Site(*frames[-1]) if frames else seed
+
+
+def loaded_alone(program: Program) -> Iterator[LoadedAlone]:
+    """Models that ranks load under a test which only some of them pass, before the sharding."""
+    for trace in program.traces:
+        for load in trace.calls("load_state_dict"):
+            shard = _next_sharding(trace, load)
+            guard = _own_guard(load.site, shard)
+            if shard is None or guard is None or not isinstance(load.receiver, Object):
+                continue
+            model = load.receiver
+            if not _others_load(trace, load, model) and _stays_different(
+                program, trace, model, load.site, model.born, load.time
+            ):
+                yield LoadedAlone(load.site, guard, shard)
+        for model in _sharded_models(trace):
+            yield from _built_alone(program, trace, model)
+
+
+def _others_load(trace: Trace, load: Call, model: Object) -> bool:
+    """Whether the ranks that do not make a load may get their weights in another way."""
+    loads = [each for each in trace.calls("load_state_dict") if each is not load]
+    given = [escape for escape in trace.escapes if model in escape.objects]
+    apart = any(guard.divergent for escape in given for guard in escape.site.guards)
+    return apart or any(_concerns(each, model) for each in loads)
+
+
+def _built_alone(program: Program, trace: Trace, model: Object) -> Iterator[LoadedAlone]:
+    """``model = Model.from_pretrained(…)`` where others build it in another way."""
+    site = model.site
+    shard = next((s for s in trace.of(Shard) if related(s.module, model)), None)
+    if site is None or not _loads(site.node):
+        return
+    guard = _own_guard(site, shard)
+    if guard is not None and _stays_different(program, trace, model, site, model.born):
+        assert shard is not None
+        yield LoadedAlone(site, guard, shard)
+
+
+def _sharded_models(trace: Trace) -> list[Object]:
+    """The outermost modules that are sharded, or parts of which are."""
+    return list(dict.fromkeys(root(shard.module) for shard in trace.of(Shard)))
+
+
+def _of_the_rank(program: Program, seed: Call) -> bool:
+    differs = bool(taint_of(*seed.arguments.values()) & Taint.RANK)
+    partly = any(guard.divergent or guard.progress for guard in seed.site.guards)
+    trees = ((program.tree(path), node) for path, node in seed.site.frames()[-2:])
+    words = " ".join(tree.slice(each) for tree, node in trees for each in tree.sources(node))
+    return differs and not partly and not means_model_parallel(words)
+
+
+def _is_drawn(trace: Trace, model: Object) -> bool:
+    """Whether all that a model is made of surely has random weights when it is built."""
+    if model.origin is not Origin.ALLOCATED or model.on_meta is not False:
+        return False
+    if isinstance(model.cls, Symbol):
+        return model.cls.name.startswith("torch.nn.") or _is_from_config(model, model.cls.name)
+    if not isinstance(model.cls, ClassValue) or model.cls.opaque():
+        return False
+    parts = list(composed(model))
+    layers = [part.cls.name for part in parts if isinstance(part.cls, Symbol)]
+    known = all(name.startswith("torch.nn.") for name in layers)
+    known &= any(name in DRAWN_LAYERS for name in layers)
+    loads = trace.calls("load_state_dict")
+    return known and not any(_concerns(load, part) for load in loads for part in parts)
+
+
+def _is_from_config(model: Object, name: str) -> bool:
+    """Whether a Hugging Face model is built from a configuration, by which it draws its weights."""
+    made = model.site.node if model.site is not None else None
+    if hugging_face_blocks(name) is None or not isinstance(made, ir.Call):
+        return False
+    return ir.last_name(made.func) in ("from_config", "_from_config", name.rpartition(".")[2])
+
+
+def _concerns(load: Call, part: Object) -> bool:
+    return isinstance(load.receiver, Object) and related(load.receiver, part)
+
+
+def _stays_different(
+    program: Program, trace: Trace, model: Object, source: Site, start: int, load: int = -1
+) -> bool:
+    """Whether a model is sharded and used without anything that could make ranks' weights equal.
+
+    Args:
+        load: the time of the load that makes them different.
+    """
+    forward = first_forward(trace, model, start)
+    if forward is None:
+        return False
+    uses = uses_between(trace, model, start, forward.time)
+    if any(_may_equal(use) for use in uses if use.time != load):
+        return False
+    shard = sharding_before(trace, model, forward.time)
+    if shard is None or any(
+        each.generation is Generation.FSDP1 and syncs_states(each) is not False
+        for each in trace.of(Shard)
+        if related(each.module, model)
+    ):
+        return False
+    together = program.together(source, shard.site)
+    return together and driven(source, forward.site) and driven(shard.site, forward.site)
+
+
+def _may_equal(use: Use) -> bool:
+    if use.name in SPREADS_WEIGHTS:
+        return True
+    return not keeps_weights(use.name) and not draws_weights(use.name)
+
+
+def _next_sharding(trace: Trace, load: Call) -> Shard | None:
+    model = load.receiver
+    if not isinstance(model, Object):
+        return None
+    shards = [shard for shard in trace.of(Shard) if related(shard.module, model)]
+    return shards[0] if shards and shards[0].time > load.time else None
+
+
+def _own_guard(site: Site, shard: Shard | None) -> Guard | None:
+    """The test that only some ranks pass on the way to a place, and all do to the sharding."""
+    if shard is None or any(guard.progress for guard in site.guards):
+        return None
+    shared = {(guard.key, guard.taken) for guard in shard.site.guards}
+    own = [g for g in site.guards if g.divergent and (g.key, g.taken) not in shared]
+    return own[-1] if own else None
+
+
+def _loads(node: ir.Node) -> bool:
+    function = node.func if isinstance(node, ir.Call) else None
+    return isinstance(function, ir.Attribute) and function.attr == "from_pretrained"
+
+
+def reports(program: Program) -> Iterator[Report]:
     for seeds in different_seeds(program):
         yield _seeds(program, seeds)
     for load in loaded_alone(program):
@@ -49,9 +259,7 @@ def _reseed(program: Program, fact: DifferentSeeds) -> Fix | Declined:
         return Declined("the seed is set in one function and the model sharded in another")
     path, seed, last = frame
     assert isinstance(seed, ir.Call)
-    return fixes.equal_weights.seed_after_sharding(
-        fixes.code.Code.of(program.tree(path)), seed, last
-    )
+    return seed_after_sharding(Code.of(program.tree(path)), seed, last)
 
 
 def _load(program: Program, fact: LoadedAlone) -> Report:
@@ -74,9 +282,86 @@ def _load(program: Program, fact: LoadedAlone) -> Report:
 def _load_fix(program: Program, fact: LoadedAlone) -> Fix | Declined:
     shard = fact.shard
     if shard.generation is Generation.FSDP1:
-        return fixes.equal_weights.sync_states(
-            fixes.code.Code.of(program.tree(shard.site.path)), shard.call
-        )
-    return fixes.equal_weights.load_everywhere(
-        fixes.code.Code.of(program.tree(fact.source.path)), fact.source.node, fact.guard.test
+        return sync_states(Code.of(program.tree(shard.site.path)), shard.call)
+    return load_everywhere(
+        Code.of(program.tree(fact.source.path)), fact.source.node, fact.guard.test
     )
+
+
+@builder
+def seed_after_sharding(code: Code, seed: ir.Call, last_sharding: ir.Node) -> Fix:
+    """Builds the model by one seed, and sets each rank's own once it is sharded."""
+    require_exact(code)
+    statement = code.statement(seed)
+    if not isinstance(statement, ir.Expression) or statement.value is not seed:
+        raise NoFixError(f"`{code.short(seed)}` is part of another statement")
+    _, lifted = common_block(code, seed, last_sharding)
+    if not code.alone(statement) or not code.ends_line(lifted):
+        raise NoFixError(f"`{code.short(lifted)}` shares its line with other code")
+    argument = _ranked(code, seed)
+    equal = code.edit(argument.start, argument.end, _without_rank(code, argument) or "0")
+    line = code.indentation(lifted) + code.slice(statement) + code.newline
+    again = code.insert_lines(code.after(lifted), line)
+    title = "seed all ranks alike, and each by its rank once the model is sharded"
+    return Fix(title, Safety.UNSAFE, (equal, again))
+
+
+def _ranked(code: Code, seed: ir.Call) -> ir.Expr:
+    """The one argument that the rank is part of."""
+    found = [each.value for each in seed.args if means_rank(code.slice(each.value))]
+    if len(found) != 1:
+        raise NoFixError(f"how the rank gets into `{code.short(seed)}` is not plain to see")
+    return found[0]
+
+
+def _without_rank(code: Code, node: ir.Expr) -> str:
+    """A sum without the terms that the rank is part of; empty if none is left."""
+    if not means_rank(code.slice(node)):
+        return code.slice(node)
+    if isinstance(node, ir.BinOp) and node.op == "Add":
+        terms = [_without_rank(code, node.left), _without_rank(code, node.right)]
+        return " + ".join(term for term in terms if term)
+    plain = (ir.Name, ir.Attribute, ir.Subscript, ir.Call)
+    product = isinstance(node, ir.BinOp) and node.op == "Multiply"
+    if product or isinstance(node, plain):
+        return ""
+    raise NoFixError(f"`{code.short(node)}` is no sum of a seed and the rank")
+
+
+@builder
+def sync_states(code: Code, shard: ir.Call) -> Fix:
+    """Has FSDP1 broadcast what rank 0 loaded."""
+    require_exact(code)
+    given = {argument.keyword for argument in shard.args}
+    if "sync_module_states" in given or any(a.star for a in shard.args) or not shard.args:
+        raise NoFixError(f"what `{code.short(shard)}` is given is not plain to see")
+    if "device_id" not in given:
+        raise NoFixError("FSDP broadcasts only from a GPU, and is given no `device_id`")
+    last = shard.args[-1]
+    apart = len(shard.args) > 1 and code.starts_line(last)
+    separator = f",{code.newline}{code.indentation(last)}" if apart else ", "
+    edit = code.edit(last.end, last.end, f"{separator}sync_module_states=True")
+    return Fix("broadcast rank 0's weights", Safety.UNSAFE, (edit,))
+
+
+@builder
+def load_everywhere(code: Code, load: ir.Node, test: ir.Node) -> Fix:
+    """Takes a load, and what it reads, out of the test that only some ranks pass."""
+    require_exact(code)
+    statement = code.statement(load)
+    branch = code.parent(statement)
+    if not isinstance(branch, ir.If) or test not in ir.walk(branch.test):
+        raise NoFixError("the test and the load stand apart")
+    body = branch.body
+    plain = all(isinstance(each, ir.Assign) or each is statement for each in body)
+    if branch.orelse or not plain or body[-1] is not statement or code.is_elif(branch):
+        raise NoFixError(f"`{code.short(branch.test)}` guards more than the load")
+    if not code.alone(body[0]):
+        raise NoFixError(f"`{code.short(branch)}` is written on one line")
+    inner, outer = code.indentation(body[0]), code.indentation(branch)
+    start, end = code.line_start(branch.start), code.line_start(body[0].start)
+    edits = [code.edit(start, end, "")]
+    for line in code.code_lines(end, code.after(branch)):
+        if code.text.startswith(inner, line):
+            edits.append(code.edit(line, line + len(inner), outer))
+    return Fix("load the weights on every rank", Safety.UNSAFE, tuple(edits))

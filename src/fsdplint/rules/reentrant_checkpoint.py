@@ -1,16 +1,132 @@
+"""FSDP1 units that a reentrant checkpoint runs, and gathers once more than need be."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.reentrant import reentrant_units
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.facts.iteration import iterated
+from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Site
-from fsdplint.rule import Report
+from fsdplint.engine.tree import Tree
+from fsdplint.engine.values import ClassValue, FunctionValue, Object, Value, reachable
+from fsdplint.engine.written import library_name
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import builder
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD315",
+    summary="a reentrant checkpoint has FSDP1 gather a unit once more in every step",
+    severity=Severity.WARNING,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def reentrant_checkpoint(program: Program) -> Iterator[Report]:
+_CHECKPOINT = "torch.utils.checkpoint.checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class ReentrantUnit:
+    """``call`` checkpoints a unit that ``shard`` makes, by ``use_reentrant=True``."""
+
+    call: Site
+    argument: ir.Argument
+    shard: Shard
+
+
+def reentrant_units(program: Program) -> Iterator[ReentrantUnit]:
+    """Reentrant checkpoints around FSDP1 units in the forward of the model that holds them."""
+    for trace in program.traces:
+        if not trace.calls("backward"):
+            continue
+        for shard in trace.of(Shard):
+            if shard.generation is Generation.FSDP1 and shard.wraps_children:
+                yield from _in_forwards(program, trace, shard)
+
+
+def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[ReentrantUnit]:
+    classes = wrapped_classes(shard)
+    called = any(c.receiver is shard.module for c in trace.calls("forward"))
+    for owner in (shard.module, *reachable(shard.module)) if classes and called else ():
+        forward = owner.cls.lookup("forward") if isinstance(owner.cls, ClassValue) else None
+        if not isinstance(forward, FunctionValue):
+            continue
+        for function in (forward, *_helpers(owner.cls, forward)):
+            path = function.scope.unit.path
+            for node in ir.walk(function.function):
+                argument = _reentrant(program, path, node)
+                if argument is None or not isinstance(node, ir.Call):
+                    continue
+                unit = _unit(program.tree(path), function.function, owner, node.args[0].value)
+                if unit is not None and any(is_a(unit, cls) for cls in classes or ()):
+                    yield ReentrantUnit(Site(path, node), argument, shard)
+
+
+def _helpers(cls: Value | None, forward: FunctionValue) -> Iterator[FunctionValue]:
+    """The methods of its own that a forward calls."""
+    for node in ir.walk(forward.function):
+        if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
+            own = _chain(node.func.value) == []
+            found = cls.lookup(node.func.attr) if own and isinstance(cls, ClassValue) else None
+            if isinstance(found, FunctionValue):
+                yield found
+
+
+def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None:
+    """``use_reentrant=True`` of a checkpoint."""
+    if not isinstance(node, ir.Call) or not node.args or node.args[0].star:
+        return None
+    given = [a for a in node.args if a.keyword == "use_reentrant"]
+    on = given and isinstance(given[0].value, ir.Constant) and given[0].value.value is True
+    means = library_name(program.project, path, node.func) if on else ""
+    return given[0] if means == _CHECKPOINT else None
+
+
+def _unit(tree: Tree, function: ir.Function, owner: Object, node: ir.Expr) -> Object | None:
+    """What part of ``owner`` is checkpointed: ``self.part``, or an element of ``self.parts``."""
+    node = tree.meaning(node)
+    if isinstance(node, ir.Attribute):
+        return _part(owner, node)
+    for loop in ir.walk(function):
+        if not isinstance(loop, ir.For) or not isinstance(node, ir.Name):
+            continue
+        held = iterated(tree, loop, node.id)
+        container = _part(owner, held) if isinstance(held, ir.Attribute) else None
+        if container is not None:
+            return next((m for m in reachable(container) if m.parent is container), None)
+    return None
+
+
+def _part(owner: Object, node: ir.Attribute) -> Object | None:
+    """The part of ``owner`` that it knows as ``self.name.name``."""
+    part = owner
+    for name in _chain(node) or ():
+        value = part.attrs.get(name)
+        if not isinstance(value, Object):
+            return None
+        part = value
+    return None if part is owner else part
+
+
+def _chain(node: ir.Expr) -> list[str] | None:
+    """The names behind ``self``, None where it is not that."""
+    names = list[str]()
+    while isinstance(node, ir.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return names if isinstance(node, ir.Name) and node.id == "self" else None
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in reentrant_units(program):
         call, shard = fact.call, fact.shard.site
         place = Site(call.path, fact.argument)
@@ -25,8 +141,16 @@ def reentrant_checkpoint(program: Program) -> Iterator[Report]:
                 *program.conditions(shard),
             ),
             partial(
-                fixes.not_reentrant.not_reentrant,
-                fixes.code.Code.of(program.tree(call.path)),
+                not_reentrant,
+                Code.of(program.tree(call.path)),
                 fact.argument,
             ),
         )
+
+
+@builder
+def not_reentrant(code: Code, argument: ir.Argument) -> Fix:
+    """``use_reentrant=True`` to ``use_reentrant=False``."""
+    require_exact(code)
+    edit = code.edit(argument.value.start, argument.value.end, "False")
+    return Fix("set `use_reentrant=False`", Safety.UNSAFE, (edit,))

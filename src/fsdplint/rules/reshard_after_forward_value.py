@@ -1,24 +1,37 @@
+"""`reshard_after_forward` is no boolean."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
 from fsdplint.engine.facts.resharding import BadValue, bad_values
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.argument import argument_of, set_argument
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD212",
+    summary="`reshard_after_forward` is no boolean",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+
 
 _KEYWORD = "reshard_after_forward"
 
 
-def reshard_after_forward_value(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in bad_values(program):
         call = fact.site.node
         assert isinstance(call, ir.Call)
-        given = fixes.argument.argument_of(call, 0 if fact.setter else -1, _KEYWORD)
+        given = argument_of(call, 0 if fact.setter else -1, _KEYWORD)
         shown = "" if given is None else f" `{program.text(fact.site.path, given.value)}`"
         yield Report(
             program.span(fact.site),
@@ -38,11 +51,9 @@ def _what(fact: BadValue) -> str:
 def _fix(program: Program, fact: BadValue, call: ir.Call) -> Fix | Declined:
     if fact.meant is None:
         return Declined("which boolean is meant is not known")
-    code = fixes.code.Code.of(program.tree(fact.site.path))
+    code = Code.of(program.tree(fact.site.path))
     position = 0 if fact.setter else -1
-    given = fixes.argument.argument_of(call, position, _KEYWORD)
+    given = argument_of(call, position, _KEYWORD)
     if given is not None and isinstance(given.value, ir.Name):
         return Declined(f"`{code.slice(given.value)}` is made elsewhere")
-    return fixes.argument.set_argument(
-        code, call, position, _KEYWORD, str(fact.meant), Safety.UNSAFE
-    )
+    return set_argument(code, call, position, _KEYWORD, str(fact.meant), Safety.UNSAFE)

@@ -1,17 +1,194 @@
+"""Modules that are sharded before the parts of them that are sharded as well."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.root_first import RootFirst, roots_first
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard, Store, Trace
+from fsdplint.engine.facts.containers import container_class
+from fsdplint.engine.facts.enumeration import (
+    WHOLE_VIEWS,
+    Loop,
+    is_known_one,
+    is_whole_view,
+    keeps_order,
+    loops,
+)
+from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.values import Object, Origin, resolved
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.move import common_block
+from fsdplint.fixes.names import clash, dotted, names_in
+from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD206",
+    summary="a module is sharded before the parts of it that are sharded too",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def root_sharded_before_children(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class RootFirst:
+    """``root`` is sharded, and later a part of it.
+
+    Attributes:
+        part: the first later call that shards a part; the same one where it is in a loop.
+        last: the last of them.
+        loop: what runs through a module and its parts in this order, where that is the reason.
+    """
+
+    root: Shard
+    part: Shard
+    last: Shard
+    loop: Loop | None = None
+
+
+def roots_first(program: Program) -> Iterator[RootFirst]:
+    """FSDP2 calls on a module that come before those on its parts."""
+    for trace in program.traces:
+        shards = [
+            shard
+            for shard in trace.of(Shard)
+            if shard.generation is Generation.FSDP2 and is_known_one(program, shard)
+        ]
+        if len(shards) > 1:
+            for index, root in enumerate(shards):
+                done = {s.module for s in trace.of(Shard) if s.time < root.time}
+                later = [s for s in shards[index + 1 :] if s.module not in done]
+                yield from _before_parts(program, trace, root, later)
+        for shard in shards:
+            loop = _loop_of_all(program, shard)
+            if loop is not None:
+                yield RootFirst(shard, shard, shard, loop)
+
+
+def _before_parts(
+    program: Program, trace: Trace, root: Shard, later: list[Shard]
+) -> Iterator[RootFirst]:
+    if "ignored_params" in root.keywords or (container_class(root.module) and not root.listed):
+        return
+    parts = [s for s in later if root.module in s.module.ancestors() and _is_old(trace, root, s)]
+    parts = [s for s in parts if _both_happen(program, root, s)]
+    if parts:
+        yield RootFirst(root, parts[0], parts[-1], _view_around(program, root, parts[0]))
+
+
+def _both_happen(program: Program, root: Shard, part: Shard) -> bool:
+    if exclude_each_other(root.site, part.site) or not _in_this_order(program, root, part):
+        return False
+    return program.together(part.site, root.site)
+
+
+def _is_old(trace: Trace, root: Shard, part: Shard) -> bool:
+    """Whether ``part`` surely was in the root when that was sharded."""
+    chain = [part.module, *part.module.ancestors()]
+    inside = chain[: chain.index(root.module)]
+    if root.module.step == "[]" == inside[-1].step:
+        return False  # a slice's elements are no parts of an element
+    if any(each.origin is Origin.ALLOCATED and each.born > root.time for each in inside):
+        return False
+    during = range(root.time, part.time)
+    stored = [s for s in trace.of(Store) if s.time in during]
+    if any(s.owner in chain and not _is_setting(s) for s in stored):
+        return False
+    return not any(e.time in during and set(chain) & e.objects for e in trace.escapes)
+
+
+def _is_setting(store: Store) -> bool:
+    return not isinstance(resolved(store.value), Object)
+
+
+# Whether what the engine does in turn happens in this order
+
+
+def _in_this_order(program: Program, root: Shard, part: Shard) -> bool:
+    """Whether no loop around the two calls can turn them round."""
+    for path, ours, theirs in _shared_frames(root, part):
+        tree = program.tree(path)
+        around = set(loops(tree, ours))
+        for loop in loops(tree, theirs):
+            if loop in around and not keeps_order(tree, loop.iterable):
+                return False
+    return True
+
+
+def _shared_frames(root: Shard, part: Shard) -> Iterator[tuple[str, ir.Node, ir.Node]]:
+    """The nodes of both in the functions that both are reached through."""
+    pairs = zip(root.site.frames(), part.site.frames(), strict=False)
+    for (path, ours), (_, theirs) in pairs:
+        yield path, ours, theirs
+        if ours is not theirs:
+            return
+
+
+def _view_around(program: Program, root: Shard, part: Shard) -> Loop | None:
+    """The loop over all modules that reaches both calls."""
+    for path, ours, theirs in _shared_frames(root, part):
+        tree = program.tree(path)
+        around = set(loops(tree, theirs))
+        for loop in loops(tree, ours):
+            if loop in around and is_whole_view(tree, loop.iterable):
+                return loop
+    return None
+
+
+# A model that is not read
+
+
+def _loop_of_all(program: Program, shard: Shard) -> Loop | None:
+    """The loop that shards every module of a model whose parts are not known, itself first."""
+    view = shard.module.parent
+    if shard.module.step != "[]" or view is None or view.step not in WHOLE_VIEWS:
+        return None
+    found = _innermost_loop(program, shard)
+    if found is None:
+        return None
+    outer, loop = found
+    tree = program.tree(outer[-1][0])
+    if not is_whole_view(tree, loop.iterable) or _is_chosen(program, shard, outer, loop):
+        return None
+    return loop
+
+
+Frames = tuple[tuple[str, ir.Node], ...]
+
+
+def _innermost_loop(program: Program, shard: Shard) -> tuple[Frames, Loop] | None:
+    """The innermost loop around a call, be it in a caller, and the frames that lead to it."""
+    frames = shard.site.frames()
+    for depth in range(len(frames), 0, -1):
+        path, node = frames[depth - 1]
+        loop = next(loops(program.tree(path), node), None)
+        if loop is not None:
+            return frames[:depth], loop
+    return None
+
+
+def _is_chosen(program: Program, shard: Shard, outer: Frames, loop: Loop) -> bool:
+    """Whether a test in the loop, or in what it calls, may leave a module out."""
+    path, node = outer[-1]
+    end = loop.end if isinstance(loop, ir.For) else node.end
+    around = {program.tree(file).function(each) for file, each in outer}
+    for guard in shard.site.guards:
+        inside = guard.path == path and loop.start <= guard.test.start <= end
+        if inside or program.tree(guard.path).function(guard.test) not in around:
+            return True
+    return isinstance(loop, ir.Clause) and bool(loop.conditions)
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in roots_first(program):
         call = program.text(fact.root.site.path, fact.root.call)
         if fact.loop is not None:
@@ -37,11 +214,64 @@ def _evidence(program: Program, fact: RootFirst) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: RootFirst) -> Fix | Declined:
-    code = fixes.code.Code.of(program.tree(fact.root.site.path))
+    code = Code.of(program.tree(fact.root.site.path))
     if fact.loop is not None:
-        return fixes.root_last.backwards(code, fact.root.call, fact.loop)
+        return backwards(code, fact.root.call, fact.loop)
     ours, theirs = fact.root.site.frames(), fact.last.site.frames()
     apart = len(ours) - 1
     if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
         return Declined("the parts are sharded in another function")
-    return fixes.root_last.root_last(code, fact.root.call, theirs[apart][1])
+    return root_last(code, fact.root.call, theirs[apart][1])
+
+
+@builder
+def backwards(code: Code, call: ir.Call, loop: ir.For | ir.Clause) -> Fix:
+    """Has the loop around ``call`` run through ``model.modules()`` from its innermost modules."""
+    require_exact(code)
+    if not any(loop is node or loop in _clauses(node) for node in code.ancestors(call)):
+        raise NoFixError("the loop over the modules is in another function")
+    plain = iterable = loop.iterable
+    if isinstance(plain, ir.Call) and code.slice(plain.func) == "list" and len(plain.args) == 1:
+        plain = plain.args[0].value
+    if not (isinstance(plain, ir.Call) and isinstance(plain.func, ir.Attribute)):
+        raise NoFixError(f"`{code.short(iterable)}` is not a plain list of modules")
+    text = code.slice(plain)
+    edit = code.edit(iterable.start, iterable.end, f"reversed(list({text}))")
+    return Fix(f"run through `{text}` from its end", Safety.UNSAFE, (edit,))
+
+
+def _clauses(node: ir.Node) -> tuple[ir.Clause, ...]:
+    return node.clauses if isinstance(node, ir.Comprehension) else ()
+
+
+@builder
+def root_last(code: Code, root: ir.Call, last: ir.Node) -> Fix:
+    """Moves the statement of ``root`` below that of ``last``, which shards its last part."""
+    require_exact(code)
+    statement = code.statement(root)
+    _check_sharding(code, statement, root)
+    block, lifted = common_block(code, root, last)
+    if statement not in block.statements or not code.ends_line(lifted):
+        raise NoFixError(f"`{code.short(statement)}` cannot move below `{code.short(last)}`")
+    order = block.statements
+    reads = names_in(root).reads
+    for between in order[order.index(statement) + 1 : order.index(lifted) + 1]:
+        rebound = clash(names_in(between).writes, reads)
+        if rebound is not None:
+            raise NoFixError(f"`{code.short(between)}` changes `{rebound}` in between")
+    start, end = code.extent(statement)
+    edits = (
+        code.delete_lines(start, end),
+        code.insert_lines(code.after(lifted), code.text[start:end]),
+    )
+    return Fix(f"put `{code.short(statement)}` after its parts", Safety.UNSAFE, edits)
+
+
+def _check_sharding(code: Code, statement: ir.Stmt, root: ir.Call) -> None:
+    """Raises unless ``statement`` is ``fully_shard(model)`` or ``model = fully_shard(model)``."""
+    module = module_argument(root)
+    alone = isinstance(statement, ir.Expression) and statement.value is root
+    if isinstance(statement, ir.Assign) and statement.value is root and module is not None:
+        alone = [dotted(target) for target in statement.targets] == [dotted(module.value)]
+    if not alone:
+        raise NoFixError(f"`{code.short(statement)}` does more than to shard the model")

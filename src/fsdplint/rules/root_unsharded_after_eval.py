@@ -1,17 +1,304 @@
+"""What is done to a root while it is left unsharded, and so misses its shards."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.unsharded import unsharded_captures
-from fsdplint.engine.facts.unsharded_uses import Effect, unsharded_uses
+from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Store, Trace, states_in
+from fsdplint.engine.facts.coverage import trains_outside
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
+from fsdplint.engine.facts.loops import share_loop
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Const, Object, Parameters, Tensor, Value, resolved
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.calls import RESHARDS, STATE_HELPERS, Generation
+from fsdplint.knowledge.tensors import IN_PLACE
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD308",
+    summary="a sharded model is used while an evaluation has left its root unsharded",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="optimizer",
+)
 
 
-def root_unsharded_after_eval(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class UnshardedCapture:
+    """An optimizer that took the root's parameters while they were unsharded.
+
+    Attributes:
+        opened: the forward, or the ``unshard()``, that left them so.
+        whole: no part of the model is a unit of its own, so that it took no sharded one at all.
+    """
+
+    build: BuildOptimizer
+    capture: Parameters
+    shard: Shard
+    opened: Call
+    whole: bool
+
+
+def unsharded_captures(program: Program) -> Iterator[UnshardedCapture]:
+    """Optimizers on parameters of a root that an evaluation left unsharded."""
+    for trace in program.traces:
+        repointed = {event.optimizer for event in trace.of(Repoint)}
+        for build in trace.of(BuildOptimizer):
+            if build.optimizer not in repointed and not _replaced(trace, build):
+                facts = (_capture(program, trace, build, c) for c in build.captures)
+                yield from [fact for fact in facts if fact is not None][:1]
+
+
+def _capture(
+    program: Program, trace: Trace, build: BuildOptimizer, capture: Parameters
+) -> UnshardedCapture | None:
+    root = capture.module
+    shard = root_shard(trace, root)
+    if shard is None or capture.filtered or not program.together(build.site, shard.site):
+        return None
+    inner = units_inside(trace, root)
+    given_away = root.escaped is not None and root.escaped < capture.time
+    if given_away or not trains_outside(trace, root, inner):
+        return None
+    opened = left_open(program, trace, root, capture.time, build.site)
+    if opened is None or opened.time < shard.time:
+        return None
+    return UnshardedCapture(build, capture, shard, opened, not inner)
+
+
+def units_inside(trace: Trace, root: Object) -> list[Shard]:
+    """The sharding calls on parts of ``root``."""
+    return [shard for shard in trace.of(Shard) if root in shard.module.ancestors()]
+
+
+def root_shard(trace: Trace, module: Object) -> Shard | None:
+    """The FSDP2 call on ``module``, if it keeps the root unsharded after a forward."""
+    shards = trace.of(Shard)
+    if any(s.module in module.ancestors() for s in shards) or trace.calls(
+        "set_reshard_after_forward"
+    ):
+        return None
+    own = [s for s in shards if s.module is module]
+    if len(own) != 1 or own[0].generation is not Generation.FSDP2:
+        return None
+    explicit = {argument.keyword for argument in own[0].call.args if argument.keyword}
+    spread = any(argument.star == "**" for argument in own[0].call.args)
+    if spread and not own[0].keywords.keys() - explicit:
+        return None
+    given = own[0].keywords.get("reshard_after_forward", Const(None))
+    return own[0] if isinstance(given, Const) and given.value in (None, False) else None
+
+
+def left_open(
+    program: Program, trace: Trace, root: Object, until: int, site: Site, sometimes: bool = False
+) -> Call | None:
+    """What unsharded ``root`` last before the time ``until``, where nothing resharded it since.
+
+    Args:
+        sometimes: whether it counts in a loop that only some iterations of it do so.
+    """
+    events = [e for e in trace.of(Call) if e.time < until]
+    opening = [e for e in events if e.receiver is root and e.name in ("forward", "unshard")]
+    if not opening:
+        return None
+    last = opening[-1]
+    closed = any(e.name in _CLOSING and e.time > last.time for e in events)
+    given = any(last.time < e.time < until and root in e.objects for e in trace.escapes)
+    if closed or given or not _is_certain(trace, last.site, site, sometimes):
+        return None
+    return last if last.name == "unshard" or _without_backward(program, last.site) else None
+
+
+_CLOSING = frozenset(
+    {
+        "backward",
+        "torch.autograd.backward",
+        "reshard",
+        "state_dict",
+        "load_state_dict",
+        "save_pretrained",
+        *STATE_HELPERS,
+        *RESHARDS,
+    }
+)
+
+
+def _is_certain(trace: Trace, earlier: Site, later: Site, sometimes: bool) -> bool:
+    """Whether the one place was reached where the other is; a loop is taken to have an element."""
+    held = {(g.key, g.taken) for g in later.guards} | set(trace.decisions)
+    return all(
+        (g.key, g.taken) in held or ((g.early or sometimes) and g.progress and not g.divergent)
+        for g in earlier.guards
+    )
+
+
+def _without_backward(program: Program, site: Site) -> bool:
+    """Whether a forward is known to have no backward: no graph is made, or its result dropped."""
+    tree = program.tree(site.path)
+    if isinstance(tree.parent(site.node), ir.Expression):
+        return True
+    return gradient_mode(program, site) in NO_GRADIENTS
+
+
+def _replaced(trace: Trace, build: BuildOptimizer) -> bool:
+    """Whether a later optimizer of the same model is the one that is stepped."""
+    modules = {capture.module for capture in build.captures}
+    later = [other for other in trace.of(BuildOptimizer) if other.time > build.time]
+    again = any(capture.module in modules for other in later for capture in other.captures)
+    return again and not any(call.receiver is build.optimizer for call in trace.calls("step"))
+
+
+class Effect(Enum):
+    """What becomes of a use of a root that is unsharded (measured on torch 2.13)."""
+
+    LOST = "the gathered tensors are changed, and dropped by the next reshard"
+    STALE = "the shards are changed, and the next forward takes the gathered tensors"
+    REFUSED = "it stops at the gathered tensors"
+
+
+@dataclass(frozen=True, slots=True)
+class UnshardedUse:
+    """A call or an assignment that takes a root which an evaluation left unsharded.
+
+    Attributes:
+        model: how the function that holds ``site`` names the root, "" where that is not seen.
+        opened: the forward, or the ``unshard()``, that left it so.
+    """
+
+    site: Site
+    effect: Effect
+    model: str
+    shard: Shard
+    opened: Call
+
+
+def unsharded_uses(program: Program) -> Iterator[UnshardedUse]:
+    """The first use of each root that an evaluation left so, the building of optimizers apart."""
+    for trace in program.traces:
+        if not any(call.name in ("forward", "unshard") for call in trace.of(Call)):
+            continue
+        known: set[Call] = set()
+        for event, root, effect in sorted(_uses_in(trace), key=lambda use: use[0].time):
+            fact = _use(program, trace, event, root, effect)
+            if fact is not None and fact.opened not in known:
+                known.add(fact.opened)
+                yield fact
+
+
+Used = tuple["Call | Store", Object, Effect]
+
+
+def _uses_in(trace: Trace) -> Iterator[Used]:
+    """Calls and assignments that concern the parameters or the state of one module."""
+    for store in trace.of(Store):
+        freezes = store.name == "requires_grad" and _is_false(store.value)
+        if freezes and isinstance(store.owner, Parameters):
+            yield store, store.owner.module, Effect.LOST
+    for call in trace.of(Call):
+        if call.name in _KINDS:
+            effect = _KINDS[call.name]
+            yield from ((call, root, effect) for root in _roots(call))
+
+
+def _roots(call: Call) -> list[Object]:
+    """The modules whose gathered tensors a call takes, or takes no notice of."""
+    receiver = None if call.receiver is None else resolved(call.receiver)
+    if call.name == "step":
+        captures = receiver.captures if isinstance(receiver, Object) else []
+        return [capture.module for capture in captures]
+    if call.name == "requires_grad_":
+        return _held_by(receiver, True) if _is_false(call.argument(0, "requires_grad")) else []
+    if call.name in IN_PLACE:
+        return _held_by(receiver, False)
+    if call.name == "torch.distributed.checkpoint.load":
+        given = call.argument(0, "state_dict")
+        found = () if given is None else states_in(given)
+        return [state.owner for state in found if state.optimizer is None]
+    if call.name.endswith("set_model_state_dict") and not _takes_full(call):
+        return []
+    model = call.argument(0, "model")
+    return [model] if isinstance(model, Object) else []
+
+
+def _held_by(receiver: Value | None, whole: bool) -> list[Object]:
+    if isinstance(receiver, (Parameters, Tensor)):
+        return [receiver.module]
+    return [receiver] if whole and isinstance(receiver, Object) else []
+
+
+def _is_false(value: Value | None) -> bool:
+    """Whether parameters that train are frozen by it; to ask again that they train is no change."""
+    return isinstance(value, Const) and value.value is False
+
+
+def _takes_full(call: Call) -> bool:
+    options = call.argument(99, "options")
+    full = options.keywords.get("full_state_dict") if isinstance(options, Object) else None
+    return isinstance(full, Const) and full.value is True
+
+
+def _use(
+    program: Program, trace: Trace, event: Call | Store, root: Object, effect: Effect
+) -> UnshardedUse | None:
+    shard = root_shard(trace, root)
+    if shard is None or not program.together(event.site, shard.site):
+        return None
+    given_away = root.escaped is not None and root.escaped < event.time
+    inner = units_inside(trace, root)
+    if given_away or not trains_outside(trace, root, inner, until=event.time):
+        return None
+    stepped = isinstance(event, Call) and event.name == "step"
+    opened = left_open(program, trace, root, event.time, event.site, sometimes=stepped)
+    if opened is None or opened.time < shard.time:
+        return None
+    if stepped and not _has_gradients(program, trace, event, opened):
+        return None
+    return UnshardedUse(event.site, effect, _model(program, event, root), shard, opened)
+
+
+def _has_gradients(program: Program, trace: Trace, step: Call | Store, opened: Call) -> bool:
+    """Whether a backward came before the evaluation, in the same iteration as both."""
+    return any(
+        backward.time < opened.time and share_loop(program, backward.site, step.site)
+        for backward in trace.calls("backward", "torch.autograd.backward")
+        if share_loop(program, opened.site, step.site)
+    )
+
+
+def _model(program: Program, event: Call | Store, root: Object) -> str:
+    if isinstance(event, Store) or not isinstance(event.site.node, ir.Call):
+        return ""
+    names = [name for name, known in event.names.items() if known is root]
+    node, path = event.site.node, event.site.path
+    if names:
+        return min(names, key=len)
+    if event.receiver is root and isinstance(node.func, ir.Attribute):
+        return program.text(path, node.func.value)
+    given = [argument.value for argument in node.args if argument.keyword in (None, "model")]
+    return program.text(path, given[0]) if given and event.receiver is None else ""
+
+
+_KINDS = {
+    **dict.fromkeys((*IN_PLACE, "requires_grad_"), Effect.LOST),
+    "step": Effect.STALE,
+    "torch.distributed.checkpoint.load": Effect.STALE,
+    "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": Effect.REFUSED,
+    "torch.distributed.checkpoint.state_dict.set_model_state_dict": Effect.REFUSED,
+}
+
+
+def reports(program: Program) -> Iterator[Report]:
     yield from _captures(program)
     yield from _uses(program)
 
@@ -35,8 +322,8 @@ def _captures(program: Program) -> Iterator[Report]:
                 *program.conditions(opened, site),
             ),
             partial(
-                fixes.reshard.reshard_before,
-                fixes.code.Code.of(program.tree(source.path)),
+                reshard_before,
+                Code.of(program.tree(source.path)),
                 source.node,
                 site.node if site.path == source.path else None,
             ),
@@ -67,9 +354,44 @@ def _uses(program: Program) -> Iterator[Report]:
                 *program.conditions(opened, site),
             ),
             partial(
-                fixes.reshard.reshard_before_use,
-                fixes.code.Code.of(program.tree(site.path)),
+                reshard_before_use,
+                Code.of(program.tree(site.path)),
                 fact.model,
                 site.node,
             ),
         )
+
+
+@builder
+def reshard_before(code: Code, source: ir.Call, build: ir.Node | None) -> Fix:
+    """Inserts ``model.reshard()`` before the optimizer is built from ``model.parameters()``.
+
+    Args:
+        source: the call that takes the parameters.
+        build: the optimizer's construction, if it stands in the same file.
+    """
+    require_exact(code)
+    model = source.func.value if isinstance(source.func, ir.Attribute) else source.func
+    if dotted(model) is None:
+        raise NoFixError(f"`{code.short(source)}` does not name the model")
+    if build is None or code.function(build) is not code.function(source):
+        raise NoFixError(f"`{code.short(source)}` is in another function than the optimizer")
+    first = min(code.statement(source), code.statement(build), key=lambda node: node.start)
+    return _insert(code, code.slice(model), first, "the optimizer is built")
+
+
+@builder
+def reshard_before_use(code: Code, model: str, use: ir.Node) -> Fix:
+    """Inserts ``model.reshard()`` before the statement that ``use`` is in."""
+    require_exact(code)
+    if not model:
+        raise NoFixError("the model has no name where this stands")
+    return _insert(code, model, code.statement(use), "this")
+
+
+def _insert(code: Code, model: str, statement: ir.Stmt, what: str) -> Fix:
+    start, _ = code.extent(statement)
+    call = f"{model}.reshard()"
+    line = f"{code.indentation(statement)}{call}{code.newline}"
+    title = f"call `{call}` before {what}"
+    return Fix(title, Safety.UNSAFE, (code.insert_lines(start, line),))

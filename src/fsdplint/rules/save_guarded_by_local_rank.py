@@ -1,17 +1,114 @@
+"""Files that one process of each node writes, all under one name."""
+
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.local_writes import NodeWrite, node_writes
+from fsdplint.engine import ir
+from fsdplint.engine.events import PlainWrite, Shard
+from fsdplint.engine.facts.devices import is_for_one_node
+from fsdplint.engine.facts.writes import is_memory
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Span
+from fsdplint.engine.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.values import Const, Taint, contained, taint_of
+from fsdplint.engine.written import argument
+from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.fixes.local_rank import ask_global_rank
+from fsdplint.knowledge.launch import TELL_LOCAL
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD505",
+    summary="one process of each node writes the same file",
+    severity=Severity.WARNING,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def save_guarded_by_local_rank(program: Program) -> Iterator[Report]:
+def origins(program: Program, site: Site, expression: ir.Expr) -> Iterator[str]:
+    """The text of ``expression`` and of all that gives something to the variables in it.
+
+    The parameters of the functions that lead to ``site`` are what their callers write.
+    """
+    path, wanted, calls = site.path, [expression], list(site.calls)
+    while wanted:
+        tree = program.tree(path)
+        sources = [source for each in wanted for source in tree.sources(each)]
+        yield from (program.text(path, source) for source in sources)
+        if not calls:
+            return
+        function = tree.function(wanted[0])
+        path, call = calls.pop()
+        wanted = [] if function is None else _given(sources, function, call)
+
+
+def _given(sources: list[ir.Node], function: ir.Function, call: ir.Node) -> list[ir.Expr]:
+    """What ``call`` gives for the parameters of ``function`` that are in its ``sources``."""
+    names = {n.id for each in sources for n in ir.walk(each) if isinstance(n, ir.Name)}
+    parameters = [each.name for each in function.parameters]
+    bound = parameters[:1] in (["self"], ["cls"])
+    given = (
+        argument(call, index - bound, name)
+        for index, name in enumerate(parameters)
+        if name in names and index >= bound
+    )
+    return [each.value for each in given if each is not None]
+
+
+# Words of a place that each node may have for itself.
+_OWN_PLACE = re.compile(r"tmp|temp|scratch|local|node|host|shm|rank|cache", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWrite:
+    """A write by the first process of each node.
+
+    Attributes:
+        guard: the test of the local rank.
+    """
+
+    write: PlainWrite
+    guard: Guard
+    shard: Shard
+
+
+def node_writes(program: Program) -> Iterator[NodeWrite]:
+    """Writes that only a test of the local rank keeps the other ranks from."""
+    for trace in program.traces:
+        shard = next(iter(trace.of(Shard)), None)
+        if shard is None:  # an accelerator may do it
+            continue
+        for write in trace.of(PlainWrite):
+            tests = [guard for guard in write.site.guards if guard.ranks != EVERY_RANK]
+            if not tests or any(not guard.told_by for guard in tests):
+                continue
+            local = all(guard.told_by <= TELL_LOCAL for guard in tests)
+            if not local or _has_own_place(program, write):
+                continue
+            if not is_for_one_node(program, trace, write.site):
+                yield NodeWrite(write, tests[-1], shard)
+
+
+def _has_own_place(program: Program, write: PlainWrite) -> bool:
+    """Whether each node may write another file: in a place or under a name of its own."""
+    written = argument(write.site.node, 1, "f")
+    if written is None or write.target is None or is_memory(write.target):
+        return True
+    differs = taint_of(*contained(write.target)) & (Taint.RANK | Taint.OWN)
+    words = " ".join(origins(program, write.site, written.value))
+    if isinstance(write.target, Const):
+        words += str(write.target.value)
+    return bool(differs) or _OWN_PLACE.search(words) is not None
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in node_writes(program):
         site, guard = fact.write.site, fact.guard
         test = program.text(guard.path, guard.test)
@@ -32,6 +129,4 @@ def _fix(program: Program, fact: NodeWrite) -> Fix | Declined:
     telling = fact.guard.telling
     if len(telling) != 1:
         return Declined("the test is of several parts")
-    return fixes.local_rank.ask_global_rank(
-        fixes.code.Code.of(program.tree(fact.guard.path)), telling[0]
-    )
+    return ask_global_rank(Code.of(program.tree(fact.guard.path)), telling[0])

@@ -1,18 +1,132 @@
+"""Hugging Face's ``save_pretrained`` of a sharded model that takes the model's state by itself."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.pretrained_saves import PretrainedSave, pretrained_saves
+from fsdplint.engine.accelerators import generation, plugin_of, prepares_sharded
+from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.sharding import is_summoned, sharding_of
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence
+from fsdplint.engine.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.values import Const, Object, Value, class_names, contained
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.arguments import add_argument
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.gather_state import GatheredState, gather_state
+from fsdplint.fixes.gathered_write import receiver
 from fsdplint.knowledge.calls import Generation
-from fsdplint.rule import Report
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD506",
+    summary="`save_pretrained` of a sharded model is not given the gathered state",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def save_without_gathered_state(program: Program) -> Iterator[Report]:
+# Source: transformers 4.46, 4.57 and 5.23 (`modeling_utils.py`): without `state_dict`,
+# `save_pretrained` takes `state_dict()` of the module that FSDP1 wraps, not of the wrapper.
+_LIBRARIES = ("transformers.", "peft.")
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainedSave:
+    """A save without the gathered state.
+
+    Attributes:
+        sharded: the call that shards the model, or the one that has accelerate do so.
+        generation: None where accelerate's settings decide it.
+        guards: the tests that only some ranks pass on the way to the save.
+        unwrap: what takes the model out of accelerate's wrapper, if that is done.
+        prepared: whether accelerate shards it.
+    """
+
+    save: Call
+    sharded: Site
+    generation: Generation | None
+    guards: tuple[Guard, ...]
+    unwrap: Call | None = None
+    prepared: bool = False
+
+
+def pretrained_saves(program: Program) -> Iterator[PretrainedSave]:
+    """Saves of a part of the model, or that wait for ranks which do not save."""
+    for trace in program.traces:
+        for call in trace.calls("save_pretrained"):
+            if _takes_state(call) and isinstance(call.receiver, Object):
+                fact = _raw(program, trace, call, call.receiver) or _prepared(program, trace, call)
+                if fact is not None and program.together(call.site, fact.sharded):
+                    yield fact
+
+
+def _takes_state(call: Call) -> bool:
+    given = call.arguments.keywords.get("state_dict")
+    by_itself = given is None or (isinstance(given, Const) and given.value is None)
+    return by_itself and not call.arguments.open and len(call.arguments.args) < 3
+
+
+def _raw(program: Program, trace: Trace, call: Call, model: Object) -> PretrainedSave | None:
+    if not any(name.startswith(_LIBRARIES) for name in class_names(model.cls)):
+        return None
+    guards = _guards(program, call)
+    wrapped = sharding_of(trace, model, Generation.FSDP1)
+    if wrapped is not None:
+        of_root = wrapped.module is model and wrapped.time < call.time
+        if of_root and wrapped.cuts_flat and not is_summoned(program, call.site):
+            return PretrainedSave(call, wrapped.site, Generation.FSDP1, guards)
+        return None
+    shard = _sharded_by_all(trace, model, call)
+    if shard is None or not guards or call.site.ranks() == EVERY_RANK:
+        return None
+    return PretrainedSave(call, shard.site, Generation.FSDP2, guards)
+
+
+def _sharded_by_all(trace: Trace, model: Object, call: Call) -> Shard | None:
+    shard = sharding_of(trace, model)
+    early = shard is not None and shard.time < call.time
+    return shard if early and shard is not None and shard.site.ranks() == EVERY_RANK else None
+
+
+def _guards(program: Program, call: Call) -> tuple[Guard, ...]:
+    return tuple(guard for guard in call.site.guards if program.is_rank_test(guard))
+
+
+def _prepared(program: Program, trace: Trace, call: Call) -> PretrainedSave | None:
+    """A save of what an accelerator with an FSDP plugin has prepared."""
+    unwraps = [each for each in trace.calls("unwrap_model") if each.result is call.receiver]
+    unwrap = unwraps[-1] if unwraps else None
+    model = unwrap.argument(0, "model") if unwrap is not None else call.receiver
+    prepare = _prepared_with(trace, model, call.time)
+    plugin = None if prepare is None else plugin_of(prepare.receiver)
+    if prepare is None or plugin is None:
+        return None
+    guards = _guards(program, call)
+    which = generation(plugin)
+    known = which is Generation.FSDP1 and not is_summoned(program, call.site)
+    if not known and not (guards and call.site.ranks() != EVERY_RANK):
+        return None
+    return PretrainedSave(call, prepare.site, which, guards, unwrap, prepared=True)
+
+
+def _prepared_with(trace: Trace, model: Value | None, before: int) -> Call | None:
+    """The ``accelerator.prepare(…)`` that is given ``model``, itself or in a longer list."""
+    for call in trace.calls("prepare", "prepare_model"):
+        about = [*call.arguments.values(), call.result]
+        given = [item for value in about for item in contained(value)]
+        if call.time < before and prepares_sharded(call) and model in given:
+            return call
+    return None
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in pretrained_saves(program):
         site = fact.save.site
         assert isinstance(site.node, ir.Call)
@@ -22,7 +136,7 @@ def save_without_gathered_state(program: Program) -> Iterator[Report]:
             f"`{call}` is not given a `state_dict`, and {_harm(fact)}",
             "takes the state by itself",
             _evidence(program, fact),
-            partial(fixes.pretrained_save.pass_gathered_state, program, fact),
+            partial(pass_gathered_state, program, fact),
         )
 
 
@@ -40,3 +154,57 @@ def _evidence(program: Program, fact: PretrainedSave) -> tuple[Evidence, ...]:
         *unwrap,
         *program.conditions(fact.save.site, fact.sharded),
     )
+
+
+def pass_gathered_state(program: Program, fact: PretrainedSave) -> Fix | Declined:
+    site, code = fact.save.site, Code.of(program.tree(fact.save.site.path))
+    assert isinstance(site.node, ir.Call)
+    saved = receiver(site.node)
+    if saved is None:
+        return Declined("it is not clear which model is saved")
+    state = _by_accelerate(code, fact, site.node) if fact.prepared else _by_torch(code, site, saved)
+    if isinstance(state, Declined):
+        return state
+    if state.gather and not fact.guards:
+        return _everywhere(code, site.node, state)
+    function = code.function(site.node)
+    own = [code.statement(g.test) for g in fact.guards if g.path == site.path]
+    local = [each for each in own if isinstance(each, ir.If) and code.function(each) is function]
+    return gather_state(code, site.node, [state], local, rank_zero=len(local) < len(fact.guards))
+
+
+def _by_torch(code: Code, site: Site, saved: ir.Expr) -> GatheredState:
+    inner = isinstance(saved, ir.Attribute) and saved.attr in ("module", "_fsdp_wrapped_module")
+    model = saved.value if inner and isinstance(saved, ir.Attribute) else saved
+    assert isinstance(site.node, ir.Call)
+    return GatheredState(site.node, code.slice(model), keyword="state_dict")
+
+
+def _by_accelerate(code: Code, fact: PretrainedSave, call: ir.Call) -> GatheredState | Declined:
+    """``accelerator.get_state_dict(model)``, with the names of the call that unwraps it."""
+    unwrap = fact.unwrap
+    if unwrap is None or unwrap.site.calls != fact.save.site.calls:
+        return Declined("the accelerator's name for the model is not known here")
+    node = unwrap.site.node
+    accelerator = receiver(node)
+    if not isinstance(node, ir.Call) or accelerator is None or not node.args:
+        return Declined("the accelerator's name for the model is not known here")
+    model = code.slice(node.args[0].value)
+    gather = f"{code.slice(accelerator)}.get_state_dict({model})"
+    return GatheredState(call, model, keyword="state_dict", gather=gather)
+
+
+@builder
+def _everywhere(code: Code, call: ir.Call, state: GatheredState) -> Fix:
+    """Every rank calls it: the accelerator gathers in the arguments, and one rank writes."""
+    require_exact(code)
+    given = {argument.keyword for argument in call.args}
+    accelerator = state.gather.rpartition(".get_state_dict(")[0]
+    added = [f"state_dict={state.gather}"]
+    if "is_main_process" not in given:
+        added.insert(0, f"is_main_process={accelerator}.is_main_process")
+    if any(argument.star for argument in call.args):
+        raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
+    title = "gather the whole state on every rank, and write it on one"
+    edits = (add_argument(code, call, ", ".join(added)),)
+    return Fix(title, Safety.UNSAFE, edits)

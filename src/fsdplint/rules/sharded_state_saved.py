@@ -1,17 +1,29 @@
+"""A state dict of DTensor shards is written as if it were the model."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence
+from fsdplint.finding import Evidence, Safety, Severity
+from fsdplint.fixes.gathered_write import gathered_write
 from fsdplint.knowledge.calls import REFUSES_DTENSORS
-from fsdplint.rule import Report
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD501",
+    summary="a state dict of DTensor shards is written as if it were the model",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="saves",
+)
 
 
-def sharded_state_saved(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     for fact in sharded_writes(program):
         if fact.of_optimizers:
             continue
@@ -23,7 +35,7 @@ def sharded_state_saved(program: Program) -> Iterator[Report]:
             f"{_outcome(fact)}",
             "not the whole model",
             _evidence(program, fact),
-            partial(fixes.gathered_write.gathered_write, program, fact),
+            partial(gathered_write, program, fact),
         )
 
 

@@ -1,17 +1,105 @@
+"""Modules that are sharded more than once."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.repeats import Repeat, repeats
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard
+from fsdplint.engine.facts.enumeration import is_chosen, is_known_one, iterated, loops
+from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.values import Object
+from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD208",
+    summary="`fully_shard` is called on a module twice",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
 
 
-def sharded_twice(program: Program) -> Iterator[Report]:
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    first: Shard
+    again: Shard
+
+
+def repeats(program: Program) -> Iterator[Repeat]:
+    """FSDP2 calls on a module that an earlier one has sharded on the same path."""
+    for trace in program.traces:
+        seen: dict[Object, Shard] = {}
+        for shard in trace.of(Shard):
+            if shard.generation is not Generation.FSDP2 or not is_known_one(program, shard):
+                continue
+            if is_chosen(program, shard):
+                continue
+            first = seen.setdefault(shard.module, shard)
+            if first is not shard and _surely_both(program, first, shard):
+                yield Repeat(first, shard)
+
+
+def _surely_both(program: Program, first: Shard, again: Shard) -> bool:
+    if exclude_each_other(first.site, again.site) or not program.together(again.site, first.site):
+        return False
+    if _conditions(first) != _conditions(again):
+        return False  # a test may keep from sharding what is sharded
+    if first.call is again.call and (first.listed or _same_function(program, first, again)):
+        return False
+    return _is_one(first.module) or _same_elements(program, first, again)
+
+
+def _conditions(shard: Shard) -> set[object]:
+    """The branches on the way to a call, those of what was caught left out."""
+    keys = {guard.key for guard in shard.site.guards}
+    return {key for key in keys if not (isinstance(key, tuple) and key[:1] == ("raises",))}
+
+
+def _same_function(program: Program, first: Shard, again: Shard) -> bool:
+    """Whether a function that calls itself may shard other modules by the second call."""
+    path, inner = again.site.frames()[-1]
+    function = program.tree(path).function(inner)
+    frames = (*first.site.calls, *again.site.calls)
+    return any(program.tree(p).function(node) is function for p, node in frames if p == path)
+
+
+def _is_one(module: Object) -> bool:
+    """Whether it is a single module, and not what stands for the elements of a container."""
+    path = module.path()
+    return "[]" not in path and "()" not in path and ".?" not in path
+
+
+def _same_elements(program: Program, first: Shard, again: Shard) -> bool:
+    """Whether both calls run through all modules of one container."""
+    ours, theirs = _iterated(program, first), _iterated(program, again)
+    return ours is not None and ours == theirs and not _conditions(first)
+
+
+def _iterated(program: Program, shard: Shard) -> str | None:
+    """The attribute that the loop around a call runs through, None for any other loop."""
+    trees = [(program.tree(path), node) for path, node in shard.site.frames()]
+    inside = ((tree, list(loops(tree, node))) for tree, node in reversed(trees))
+    tree, around = next((found for found in inside if found[1]), (trees[-1][0], []))
+    iterable = iterated(tree, around[0].iterable) if len(around) == 1 else None
+    if not isinstance(iterable, ir.Attribute):
+        return None
+    if isinstance(around[0], ir.Clause) and around[0].conditions:
+        return None
+    return iterable.attr
+
+
+def reports(program: Program) -> Iterator[Report]:
     for fact in repeats(program):
         again = fact.again.site
         yield Report(
@@ -33,9 +121,35 @@ def _fix(program: Program, fact: Repeat) -> Fix | Declined:
         return Declined("one call shards both times")
     if first.listed or again.listed:
         return Declined("the module is in a list of modules that are sharded together")
-    code = fixes.code.Code.of(program.tree(again.site.path))
-    theirs = fixes.code.Code.of(program.tree(first.site.path))
+    code = Code.of(program.tree(again.site.path))
+    theirs = Code.of(program.tree(first.site.path))
     given = [theirs.slice(each.value) for each in first.call.args[1:]]
     if given != [code.slice(each.value) for each in again.call.args[1:]]:
         return Declined("the two calls have different arguments")
-    return fixes.shard_once.shard_once(code, again.call)
+    return shard_once(code, again.call)
+
+
+@builder
+def shard_once(code: Code, call: ir.Call) -> Fix:
+    """Takes ``call`` away, with the loop around it if that does nothing else."""
+    require_exact(code)
+    module = module_argument(call)
+    if module is None:
+        raise NoFixError(f"`{code.short(call)}` does not show which argument is the module")
+    title = f"take `{code.short(call)}` away"
+    return Fix(title, Safety.UNSAFE, (_removal(code, call, module.value),))
+
+
+def _removal(code: Code, call: ir.Call, module: ir.Expr) -> Edit:
+    statement = code.statement(call)
+    useless = isinstance(statement, ir.Expression) and statement.value is call
+    if isinstance(statement, ir.Assign) and statement.value is call:
+        useless = [dotted(target) for target in statement.targets] == [dotted(module)]
+    if not useless:
+        return code.edit(call.start, call.end, code.slice(module))
+    block = code.block(statement)
+    if len(block.statements) == 1 and isinstance(block.owner, ir.For) and not block.owner.orelse:
+        statement, block = block.owner, code.block(block.owner)
+    if len(block.statements) == 1 and not isinstance(block.owner, ir.Module):
+        raise NoFixError(f"`{code.short(statement)}` is all that its block does")
+    return code.delete_lines(*code.extent(statement))

@@ -1,20 +1,131 @@
+"""Modules that share a parameter and are in different units."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from fsdplint import fixes
-from fsdplint.engine.facts.ties import Tie, ties
+from fsdplint.engine import ir
+from fsdplint.engine.events import Shard, Store, Trace
+from fsdplint.engine.facts.enumeration import is_known_one
+from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.layers import surely_in
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report
+from fsdplint.engine.values import Object, class_names, resolved
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import PARAMETER_LAYERS
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD209",
+    summary="modules that share a parameter are sharded apart",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """``store`` gives one module the parameter of another, which is in another unit.
+
+    Attributes:
+        unit: the call that makes the smaller unit.
+        inside: the one of the two modules that it takes.
+        outside: the other one.
+        around: the call that makes the unit of ``outside``, as far as it is known.
+        open: some loop may shard ``outside``, or a part of the model around it, as well.
+    """
+
+    store: Store
+    unit: Shard
+    inside: Object
+    outside: Object
+    around: Shard
+    open: bool
+
+
+def ties(program: Program) -> Iterator[Tie]:
+    """Parameters that two modules share and two FSDP2 units would manage."""
+    for trace in program.traces:
+        for store in trace.of(Store) if trace.of(Shard) else ():
+            found = _tie(trace, store)
+            if found is not None and _always(program, found):
+                yield found
+
+
+def _tie(trace: Trace, store: Store) -> Tie | None:
+    owner, value = store.owner, resolved(store.value)
+    source = value.parent if isinstance(value, Object) else None
+    if not isinstance(owner, Object) or source is None or source is owner:
+        return None
+    known = class_names(source.cls) | class_names(owner.cls)
+    if value.step != f".{store.name}" or not known & PARAMETER_LAYERS:  # type: ignore[union-attr]  # an Object, since it has a parent
+        return None
+    ours, theirs = _unit(trace, owner), _unit(trace, source)
+    if ours is None or theirs is None or _same_unit(ours, theirs):
+        return None
+    if store.time > min(ours.time, theirs.time):
+        return None
+    open_ones = _is_open(trace, owner, ours), _is_open(trace, source, theirs)
+    alone = _is_alone(owner, ours) or _is_alone(source, theirs)
+    if any(open_ones) and not alone:
+        return None
+    if ours.module in source.ancestors():
+        return Tie(store, theirs, source, owner, ours, open_ones[0])
+    if theirs.module in owner.ancestors() or ours.time > theirs.time:
+        return Tie(store, ours, owner, source, theirs, open_ones[1])
+    return Tie(store, theirs, source, owner, ours, open_ones[0])
+
+
+def _unit(trace: Trace, module: Object) -> Shard | None:
+    """The nearest call that shards ``module`` or what is around it, if that is FSDP2."""
+    shards = trace.of(Shard)
+    chain = (module, *module.ancestors())
+    unit = next((s for each in chain for s in shards if s.module is each), None)
+    return unit if unit is not None and unit.generation is Generation.FSDP2 else None
+
+
+def _is_open(trace: Trace, module: Object, unit: Shard) -> bool:
+    """Whether a nearer unit may hold ``module``, by a call that shards some part or other."""
+    chain = (module, *module.ancestors())
+    vague = (s.module for s in trace.of(Shard) if surely_in(s.module) is not s.module)
+    return unit.module is not module and any(surely_in(each) in chain for each in vague)
+
+
+def _is_alone(module: Object, unit: Shard) -> bool:
+    """Whether a module is a unit of its own, so that no other module is in it."""
+    return unit.module is module and not unit.listed
+
+
+def _same_unit(one: Shard, other: Shard) -> bool:
+    together = one.listed and one.call is other.call
+    return together or one.module is other.module
+
+
+def _always(program: Program, tie: Tie) -> bool:
+    """Whether the modules share the parameter wherever they are sharded apart."""
+    if not (is_known_one(program, tie.unit) and is_known_one(program, tie.around)):
+        return False
+    sites = (tie.unit.site, tie.around.site)
+    guards = {(g.key, g.taken) for g in tie.store.site.guards}
+    if any(guards - {(g.key, g.taken) for g in site.guards} for site in sites):
+        return False
+    return not exclude_each_other(*sites) and program.together(*sites)
+
 
 # The release that checks for shared parameters in the first forward.
 _CHECKS = (2, 12, 0)
 
 
-def tied_weights_in_different_groups(program: Program) -> Iterator[Report]:
+def reports(program: Program) -> Iterator[Report]:
     raises = program.torch.overlaps(lower=_CHECKS)
     harm = "the first forward raises" if raises else "they are two parameters from here on"
     for fact in ties(program):
@@ -39,11 +150,38 @@ def _fix(program: Program, fact: Tie) -> Fix | Declined:
         return Declined("the two modules are sharded in different files")
     if fact.open:
         return Declined(f"a loop may shard `{fact.outside.path().strip('.')}` by itself as well")
-    code = fixes.code.Code.of(program.tree(fact.unit.site.path))
+    code = Code.of(program.tree(fact.unit.site.path))
     if fact.around.module is not fact.outside:
-        return fixes.one_unit.one_unit(
-            code, fact.unit.call, fact.inside.path(), fact.outside.path(), None
-        )
-    return fixes.one_unit.one_unit(
-        code, fact.unit.call, fact.inside.path(), fact.outside.path(), fact.around.call
-    )
+        return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), None)
+    return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), fact.around.call)
+
+
+@builder
+def one_unit(code: Code, call: ir.Call, inside: str, outside: str, other: ir.Call | None) -> Fix:
+    """Gives ``call`` both modules.
+
+    Args:
+        inside: the path below the model of the module it shards.
+        outside: that of the one it does not.
+        other: the call that shards that one, which is taken away.
+    """
+    require_exact(code)
+    argument = module_argument(call)
+    name = None if argument is None else dotted(argument.value)
+    if argument is None or name is None or not name.endswith(inside):
+        raise NoFixError(f"`{code.short(call)}` does not name the module by its path")
+    second = name.removesuffix(inside) + outside
+    if not all(part.isidentifier() for part in second.split(".")):
+        raise NoFixError(f"`{second}` is no plain name")
+    edits = [code.edit(argument.value.start, argument.value.end, f"[{name}, {second}]")]
+    if other is not None:
+        statement = code.statement(other)
+        alone = isinstance(statement, ir.Expression) and statement.value is other
+        block = code.block(code.statement(call))
+        given = [code.slice(a.value) for a in other.args[1:]]
+        if not alone or statement not in block.statements:
+            raise NoFixError(f"`{code.short(other)}` cannot be taken away")
+        if given != [code.slice(a.value) for a in call.args[1:]]:
+            raise NoFixError("the two modules are sharded with different arguments")
+        edits.append(code.delete_lines(*code.extent(statement)))
+    return Fix(f"shard `{name}` and `{second}` together", Safety.UNSAFE, tuple(edits))

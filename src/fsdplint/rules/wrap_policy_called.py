@@ -1,16 +1,84 @@
+"""Wrap policies that FSDP1 cannot call: called too early, or no functions."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint import fixes
 from fsdplint.engine import ir
-from fsdplint.engine.facts.wrap_policies import called_policies, collections_as_policies
+from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.program import Program
-from fsdplint.rule import Report
+from fsdplint.engine.site import Site
+from fsdplint.engine.values import Arguments, Object, Sequence, Value, class_names
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import POLICY_ARGUMENTS, POLICY_FUNCTIONS
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD210",
+    summary="a wrap policy is called, or is no function, where FSDP has to call it",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+)
 
 
-def wrap_policy_called(program: Program) -> Iterator[Report]:
+_POLICY = (4, "auto_wrap_policy")
+
+
+def called_policies(program: Program) -> Iterator[Site]:
+    """Calls of a policy function without what FSDP would give it."""
+    for site in _partial_calls(program):
+        if not is_caught(program, site, "TypeError"):
+            yield site
+
+
+def _partial_calls(program: Program) -> Iterator[Site]:
+    for trace in program.traces:
+        calls = trace.calls(*POLICY_FUNCTIONS)
+        yield from (c.site for c in calls if not c.arguments.open and _is_partial(c.arguments))
+        reached = {call.site.node for call in calls}
+        for _, policy in _policies(trace):
+            if not isinstance(policy, Object) or policy.site is None:
+                continue
+            given = Arguments(list(policy.args), policy.keywords)
+            of_policy = not class_names(policy.cls).isdisjoint(POLICY_FUNCTIONS)
+            if of_policy and policy.site.node not in reached and _is_partial(given):
+                yield policy.site  # an imported module calls it
+
+
+def _is_partial(given: Arguments) -> bool:
+    """Whether a call lacks some of what FSDP calls a policy with."""
+    return any(given.get(at, name) is None for at, name in enumerate(POLICY_ARGUMENTS))
+
+
+def collections_as_policies(program: Program) -> Iterator[tuple[Shard, Sequence]]:
+    """FSDP1 calls whose policy is a list, a tuple or a set, perhaps of classes."""
+    for trace in program.traces:
+        for shard, policy in _policies(trace):
+            if isinstance(policy, Sequence) and not is_caught(program, shard.site, "TypeError"):
+                yield shard, policy
+
+
+def _policies(trace: Trace) -> Iterator[tuple[Shard, Value]]:
+    """FSDP1's calls that are given a policy, with it."""
+    position, keyword = _POLICY
+    for shard in trace.of(Shard):
+        if shard.generation is Generation.FSDP1:
+            policy = shard.keywords.get(keyword)
+            if policy is None and len(shard.positional) > position:
+                policy = shard.positional[position]
+            if policy is not None:
+                yield shard, policy
+
+
+def reports(program: Program) -> Iterator[Report]:
     for site in called_policies(program):
         assert isinstance(site.node, ir.Call)
         function = program.text(site.path, site.node.func)
@@ -21,8 +89,8 @@ def wrap_policy_called(program: Program) -> Iterator[Report]:
             "raises",
             program.conditions(site),
             partial(
-                fixes.wrap_policy.bind_policy,
-                fixes.code.Code.of(program.tree(site.path)),
+                bind_policy,
+                Code.of(program.tree(site.path)),
                 site.node,
             ),
         )
@@ -33,8 +101,46 @@ def wrap_policy_called(program: Program) -> Iterator[Report]:
             "calls its policy for each module",
             program.conditions(shard.site),
             partial(
-                fixes.wrap_policy.module_wrap_policy,
-                fixes.code.Code.of(program.tree(shard.site.path)),
+                module_wrap_policy,
+                Code.of(program.tree(shard.site.path)),
                 shard.call,
             ),
         )
+
+
+# The settings of the policy functions, which a lone argument by position is meant for.
+_SETTINGS = {
+    "size_based_auto_wrap_policy": "min_num_params",
+    "transformer_auto_wrap_policy": "transformer_layer_cls",
+    "lambda_auto_wrap_policy": "lambda_fn",
+}
+
+
+@builder
+def bind_policy(code: Code, call: ir.Call) -> Fix:
+    """Binds the settings that ``call`` gives a policy function with ``functools.partial``."""
+    require_exact(code)
+    plain = [argument for argument in call.args if argument.keyword is None]
+    setting = _SETTINGS.get(code.slice(call.func).rpartition(".")[2])
+    if setting is None or len(plain) > 1 or any(argument.star for argument in call.args):
+        raise NoFixError(f"`{code.short(call)}` does not show what its arguments are for")
+    imports = Imports(code, call)
+    partial = imports.name("functools", "partial")
+    given = [f"{setting}={code.slice(a)}" if a in plain else code.slice(a) for a in call.args]
+    text = f"{partial}({', '.join([code.slice(call.func), *given])})"
+    edits = (code.edit(call.start, call.end, text), *imports.edits())
+    return Fix("bind the policy's settings with `functools.partial`", Safety.SAFE, edits)
+
+
+@builder
+def module_wrap_policy(code: Code, call: ir.Call) -> Fix:
+    """Makes a policy of the classes that stand in the place of one."""
+    require_exact(code)
+    given = next((a for a in call.args if a.keyword == "auto_wrap_policy"), None)
+    if given is None or not isinstance(given.value, ir.Collection):
+        raise NoFixError(f"`{code.short(call)}` does not name the classes")
+    imports = Imports(code, call)
+    policy = imports.name("torch.distributed.fsdp.wrap", "ModuleWrapPolicy")
+    inner = code.slice(given.value)
+    edits = (code.edit(given.value.start, given.value.end, f"{policy}({inner})"), *imports.edits())
+    return Fix("make a `ModuleWrapPolicy` of the classes", Safety.SAFE, edits)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import sarif_om as om
 
 from fsdplint import __version__
-from fsdplint.catalogue.tool import INVALID_SYNTAX
 from fsdplint.fingerprint import fingerprints
 from fsdplint.outcome import Outcome
 from fsdplint.report.sarif.artifacts import ROOT, Artifacts
@@ -18,6 +17,7 @@ from fsdplint.report.sarif.results import result_of
 from fsdplint.report.sarif.root import root_of
 from fsdplint.report.sarif.serializer import serialize
 from fsdplint.rules import RULES
+from fsdplint.rules.invalid_syntax import RULE as INVALID_SYNTAX
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LINE_ENDS = ["\r\n", "\n", "\r"]
