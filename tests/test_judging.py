@@ -12,7 +12,9 @@ from test_check import SHARD, TRAIN, tree
 from fsdplint.account import State
 from fsdplint.check import check
 from fsdplint.config import Settings
-from fsdplint.engine.execute.machine import Machine
+from fsdplint.engine.execute import paths
+from fsdplint.engine.execute.entry import Entry
+from fsdplint.engine.execute.state import PathState
 from fsdplint.engine.program import Program
 from fsdplint.outcome import Outcome
 from fsdplint.rule import Report
@@ -111,14 +113,14 @@ def test_a_fix_that_raises_costs_only_itself(
 def test_a_program_that_the_engine_fails_on_costs_no_other(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = Machine.start
+    start = paths.start
 
-    def crash(self: Machine, entry: object) -> None:
-        if self.trace.path.endswith("bad.py"):
+    def crash(state: PathState, entry: Entry) -> None:
+        if state.trace.path.endswith("bad.py"):
             raise ZeroDivisionError("why")
-        start(self, entry)  # type: ignore[arg-type]
+        start(state, entry)
 
-    monkeypatch.setattr(Machine, "start", crash)
+    monkeypatch.setattr(paths, "start", crash)
     outcome = ran(project)
     assert found(outcome) == [("good.py", FOUND)]
     assert failed(outcome) == [("bad.py", AT_FAULT.format("the engine"))]

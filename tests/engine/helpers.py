@@ -12,8 +12,9 @@ import pytest
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Event, Trace
-from fsdplint.engine.execute.machine import Entry, Machine
-from fsdplint.engine.execute.state import State
+from fsdplint.engine.execute import paths
+from fsdplint.engine.execute.entry import Entry
+from fsdplint.engine.execute.state import PathState
 from fsdplint.engine.link import Project
 from fsdplint.engine.lower import lower
 from fsdplint.engine.program import Program, analyze
@@ -75,13 +76,13 @@ def texts(source: str, kind: type[ir.Node]) -> list[str]:
 
 def write(root: Path, files: dict[str, str]) -> list[Path]:
     """Writes dedented files below ``root``."""
-    paths = []
+    written = []
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text), encoding="utf-8")
-        paths.append(path)
-    return paths
+        written.append(path)
+    return written
 
 
 def read(path: Path) -> str | None:
@@ -139,27 +140,27 @@ def guards(program: Program, these: Iterable[Guard]) -> list[tuple[str, bool, st
     ]
 
 
-def machines_started(patch: pytest.MonkeyPatch) -> list[Machine]:
-    """A list that the machine of every path is put into which is followed from now on."""
-    machines: list[Machine] = []
-    start = Machine.start
+def paths_started(patch: pytest.MonkeyPatch) -> list[PathState]:
+    """A list that the state of every path is put into which is followed from now on."""
+    states: list[PathState] = []
+    start = paths.start
 
-    def noted(machine: Machine, entry: Entry) -> None:
-        machines.append(machine)
-        start(machine, entry)
+    def noted(state: PathState, entry: Entry) -> None:
+        states.append(state)
+        start(state, entry)
 
-    patch.setattr(Machine, "start", noted)
-    return machines
+    patch.setattr(paths, "start", noted)
+    return states
 
 
 def objects_made(patch: pytest.MonkeyPatch) -> list[Object]:
     """A list that every object is put into which a path makes from now on."""
     made: list[Object] = []
-    new = State.new
+    new = PathState.new
 
-    def noted(self: State, *args: Any, **options: Any) -> Object:
+    def noted(self: PathState, *args: Any, **options: Any) -> Object:
         made.append(new(self, *args, **options))
         return made[-1]
 
-    patch.setattr(State, "new", noted)
+    patch.setattr(PathState, "new", noted)
     return made

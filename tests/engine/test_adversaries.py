@@ -9,7 +9,7 @@ from types import FrameType
 
 import helpers
 import pytest
-from helpers import machines_started
+from helpers import paths_started
 from test_check import tree
 
 from benchmarks.adversaries import SHAPES
@@ -18,8 +18,7 @@ from fsdplint.check import check
 from fsdplint.config import Settings
 from fsdplint.engine.budget import BUDGET
 from fsdplint.engine.events import Shard
-from fsdplint.engine.execute import state
-from fsdplint.engine.execute.machine import Machine
+from fsdplint.engine.execute.state import SHARD_COST, PathState
 from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.values import MAX_CONTAINED, Sequence, contained
 from fsdplint.judging import judge
@@ -41,14 +40,14 @@ def about(shape: str, length: int) -> int:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_path_costs_more_than_its_budget(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    machines = machines_started(monkeypatch)
+    started = paths_started(monkeypatch)
     program = adversary(shape, about(shape, 6_000))
     assert not program.project.crashes
-    assert all(machine.steps <= BUDGET.path_steps + 1 for machine in machines)
-    assert all(machine.cost <= BUDGET.path_cost + state.SHARD_COST for machine in machines)
-    entries: dict[tuple[str, str], list[Machine]] = {}
-    for machine in machines:
-        entries.setdefault((machine.trace.path, machine.trace.entry), []).append(machine)
+    assert all(state.steps <= BUDGET.path_steps + 1 for state in started)
+    assert all(state.cost <= BUDGET.path_cost + SHARD_COST for state in started)
+    entries: dict[tuple[str, str], list[PathState]] = {}
+    for state in started:
+        entries.setdefault((state.trace.path, state.trace.entry), []).append(state)
     for paths in entries.values():
         assert len(paths) <= BUDGET.paths
         assert sum(path.cost for path in paths[:-1]) <= BUDGET.entry_cost

@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import HEADER, machines_started, program, script
+from helpers import HEADER, paths_started, program, script
 from limits import limit
 
-from fsdplint.engine.execute.machine import Machine
+from fsdplint.engine.execute.state import PathState
 from fsdplint.engine.program import Program
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
-    """The machine of every path that is followed from now on."""
-    return machines_started(monkeypatch)
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[PathState]:
+    """The state of every path that is followed from now on."""
+    return paths_started(monkeypatch)
 
 
-def steps(followed: list[Machine]) -> list[int]:
+def steps(followed: list[PathState]) -> list[int]:
     """Those of each path through a function."""
-    return [machine.steps for machine in followed if machine.trace.entry != "<module>"]
+    return [state.steps for state in followed if state.trace.entry != "<module>"]
 
 
 def left(found: Program) -> dict[str, str]:
@@ -37,7 +37,7 @@ SLOW = "def slow(x):\n" + "    x = x + 1\n" * 100
 
 
 def test_paths_that_bring_nothing_new_end_an_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, repeated_steps=500)
     arms = "".join(
@@ -96,7 +96,7 @@ LONG = "".join(f"def f{i}(m):\n    slow(m)\n    fully_shard(m)\n" for i in range
 
 
 def test_programs_that_are_too_long_make_the_next_ones_shorter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, path_steps=240, cut_path_steps=60, cuts_per_function=9)
     script(tmp_path, SLOW + LONG)
@@ -104,7 +104,7 @@ def test_programs_that_are_too_long_make_the_next_ones_shorter(
 
 
 def test_a_function_that_no_path_found_an_end_of_ends_the_next_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, path_steps=240, cut_path_steps=60)
     found = script(tmp_path, SLOW + LONG + "def quick(m):\n    slow.m = fully_shard\n")
@@ -113,7 +113,7 @@ def test_a_function_that_no_path_found_an_end_of_ends_the_next_ones(
 
 
 def test_a_function_that_was_cut_early_in_may_have_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, path_steps=240, cut_path_steps=240)
     late = "".join(f"def f{i}(m):\n{MANY}    last(m)\n    fully_shard(m)\n" for i in range(8))
@@ -122,7 +122,7 @@ def test_a_function_that_was_cut_early_in_may_have_an_end(
 
 
 def test_what_calls_an_endless_function_may_call_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, path_steps=240, cut_path_steps=240)
     text = f"{SLOW}def launch(f, m):\n    f(m)\n    fully_shard(m)\n"
@@ -134,7 +134,7 @@ def test_what_calls_an_endless_function_may_call_another_one(
 
 
 def test_after_sharding_every_function_is_followed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, path_steps=240, cut_path_steps=60)
     shards = "def shards(m):\n    fully_shard(m)\n"
@@ -144,13 +144,13 @@ def test_after_sharding_every_function_is_followed_again(
 
 
 def test_a_program_that_shards_in_time_has_the_whole_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[Machine]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, path_steps=240, cut_path_steps=60)
     text = LONG + "def last(m):\n    fully_shard(m)\n    slow(m)\n    m.no_sync()\n"
     found = script(tmp_path, SLOW + text)
     (last,) = [trace for trace in found.traces if trace.entry == "last"]
-    assert [machine.steps for machine in followed if machine.trace is last] == [241]
+    assert [state.steps for state in followed if state.trace is last] == [241]
 
 
 def test_many_programs_that_do_not_shard_end_the_search(
@@ -183,7 +183,9 @@ def test_scripts_that_name_sharding_come_before_others(tmp_path: Path) -> None:
     assert order == ["b.py", "a.py"]
 
 
-def test_constants_of_a_table_cost_next_to_nothing(tmp_path: Path, followed: list[Machine]) -> None:
+def test_constants_of_a_table_cost_next_to_nothing(
+    tmp_path: Path, followed: list[PathState]
+) -> None:
     script(tmp_path, f"table = {[*range(1600)]!r}\nnames = {{'a': [1, 2]}}\nfully_shard(model)\n")
     assert followed[0].steps < 150
 

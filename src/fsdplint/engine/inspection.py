@@ -18,7 +18,7 @@ from fsdplint.engine.events import (
     Store,
     Trace,
 )
-from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.facts.sharding import replaces
 from fsdplint.engine.outline import Step, outline, role, written
 from fsdplint.engine.program import Program

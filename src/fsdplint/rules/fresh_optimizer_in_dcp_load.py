@@ -9,7 +9,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Call, Shard, Trace, Use
-from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.weights import driven, related
 from fsdplint.engine.facts.writes import is_stateless

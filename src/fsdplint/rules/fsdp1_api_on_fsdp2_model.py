@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Shard, Trace, Unwrap
-from fsdplint.engine.execute.calls import is_unit
+from fsdplint.engine.execute.modules import is_unit
 from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.must.classes import has_attribute

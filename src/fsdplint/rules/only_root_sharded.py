@@ -9,7 +9,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.blocks import block_containers
 from fsdplint.engine.events import Shard, Trace
-from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.program import Program
 from fsdplint.engine.tree import Tree

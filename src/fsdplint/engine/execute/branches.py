@@ -11,147 +11,128 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.execute.cases import Cases
+from fsdplint.engine.execute.expressions import truth
 from fsdplint.engine.execute.groups import joined
-from fsdplint.engine.execute.ranks import ranks_of, tellers, telling_parts
+from fsdplint.engine.execute.interest import SHARDS
 from fsdplint.engine.execute.shape import exits_cleanly, leaves, returns_value
-from fsdplint.engine.execute.state import SHARDS, Flow, Frame
-from fsdplint.engine.site import EVERY_RANK, Guard
-from fsdplint.engine.values import Condition, Const, Taint, Value, choice, key_of, same
+from fsdplint.engine.execute.state import Flow, Frame, PathState
+from fsdplint.engine.site import EVERY_RANK
+from fsdplint.engine.values import Condition, Const, Taint, Value, choice, same
 
 
-class Branches(Cases):
-    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
-        if isinstance(node, ir.Not):
-            node, taken = node.operand, not taken
-            test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition
-        divergent = bool(test.taint & Taint.RANK)
-        open_element = self.enumerating is not None and not isinstance(test, Const)
-        progress = bool(test.taint & Taint.ELEMENT) or open_element
-        ranks = ranks_of(test, taken)
-        telling = telling_parts(test, node) if ranks != EVERY_RANK else ()
-        told_by = frozenset(tellers(test)) if telling else frozenset()
-        return Guard(
-            key_of(test),
-            frame.unit.path,
-            node,
-            taken,
-            divergent,
-            progress,
-            ranks=ranks,
-            telling=telling,
-            told_by=told_by,
-        )
-
-    def if_(self, node: ir.If | ir.Case, frame: Frame) -> Flow:
-        test = self.truth(node.test, frame)
-        return self.branch(test, node.test, node.body, node.orelse, frame)
-
-    def branch(
-        self,
-        test: Value,
-        place: ir.Node,
-        body: Items[ir.Stmt],
-        orelse: Items[ir.Stmt],
-        frame: Frame,
-    ) -> Flow:
-        outcome = self.decisions.known(test)
-        if outcome is None and not (test.taint.divides or self.importing or self.enumerating):
-            outcome = self.decide_branch(test, place, body, orelse, frame)
-        if outcome is None:
-            return self.both(test, place, body, orelse, frame)
-        taken, other = (body, orelse) if outcome else (orelse, body)
-        if self.worth(other) == SHARDS and self.worth(taken) < SHARDS:
-            self.decisions.regret(test, SHARDS)
-        guard = self.guard(test, place, outcome, frame)
-        with self.under([guard] if not isinstance(test, Const) else []):
-            mark = len(self.guards)
-            flow = self.run(taken, frame)
-            left = [each for each in self.guards[mark:] if each.ranks != EVERY_RANK]
-        self.guards.extend(left)  # ranks that are gone stay so
-        if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
-            self.guards.append(guard._replace(early=True))  # only this gets past the branch
-        return flow
-
-    def decide_branch(
-        self,
-        test: Value,
-        place: ir.Node,
-        body: Items[ir.Stmt],
-        orelse: Items[ir.Stmt],
-        frame: Frame,
-    ) -> bool | None:
-        """The outcome to follow, or None where following both at once loses nothing."""
-        hot_body, hot_orelse = self.is_hot(body), self.is_hot(orelse)
-        leaves_body, leaves_orelse = leaves(body), leaves(orelse)
-        if not (hot_body or hot_orelse or leaves_body or leaves_orelse):
-            return None
-        if hot_body != hot_orelse and not (leaves_body or leaves_orelse):
-            prefer = hot_body
-        else:
-            prefer = not leaves_body or leaves_orelse
-        other_is_hot = hot_orelse if prefer else hot_body
-        other_leaves = leaves_orelse if prefer else leaves_body
-        other = orelse if prefer else body
-        worth = 0 if other_leaves and not returns_value(other) else 1
-        if other_is_hot:
-            worth = self.worth(other)
-        return self.decisions.decide(test, prefer, worth, place)
-
-    def both(
-        self,
-        test: Value,
-        place: ir.Node,
-        body: Items[ir.Stmt],
-        orelse: Items[ir.Stmt],
-        frame: Frame,
-    ) -> Flow:
-        before, up, on_yield = dict(frame.scope.names), self.group_up, frame.on_yield
-        flows = []
-        results = []
-        states = []
-        yielded = False
-        arms = [(True, body), (False, orelse)]
-        if is_told_in_reverse(test):
-            arms.reverse()
-        for taken, arm in arms:
-            frame.scope.names.clear()
-            frame.scope.names.update(before)
-            self.group_up, frame.on_yield = up, on_yield
-            self.undecided += 1
-            with self.under([self.guard(test, place, taken, frame)]):
-                flows.append(self.run(arm, frame))
-            self.undecided -= 1
-            yielded |= frame.on_yield is not on_yield
-            results.append(dict(frame.scope.names))
-            states.append(self.group_up)
-        frame.on_yield = None if yielded else on_yield
-        self.join(frame, flows, results)
-        self.group_up = joined(flows, states)
-        if Flow.NEXT in flows and flows[0] is not flows[1]:
-            on = flows.index(Flow.NEXT)
-            passed = self.guard(test, place, arms[on][0], frame)
-            aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
-            # A rank that fails takes the others with it: none is left waiting.
-            ranks = EVERY_RANK if aborted else passed.ranks
-            self.guards.append(passed._replace(early=True, ranks=ranks))
-            return Flow.NEXT
-        return flows[0] if flows[0] is flows[1] else Flow.NEXT
-
-    def join(self, frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> None:
-        """Variables after both arms: those of the arm that goes on, or a choice of the two."""
-        names = frame.scope.names
-        names.clear()
-        if flows[0] is not flows[1] and Flow.NEXT in flows:
-            names.update(results[flows.index(Flow.NEXT)])
-            return
-        for name in {**results[0], **results[1]}:
-            options = [result[name] for result in results if name in result]
-            one = len(options) == 1 or same(options[0], options[1])
-            names[name] = options[0] if one else choice(options)
+def if_(state: PathState, node: ir.If | ir.Case, frame: Frame) -> Flow:
+    test = truth(state, node.test, frame)
+    return _branch(state, test, node.test, node.body, node.orelse, frame)
 
 
-def is_told_in_reverse(test: Value) -> bool:
+def _branch(
+    state: PathState,
+    test: Value,
+    place: ir.Node,
+    body: Items[ir.Stmt],
+    orelse: Items[ir.Stmt],
+    frame: Frame,
+) -> Flow:
+    outcome = state.decisions.known(test)
+    if outcome is None and not (test.taint.divides or state.importing or state.enumerating):
+        outcome = _decide_branch(state, test, place, body, orelse, frame)
+    if outcome is None:
+        return both(state, test, place, body, orelse, frame)
+    taken, other = (body, orelse) if outcome else (orelse, body)
+    if state.interest.worth(other) == SHARDS and state.interest.worth(taken) < SHARDS:
+        state.decisions.regret(test, SHARDS)
+    guard = state.guard(test, place, outcome, frame)
+    with state.under([guard] if not isinstance(test, Const) else []):
+        mark = len(state.guards)
+        flow = state.run(taken, frame)
+        left = [each for each in state.guards[mark:] if each.ranks != EVERY_RANK]
+    state.guards.extend(left)  # ranks that are gone stay so
+    if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
+        state.guards.append(guard._replace(early=True))  # only this gets past the branch
+    return flow
+
+
+def _decide_branch(
+    state: PathState,
+    test: Value,
+    place: ir.Node,
+    body: Items[ir.Stmt],
+    orelse: Items[ir.Stmt],
+    frame: Frame,
+) -> bool | None:
+    """The outcome to follow, or None where following both at once loses nothing."""
+    hot_body, hot_orelse = state.interest.is_hot(body), state.interest.is_hot(orelse)
+    leaves_body, leaves_orelse = leaves(body), leaves(orelse)
+    if not (hot_body or hot_orelse or leaves_body or leaves_orelse):
+        return None
+    if hot_body != hot_orelse and not (leaves_body or leaves_orelse):
+        prefer = hot_body
+    else:
+        prefer = not leaves_body or leaves_orelse
+    other_is_hot = hot_orelse if prefer else hot_body
+    other_leaves = leaves_orelse if prefer else leaves_body
+    other = orelse if prefer else body
+    worth = 0 if other_leaves and not returns_value(other) else 1
+    if other_is_hot:
+        worth = state.interest.worth(other)
+    return state.decisions.decide(test, prefer, worth, place)
+
+
+def both(
+    state: PathState,
+    test: Value,
+    place: ir.Node,
+    body: Items[ir.Stmt],
+    orelse: Items[ir.Stmt],
+    frame: Frame,
+) -> Flow:
+    before, up, on_yield = dict(frame.scope.names), state.group_up, frame.on_yield
+    flows = []
+    results = []
+    states = []
+    yielded = False
+    arms = [(True, body), (False, orelse)]
+    if _is_told_in_reverse(test):
+        arms.reverse()
+    for taken, arm in arms:
+        frame.scope.names.clear()
+        frame.scope.names.update(before)
+        state.group_up, frame.on_yield = up, on_yield
+        state.undecided += 1
+        with state.under([state.guard(test, place, taken, frame)]):
+            flows.append(state.run(arm, frame))
+        state.undecided -= 1
+        yielded |= frame.on_yield is not on_yield
+        results.append(dict(frame.scope.names))
+        states.append(state.group_up)
+    frame.on_yield = None if yielded else on_yield
+    _join(frame, flows, results)
+    state.group_up = joined(flows, states)
+    if Flow.NEXT in flows and flows[0] is not flows[1]:
+        on = flows.index(Flow.NEXT)
+        passed = state.guard(test, place, arms[on][0], frame)
+        aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
+        # A rank that fails takes the others with it: none is left waiting.
+        ranks = EVERY_RANK if aborted else passed.ranks
+        state.guards.append(passed._replace(early=True, ranks=ranks))
+        return Flow.NEXT
+    return flows[0] if flows[0] is flows[1] else Flow.NEXT
+
+
+def _join(frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> None:
+    """Variables after both arms: those of the arm that goes on, or a choice of the two."""
+    names = frame.scope.names
+    names.clear()
+    if flows[0] is not flows[1] and Flow.NEXT in flows:
+        names.update(results[flows.index(Flow.NEXT)])
+        return
+    for name in {**results[0], **results[1]}:
+        options = [result[name] for result in results if name in result]
+        one = len(options) == 1 or same(options[0], options[1])
+        names[name] = options[0] if one else choice(options)
+
+
+def _is_told_in_reverse(test: Value) -> bool:
     """Whether the second of two arms that both run is followed first.
 
     The order of the arms in the text means nothing: `rank != 0` is told as `rank == 0` is. Of the

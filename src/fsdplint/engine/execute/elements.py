@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fsdplint.engine.execute.state import State
+from fsdplint.engine.execute.state import PathState
 from fsdplint.engine.values import (
     NONE,
     ClassValue,
@@ -40,7 +40,7 @@ COUNTED = "enumerate"
 _VIEWS = (".modules()", ".named_modules()")
 
 
-def element_of(state: State, value: Value) -> Value:
+def element_of(state: PathState, value: Value) -> Value:
     """The value that stands for every element of an iterable."""
     value = resolved(value)
     if isinstance(value, Sequence):
@@ -58,7 +58,7 @@ def element_of(state: State, value: Value) -> Value:
     return state.unknown(Taint.ELEMENT, key=("element", key_of(value)))
 
 
-def _element_of_object(state: State, value: Object) -> Value:
+def _element_of_object(state: PathState, value: Object) -> Value:
     if EVERY not in value.elements:
         constituents = container_items(value)
         if len(constituents) == 1:
@@ -71,7 +71,7 @@ def _element_of_object(state: State, value: Object) -> Value:
     return value.elements[EVERY]
 
 
-def _named(state: State, whole: Object, element: Object) -> Value:
+def _named(state: PathState, whole: Object, element: Object) -> Value:
     if whole.step in (".named_modules()", ".named_children()", ".items()"):
         return Sequence([state.unknown(Taint.ELEMENT), element], kind="tuple")
     return element
@@ -120,7 +120,7 @@ def is_repeated(value: Object) -> bool:
     )
 
 
-def unpacked(state: State, value: Value, count: int) -> list[Value]:
+def unpacked(state: PathState, value: Value, count: int) -> list[Value]:
     """The values that ``count`` targets get from one value."""
     if isinstance(value, Sequence) and not value.rest and len(value.items) == count:
         return value.items
@@ -131,7 +131,7 @@ def unpacked(state: State, value: Value, count: int) -> list[Value]:
     return [state.unknown(value.taint) for _ in range(count)]
 
 
-def _position(state: State, value: Object, index: int) -> Value:
+def _position(state: PathState, value: Object, index: int) -> Value:
     if index not in value.elements:
         made = state.unknown(value.taint, key=("position", key_of(value), index))
         value.elements[index] = made
@@ -145,14 +145,14 @@ def unrolled(value: Value) -> list[Value] | None:
     return None
 
 
-def kinds(state: State, value: Value) -> list[Value]:
+def kinds(state: PathState, value: Value) -> list[Value]:
     """One element for each kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
     if isinstance(value, Sequence) and value.rest and len(value.rest) <= _MAX_UNROLLED:
         return [*value.items[:_MAX_UNROLLED], *value.rest]
     return [element_of(state, value)]
 
 
-def submodules(state: State, view: Value) -> list[Value]:
+def submodules(state: PathState, view: Value) -> list[Value]:
     """The elements of ``model.modules()`` where the model's construction was followed.
 
     Empty where it was not, or there are too many; ``named_modules()`` gives pairs, and so does
@@ -193,7 +193,7 @@ def composed(module: Object, depth: int = 0) -> Iterator[Object]:
             yield from composed(part, depth + 1)
 
 
-def materialized(state: State, value: Value, depth: int = 0) -> Value:
+def materialized(state: PathState, value: Value, depth: int = 0) -> Value:
     """``list(value)``: generators of parameters take the tensors now."""
     value = resolved(value)
     if isinstance(value, Parameters) and value.lazy:
@@ -211,14 +211,14 @@ def _holds_lazy(value: Value) -> bool:
     return any(isinstance(item, Parameters) and item.lazy for item in contained(value))
 
 
-def chained(state: State, left: Sequence, right: Sequence) -> Sequence:
+def chained(state: PathState, left: Sequence, right: Sequence) -> Sequence:
     """``left + right``."""
     made = Sequence(list(left.items), list(left.rest), left.kind)
     extend(state, made, right)
     return made
 
 
-def extend(state: State, target: Sequence, more: Sequence, *, in_loop: bool = False) -> None:
+def extend(state: PathState, target: Sequence, more: Sequence, *, in_loop: bool = False) -> None:
     """``target += more``; of very many elements it is not known which ones they are."""
     known, rest = (target.items, target.rest) if not in_loop else (target.rest, target.rest)
     if len(target.items) + len(target.rest) + len(more.items) + len(more.rest) > MAX_ELEMENTS:
@@ -246,3 +246,9 @@ def store_key(target: Mapping, key: Value, value: Value) -> None:
 
 def hashable(value: object) -> object:
     return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else repr(value)
+
+
+def keyword_mapping(keywords: dict[str, Value]) -> Mapping:
+    made = Mapping()
+    made.items.update(keywords)
+    return made

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard, Trace
-from fsdplint.engine.execute.machine import Entry
+from fsdplint.engine.execute.entry import Entry
+from fsdplint.engine.execute.interest import Interest
 from fsdplint.engine.execute.paths import Known, paths
-from fsdplint.engine.execute.state import Interest
 from fsdplint.engine.link import Project
 from fsdplint.engine.sieve import mentions_sharding
 from fsdplint.engine.unit import Definition, Unit

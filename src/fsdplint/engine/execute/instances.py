@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.values import (
     ClassValue,
     Condition,

@@ -15,8 +15,10 @@ from fsdplint.engine import ir
 from fsdplint.engine.budget import Budget
 from fsdplint.engine.events import Event, Trace
 from fsdplint.engine.execute.decisions import Decision, Decisions
-from fsdplint.engine.execute.machine import Entry, Machine
-from fsdplint.engine.execute.state import SHARDS, Interest, OutOfBudget
+from fsdplint.engine.execute.entry import Entry, start
+from fsdplint.engine.execute.interest import SHARDS, Interest
+from fsdplint.engine.execute.semantics import SEMANTICS
+from fsdplint.engine.execute.state import OutOfBudget, PathState
 from fsdplint.engine.link import Project
 
 # A kind of event, and where it happens.
@@ -52,17 +54,17 @@ class Known:
         fewer = max(self.budget.path_steps // (1 + self.cut), self.budget.cut_path_steps)
         return min(fewer, self.budget.path_steps)
 
-    def add(self, machine: Machine, shards: bool) -> bool:
+    def add(self, state: PathState, shards: bool) -> bool:
         """Notes a path; returns whether it has an event at a place that had none before."""
         if shards:
             self.cut = 0
             self.cut_in.clear()
-        elif not machine.trace.complete:
+        elif not state.trace.complete:
             self.cut += 1
-            self.cut_in.update(machine.too_long)
-        self.reached |= machine.reached
-        self.eventful |= machine.eventful
-        places = {(type(event), event.site.node) for event in machine.trace.events}
+            self.cut_in.update(state.too_long)
+        self.reached |= state.reached
+        self.eventful |= state.eventful
+        places = {(type(event), event.site.node) for event in state.trace.events}
         fresh = not places <= self.places
         self.places |= places
         return fresh
@@ -79,12 +81,12 @@ def paths(
     prefix: tuple[bool, ...] | None = ()
     project.keys.clear()  # they hold the objects of the paths they are from, and no others ask
     while prefix is not None and not limit:
-        machine = _path(project, entry, prefix, interest, known)
-        shards = machine.may_have_sharded()
+        state = _path(project, entry, prefix, interest, known)
+        shards = state.may_have_sharded()
         if shards:
-            found.append(machine.trace)
-        effort.add(machine, shards, fresh=known.add(machine, shards))
-        frontier.add(machine.decisions.made, len(prefix))
+            found.append(state.trace)
+        effort.add(state, shards, fresh=known.add(state, shards))
+        frontier.add(state.decisions.made, len(prefix))
         prefix = frontier.next(sharding_seen=bool(found))
         limit = effort.limit_reached(bool(found), frontier.repeating)
     if prefix is not None and not frontier.repeating:
@@ -94,19 +96,19 @@ def paths(
 
 def _path(
     project: Project, entry: Entry, prefix: tuple[bool, ...], interest: Interest, known: Known
-) -> Machine:
-    """Follows one path; the machine it was followed by holds its trace."""
+) -> PathState:
+    """Follows one path; returns the state that it ends in, which holds its trace."""
     trace = Trace(entry.name, entry.unit.path)
-    machine = Machine(project, trace, Decisions(prefix), interest)
-    machine.allowed, machine.endless = known.allowed(), known.endless()
+    allowed, endless = known.allowed(), known.endless()
+    state = PathState(project, trace, Decisions(prefix), interest, SEMANTICS, allowed, endless)
     try:
-        machine.start(entry)
+        start(state, entry)
     except (OutOfBudget, RecursionError):
         trace.complete = False
         project.stop_early(entry.unit.path, entry.name, "a path is too long")
-    made = machine.decisions.made
+    made = state.decisions.made
     trace.decisions = [(decision.key, decision.outcome) for decision in made]
-    return machine
+    return state
 
 
 @dataclass(slots=True)
@@ -125,12 +127,12 @@ class Effort:
     stale: int = 0
     cut: int = 0
 
-    def add(self, machine: Machine, shards: bool, *, fresh: bool) -> None:
+    def add(self, state: PathState, shards: bool, *, fresh: bool) -> None:
         self.paths += 1
-        self.steps += machine.steps
-        self.cost += machine.cost
-        self.stale = 0 if fresh else self.stale + machine.steps
-        self.cut += not shards and not machine.trace.complete
+        self.steps += state.steps
+        self.cost += state.cost
+        self.stale = 0 if fresh else self.stale + state.steps
+        self.cut += not shards and not state.trace.complete
 
     def limit_reached(self, sharded: bool, repeating: bool) -> str:
         """Why no further path is followed, "" if one may be.

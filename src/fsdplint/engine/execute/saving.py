@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import (
-    PlainWrite,
-    Shard,
-    states_in,
-)
-from fsdplint.engine.execute.builtins import holds_fsdp2
-from fsdplint.engine.execute.sharding import Sharding
-from fsdplint.engine.execute.state import Frame, is_const
+from fsdplint.engine.events import PlainWrite, states_in
+from fsdplint.engine.execute import calls
+from fsdplint.engine.execute.modules import cut_by_fsdp1, holds_fsdp2
+from fsdplint.engine.execute.state import Frame, PathState, is_const
 from fsdplint.engine.values import (
     NONE,
     Arguments,
@@ -25,69 +21,68 @@ from fsdplint.engine.values import (
 from fsdplint.knowledge import calls as known
 
 
-class Saving(Sharding):
-    def state_of(self, owner: Object, node: ir.Node, frame: Frame) -> Value:
-        """``owner.state_dict()``: slices, if the owner is FSDP2's or an optimizer's model sharded.
+def state_of(state: PathState, owner: Object, node: ir.Node, frame: Frame) -> Value:
+    """``owner.state_dict()``: slices, if the owner is FSDP2's or an optimizer's model sharded.
 
-        An FSDP1 model gathers its own, unless it is told not to.
-        """
-        if owner.captures:
-            site = self.site(node, frame)
-            modules = [capture.module for capture in owner.captures]
-            if any(holds_fsdp2(module, self) for module in modules):
-                return StateDict(modules[0], site, optimizer=owner)
-            if any(cut_by_fsdp1(module, self) for module in modules):
-                return StateDict(modules[0], site, owner, generation=known.Generation.FSDP1)
-        elif holds_fsdp2(owner, self):
-            return StateDict(owner, self.site(node, frame))
-        return self.unknown(owner.taint)
+    An FSDP1 model gathers its own, unless it is told not to.
+    """
+    if owner.captures:
+        site = state.site(node, frame)
+        modules = [capture.module for capture in owner.captures]
+        if any(holds_fsdp2(state, module) for module in modules):
+            return StateDict(modules[0], site, optimizer=owner)
+        if any(cut_by_fsdp1(state, module) for module in modules):
+            return StateDict(modules[0], site, owner, generation=known.Generation.FSDP1)
+    elif holds_fsdp2(state, owner):
+        return StateDict(owner, state.site(node, frame))
+    return state.unknown(owner.taint)
 
-    def state_helper(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        module = resolved(arguments.get(0, "model") or NONE)
-        options = resolved(arguments.get(99, "options") or NONE)
-        if arguments.open or not isinstance(module, Object) or not holds_fsdp2(module, self):
-            return self.unknown()
-        full: Value | None = None
-        if isinstance(options, Object) and isinstance(options.cls, Symbol):
-            full = options.keywords.get("full_state_dict", Const(False))
-        sharded = is_const(options, None) or is_const(full or NONE, False)
-        if not sharded:
-            return self.unknown()
-        site = self.site(node, frame)
-        position = known.STATE_HELPERS[name]
-        optimizer = (
-            None if position is None else resolved(arguments.get(position, "optimizers") or NONE)
+
+def state_helper(
+    state: PathState, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    module = resolved(arguments.get(0, "model") or NONE)
+    options = resolved(arguments.get(99, "options") or NONE)
+    if arguments.open or not isinstance(module, Object) or not holds_fsdp2(state, module):
+        return state.unknown()
+    full: Value | None = None
+    if isinstance(options, Object) and isinstance(options.cls, Symbol):
+        full = options.keywords.get("full_state_dict", Const(False))
+    sharded = is_const(options, None) or is_const(full or NONE, False)
+    if not sharded:
+        return state.unknown()
+    site = state.site(node, frame)
+    position = known.STATE_HELPERS[name]
+    optimizer = (
+        None if position is None else resolved(arguments.get(position, "optimizers") or NONE)
+    )
+    sharded_state = StateDict(module, site, optimizer if isinstance(optimizer, Object) else None)
+    return (
+        Sequence([StateDict(module, site), sharded_state], kind="tuple")
+        if name.endswith("get_state_dict")
+        else sharded_state
+    )
+
+
+def plain_write(
+    state: PathState, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    value_at, target_at = known.PLAIN_WRITES[name]
+    value = arguments.get(value_at.position, value_at.keyword)
+    target = arguments.get(target_at.position, target_at.keyword)
+    if value is not None:
+        event = PlainWrite(
+            state.tick(), state.site(node, frame), name, value, target, states_in(value)
         )
-        state = StateDict(module, site, optimizer if isinstance(optimizer, Object) else None)
-        return (
-            Sequence([StateDict(module, site), state], kind="tuple")
-            if name.endswith("get_state_dict")
-            else state
-        )
-
-    def plain_write(self, name: str, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-        value_at, target_at = known.PLAIN_WRITES[name]
-        value = arguments.get(value_at.position, value_at.keyword)
-        target = arguments.get(target_at.position, target_at.keyword)
-        if value is not None:
-            event = PlainWrite(
-                self.tick(), self.site(node, frame), name, value, target, states_in(value)
-            )
-            self.emit(event)
-        return NONE
-
-    def plain_read(
-        self, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
-    ) -> Value:
-        """What a file holds, e.g. by ``torch.load``; its parts know where they come from."""
-        at = known.PLAIN_READS[symbol.name]
-        made = self.result_of(("call", symbol.name), symbol, arguments)
-        made.site, made.file = self.site(node, frame), arguments.get(at.position, at.keyword)
-        return made
+        state.emit(event)
+    return NONE
 
 
-def cut_by_fsdp1(module: Object, machine: Saving) -> bool:
-    """Whether the parameters of a module are surely cut flat by FSDP1."""
-    around = {module, *module.ancestors()}
-    shards = (event for event in machine.trace.events if isinstance(event, Shard))
-    return any(event.cuts_flat and event.module in around for event in shards)
+def plain_read(
+    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """What a file holds, e.g. by ``torch.load``; its parts know where they come from."""
+    at = known.PLAIN_READS[symbol.name]
+    made = calls.result_of(state, ("call", symbol.name), symbol, arguments)
+    made.site, made.file = state.site(node, frame), arguments.get(at.position, at.keyword)
+    return made

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeVar
+from typing import Any
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Divided, Escape, Event, Repoint, Shard, Trace, Use
+from fsdplint.engine.accelerators import prepares_sharded
+from fsdplint.engine.events import Call, Divided, Escape, Event, Repoint, Shard, Trace
 from fsdplint.engine.execute.decisions import Decisions
-from fsdplint.engine.link import Project, identifiers
-from fsdplint.engine.site import Guard, Site
-from fsdplint.engine.unit import Definition, Unit
+from fsdplint.engine.execute.interest import Interest
+from fsdplint.engine.execute.ranks import ranks_of, tellers, telling_parts
+from fsdplint.engine.link import Project
+from fsdplint.engine.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.unit import Unit
 from fsdplint.engine.values import (
+    Arguments,
     ClassValue,
     Const,
     FunctionValue,
     ModuleScope,
     Object,
     Origin,
-    Parameters,
     Scope,
     StateDict,
     Symbol,
     Taint,
-    Tensor,
     Value,
     contained,
+    key_of,
     reachable,
-    resolved,
 )
 
-# What following code promises that may shard.
-SHARDS = 3
 # What a path leaves for facts to look at: events, each sharding call as several since facts
 # compare them with each other; and objects that it hands to unknown code, many as one.
 SHARD_COST = 32
 OBJECTS_AT_COST = 64
-
-E = TypeVar("E", bound=Event)
+# What a call that ends the program evaluates to.
+EXIT = object()
 
 
 class Flow(Enum):
@@ -52,31 +52,6 @@ class Flow(Enum):
     RAISE = "raise"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Interest:
-    """Names by which code refers to sharding, and to anything else that causes events."""
-
-    sharding: frozenset[str]
-    events: frozenset[str]
-    _worths: dict[ir.Node, int] = field(default_factory=dict)
-    _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
-
-    def mentioned(self, node: ir.Node) -> frozenset[str]:
-        """The names and attributes that occur in ``node``."""
-        if node not in self._mentioned:
-            names, attributes = identifiers(node)
-            self._mentioned[node] = names | attributes
-        return self._mentioned[node]
-
-    def worth(self, node: ir.Node) -> int:
-        """How much following ``node`` promises: 3 may shard, 2 may cause another event, 1 less."""
-        if node not in self._worths:
-            mentioned = self.mentioned(node)
-            other = 1 if mentioned.isdisjoint(self.events) else 2
-            self._worths[node] = other if mentioned.isdisjoint(self.sharding) else SHARDS
-        return self._worths[node]
-
-
 class OutOfBudget(Exception):
     """The path is longer than the engine is willing to follow."""
 
@@ -86,8 +61,14 @@ class Frame:
     """An active function, class body or module.
 
     Attributes:
-        returned: the values of the return statements met, partial ones included.
+        scope: its variables.
+        unit: the file that its code is in.
+        function: the function that it runs, None for a class body or a module.
         receiver: what ``self`` is, for methods.
+        returned: the values of the return statements met, partial ones included.
+        yielded: the values that it yielded, as a generator function.
+        loops: how many loops are around, those of its callers included, whose body runs once for
+            all iterations.
         elsewhere: scopes of the names that are declared global or nonlocal.
         on_yield: the body of the with statement that entered this generator function.
         mark: how many branches had been taken when it began.
@@ -124,49 +105,126 @@ class Under:
         del self.guards[self.mark :]
 
 
-class State:
-    """What every part of the machine shares."""
+# A table has the functions for all kinds of nodes, each of which takes its own kind.
+Evaluator = Callable[["PathState", Any, Frame], Value]
+Executor = Callable[["PathState", Any, Frame], Flow]
+LibraryCall = Callable[["PathState", Symbol, Arguments, ir.Call, Frame], Value]
+LibraryMethod = Callable[["PathState", Value, str, Arguments, ir.Call, Frame], Value]
 
-    def __init__(
-        self, project: Project, trace: Trace, decisions: Decisions, interest: Interest
-    ) -> None:
-        self.project = project
-        self.trace = trace
-        self.decisions = decisions
-        self.interest = interest
-        self.reached: set[ir.Node] = set()
-        self.eventful: set[ir.Node] = set()  # functions that are not over when an event happens
-        self.guards: list[Guard] = []
-        self.calls: list[tuple[str, ir.Node]] = []
-        self.active: list[ir.Function] = []
-        self.begun: dict[ir.Function, int] = {}  # the steps before each
-        self.too_long: list[ir.Function] = []  # those that took most of a path that is
-        self.in_forward: list[Object] = []
-        self.entered_forwards: set[Object] = set()
-        self.sums: dict[ir.Expr, Value] = {}
-        self.clock = 0
-        self.steps = 0
-        self.allowed = project.budget.path_steps
-        self.constants = 0  # of displays
-        self.cost = 0.0
-        self.serial = 0
-        self.importing = 0
-        self.expecting_failure = False  # of imports
-        self.undecided = 0
-        self.enumerating: Object | None = None
-        self.on_meta: bool | None = False
-        self.tracked: set[Object] = set()
-        self.below: dict[Object, set[Object]] = {}  # the tracked objects that each one is or has
-        self.seed_differs = False
-        self.group_up: bool | None = None
-        self.scopes: dict[Unit, ModuleScope] = {}
-        self.on_yield: Callable[[Value], None] | None = None
 
-    # Time and place
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """What nodes and library calls do, for code that the functions here are built upon.
 
-    def tick(self) -> int:
-        self.clock += 1
-        return self.clock
+    Attributes:
+        evaluate: for each kind of expression the function that gives its value.
+        execute: for each kind of statement the function that executes it.
+        library_call: what a call of a library's function or class does.
+        library_method: what a method does that is not the program's own.
+    """
+
+    evaluate: Mapping[type[ir.Node], Evaluator]
+    execute: Mapping[type[ir.Node], Executor]
+    library_call: LibraryCall
+    library_method: LibraryMethod
+
+
+@dataclass(slots=True, eq=False)
+class PathState:
+    """One path through one entry, as far as it has been followed.
+
+    Attributes:
+        project: the files of the program, and the budget.
+        trace: what happened so far, which facts are read from.
+        decisions: the outcomes of the conditions that the path had to decide.
+        interest: which code is worth following.
+        semantics: what nodes and library calls do.
+        allowed: the steps that the path may take.
+        endless: functions that are not worth entering before something is sharded.
+        steps: the statements and expressions so far.
+        constants: those of displays, which count for less than a step.
+        cost: what the path leaves for facts to look at so far.
+        clock: the time; events and values are ordered by it.
+        serial: the number of the last object.
+        reached: the functions and classes that ran.
+        eventful: the functions that were not over when an event happened.
+        too_long: the functions that took most of a path that is too long.
+        scopes: the variables of the modules that were imported.
+        guards: the branches taken that what runs now depends on.
+        calls: the calls that lead to what runs now from the entry, outermost first, each with its
+            file.
+        active: the functions that are not over, outermost first.
+        begun: the steps before each of them.
+        importing: how many imports are under way: what runs in them is no part of the path.
+        expecting_failure: whether imports are tried that may fail.
+        undecided: how many branches are around of which both arms run.
+        enumerating: the view of all submodules that a loop is going through, one by one.
+        on_yield: what a generator function that is about to be entered runs where it yields.
+        sums: what an addition to a variable in a loop comes to, by the addition's node.
+        in_forward: the modules whose ``forward`` is under way.
+        entered_forwards: the modules whose ``forward`` was followed; it is followed once.
+        tracked: the objects of which every use is noted.
+        below: the tracked objects that each object is or has.
+        on_meta: whether modules are built on meta; None where that is not known.
+        seed_differs: whether each rank draws other random numbers.
+        group_up: whether the default process group is up; None where that is not known.
+    """
+
+    project: Project
+    trace: Trace
+    decisions: Decisions
+    interest: Interest
+    semantics: Semantics
+    # Budgets
+    allowed: int
+    endless: Container[ir.Function]
+    steps: int = 0
+    constants: int = 0
+    cost: float = 0.0
+    # What there is so far
+    clock: int = 0
+    serial: int = 0
+    reached: set[ir.Node] = field(default_factory=set)
+    eventful: set[ir.Node] = field(default_factory=set)
+    too_long: list[ir.Function] = field(default_factory=list)
+    scopes: dict[Unit, ModuleScope] = field(default_factory=dict)
+    # Where the path is
+    guards: list[Guard] = field(default_factory=list)
+    calls: list[tuple[str, ir.Node]] = field(default_factory=list)
+    active: list[ir.Function] = field(default_factory=list)
+    begun: dict[ir.Function, int] = field(default_factory=dict)
+    importing: int = 0
+    expecting_failure: bool = False
+    undecided: int = 0
+    enumerating: Object | None = None
+    on_yield: Callable[[Value], None] | None = None
+    sums: dict[ir.Expr, Value] = field(default_factory=dict)
+    # What is known of modules and of the process
+    in_forward: list[Object] = field(default_factory=list)
+    entered_forwards: set[Object] = field(default_factory=set)
+    tracked: set[Object] = field(default_factory=set)
+    below: dict[Object, set[Object]] = field(default_factory=dict)
+    on_meta: bool | None = False
+    seed_differs: bool = False
+    group_up: bool | None = None
+
+    # Running
+
+    def evaluate(self, node: ir.Expr, frame: Frame) -> Value:
+        self.steps += 1  # as `spend` does, but for a call that is made at every expression
+        if self.steps > self.allowed:
+            self.run_out()
+        return self.semantics.evaluate[type(node)](self, node, frame)
+
+    def run(self, body: Sequence[ir.Stmt], frame: Frame) -> Flow:
+        for statement in body:
+            self.spend()
+            flow = self.semantics.execute[type(statement)](self, statement, frame)
+            if flow is not Flow.NEXT:
+                return flow
+        return Flow.NEXT
+
+    # Budgets
 
     def spend(self) -> None:
         self.steps += 1
@@ -174,7 +232,11 @@ class State:
             self.run_out()
 
     def run_out(self) -> None:
-        """Ends the path, which is too long."""
+        """Ends the path, which is too long, unless it may have sharded and is allowed more."""
+        most = self.project.budget.path_steps
+        if self.allowed < most and self.may_have_sharded():
+            self.allowed = most
+            return
         half = self.steps // 2
         # What called it may call something else the next time.
         self.too_long = [each for each in self.active if self.begun[each] < half][-1:]
@@ -188,6 +250,22 @@ class State:
     def begin(self, function: ir.Function) -> None:
         self.active.append(function)
         self.begun[function] = self.steps
+        if function in self.endless and not self.may_have_sharded():
+            self.give_up()
+
+    def may_have_sharded(self) -> bool:
+        return any(map(_may_shard, self.trace.events))
+
+    def charge(self, cost: float) -> None:
+        self.cost += cost
+        if self.cost > self.project.budget.path_cost:
+            raise OutOfBudget
+
+    # Time and place
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
 
     def site(self, node: ir.Node, frame: Frame) -> Site:
         return Site(frame.unit.path, node, tuple(self.calls), tuple(self.guards))
@@ -199,15 +277,27 @@ class State:
                 self.eventful.update(self.active)
             self.charge(SHARD_COST if isinstance(event, Shard) else 1)
 
-    def charge(self, cost: float) -> None:
-        self.cost += cost
-        if self.cost > self.project.budget.path_cost:
-            raise OutOfBudget
-
-    def divided(self, value: Value, by: Value, result: Value, node: ir.Node, frame: Frame) -> None:
-        value = resolved(value)
-        if isinstance(value, Object):
-            self.emit(Divided(self.tick(), self.site(node, frame), value, by, result))
+    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
+        if isinstance(node, ir.Not):
+            node, taken = node.operand, not taken
+            test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition
+        divergent = bool(test.taint & Taint.RANK)
+        open_element = self.enumerating is not None and not isinstance(test, Const)
+        progress = bool(test.taint & Taint.ELEMENT) or open_element
+        ranks = ranks_of(test, taken)
+        telling = telling_parts(test, node) if ranks != EVERY_RANK else ()
+        told_by = frozenset(tellers(test)) if telling else frozenset()
+        return Guard(
+            key_of(test),
+            frame.unit.path,
+            node,
+            taken,
+            divergent,
+            progress,
+            ranks=ranks,
+            telling=telling,
+            told_by=told_by,
+        )
 
     def under(self, guards: Sequence[Guard]) -> Under:
         """Everything inside happens only if these branches were taken."""
@@ -252,6 +342,8 @@ class State:
             return None
         return ("key", self.project.keys.setdefault(key, next(self.project.numbers)))
 
+    # Unread code
+
     def escape(self, node: ir.Node, frame: Frame, *values: Value) -> None:
         """Unknown code gets hold of these and of all that is reachable from them."""
         now = self.tick()
@@ -275,99 +367,14 @@ class State:
         if self.group_up is False:
             self.group_up = None
 
-    # Tracked objects
 
-    def track(self, item: Object) -> None:
-        """Notes from now on what is done to ``item`` outside the program's own code."""
-        if not self.importing and item not in self.tracked:
-            self.tracked.add(item)
-            self._tracked_below(item, {item})
-
-    def attach(self, part: Object, whole: Object, step: str) -> None:
-        """An object that is no part of another yet becomes one."""
-        part.parent, part.step = whole, step
-        self._tracked_below(whole, self.below.get(part, set()))
-
-    def _tracked_below(self, whole: Object, items: set[Object]) -> None:
-        for above in (whole, *whole.ancestors()) if items else ():
-            self.below.setdefault(above, set()).update(items)
-
-    def used(
-        self, time: int, name: str, values: Sequence[Value], node: ir.Node, frame: Frame
-    ) -> None:
-        """The function or method ``name`` gets ``values``."""
-        if not self.importing:
-            self.trace.called.append((time, name))
-        if self.tracked:
-            got = {item for value in values for item in _held(value)}
-            self.charge(len(got) / OBJECTS_AT_COST)
-            self.changed(time, name, got, node, frame)
-
-    def changed(self, time: int, name: str, got: set[Object], node: ir.Node, frame: Frame) -> None:
-        """``name`` does something to these objects, or to what they are parts of."""
-        if self.importing:
-            return
-        whole = _above(got)
-        parts = {item for each in got for item in self.below.get(each, ())}
-        concerned = frozenset(parts | (self.tracked & whole))
-        if concerned:
-            given = concerned & got
-            self.trace.uses.append(Use(time, self.site(node, frame), name, concerned, given))
-
-    # Relevance
-
-    def is_hot(self, nodes: Sequence[ir.Node]) -> bool:
-        """Whether code can reach an event that a rule may ask about."""
-        return self.worth(nodes) > 1
-
-    def leads_to_events(self, nodes: Sequence[ir.Node], unit: Unit) -> bool:
-        """Whether code can reach an event, through any number of functions of known names."""
-        mentioned = {name for node in nodes for name in self.interest.mentioned(node)}
-        return self.is_hot(nodes) or self._mention_events(unit, mentioned)
-
-    def _mention_events(self, unit: Unit, names: Iterable[str]) -> bool:
-        seen: set[Definition] = set()
-        waiting = [(unit, name) for name in names]
-        while waiting:
-            found = self.project.loaded_definition(*waiting.pop())
-            if found is None or found in seen:
-                continue
-            seen.add(found)
-            if not self.interest.events.isdisjoint(found.names | found.attributes):
-                return True
-            waiting += ((found.unit, name) for name in found.names)
-        return False
-
-    def worth(self, nodes: Sequence[ir.Node]) -> int:
-        """How much following ``nodes`` promises, see `Interest.worth`."""
-        return max(map(self.interest.worth, nodes), default=1)
-
-
-def _above(items: Iterable[Object]) -> set[Object]:
-    """What the items are parts of."""
-    found: set[Object] = set()
-    for item in items:
-        above = item.parent
-        while above is not None and above not in found:
-            found.add(above)
-            above = above.parent
-    return found
-
-
-def _held(value: Value) -> Iterator[Object]:
-    """The objects that code given ``value`` can change, tensors standing for their owners."""
-    if type(value) is not Object:
-        yield from _owners(value)
-    yield from reachable(value)
-
-
-def _owners(value: Value) -> Iterator[Object]:
-    for item in contained(value):
-        if isinstance(item, (Parameters, Tensor)):
-            yield item.module
-        elif isinstance(item, StateDict):
-            yield item.owner
+def _may_shard(event: Event) -> bool:
+    return isinstance(event, Shard) or (isinstance(event, Call) and prepares_sharded(event))
 
 
 def is_const(value: Value, constant: object) -> bool:
     return isinstance(value, Const) and value.value is constant
+
+
+def is_const_text(value: Value, text: str) -> bool:
+    return isinstance(value, Const) and value.value == text

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Read
-from fsdplint.engine.execute.state import Frame, State
+from fsdplint.engine.events import Divided, Read
+from fsdplint.engine.execute.state import Frame, PathState
 from fsdplint.engine.values import (
     Arguments,
     Choice,
@@ -29,7 +29,7 @@ from fsdplint.knowledge import tensors as known
 _PARAMETERS = (".weight", ".bias")
 
 
-def tensor_of(state: State, value: Value) -> Tensor | None:
+def tensor_of(state: PathState, value: Value) -> Tensor | None:
     """``value`` as a tensor of a module, if it is one where no hook has gathered it."""
     value = resolved(value)
     if isinstance(value, Tensor):
@@ -58,7 +58,7 @@ def _module_of(value: Object) -> Object | None:
     return value.parent if value.step in _PARAMETERS else None
 
 
-def attribute(state: State, value: Value, name: str) -> Value | None:
+def attribute(state: PathState, value: Value, name: str) -> Value | None:
     """``p.grad`` and ``p.data``; a view of what is reduced already is that again."""
     if name not in ("grad", "data") or not isinstance(value, (Tensor, Parameters, StateDict)):
         return None
@@ -66,7 +66,7 @@ def attribute(state: State, value: Value, name: str) -> Value | None:
 
 
 def method(
-    state: State, tensor: Tensor, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+    state: PathState, tensor: Tensor, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
     """The result of a tensor's method, None if nothing is known of it."""
     if name == "item" and tensor.partial:
@@ -79,7 +79,7 @@ def method(
 
 
 def function(
-    state: State, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+    state: PathState, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
     """The result of a function of torch, math or Python given such tensors, None if not known."""
     if not arguments.args or arguments.open:
@@ -99,7 +99,7 @@ def function(
     return tensor if name in known.ELEMENTWISE_FUNCTIONS and not tensor.partial else None
 
 
-def _plainly(state: State, value: Value) -> Tensor | None:
+def _plainly(state: PathState, value: Value) -> Tensor | None:
     """The tensor that a value is whatever was chosen."""
     if isinstance(value, Choice) and not isinstance(resolved(value), Tensor):
         return None
@@ -107,7 +107,7 @@ def _plainly(state: State, value: Value) -> Tensor | None:
 
 
 def _reduced(
-    state: State,
+    state: PathState,
     tensor: Tensor,
     reduction: known.Reduction,
     arguments: Arguments,
@@ -136,7 +136,7 @@ def is_infinite(value: Value) -> bool:
 # Several at once
 
 
-def _elements(state: State, value: Value) -> Tensor | None:
+def _elements(state: PathState, value: Value) -> Tensor | None:
     """The tensor that stands for all elements of a sequence."""
     value = resolved(value)
     if not isinstance(value, Sequence) or not (value.items or value.rest):
@@ -146,19 +146,19 @@ def _elements(state: State, value: Value) -> Tensor | None:
     return found[0] if len(kinds) == 1 else None
 
 
-def _stacked(state: State, arguments: Arguments, *_: object) -> Value | None:
+def _stacked(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     tensor = _elements(state, arguments.args[0])
     return tensor if tensor is not None and tensor.partial else None
 
 
-def _summed(state: State, arguments: Arguments, *_: object) -> Value | None:
+def _summed(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """``sum``: of several sums, the parts of all; of norms, a whole number."""
     tensor = _elements(state, arguments.args[0])
     linear = tensor is not None and tensor.partial in (*known.LINEAR, "any")
     return tensor if linear else None
 
 
-def _picked(state: State, arguments: Arguments, *_: object) -> Value | None:
+def _picked(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """``max`` and ``min`` compare whole numbers and give one that is partial again."""
     if len(arguments.args) == 1:
         return _stacked(state, arguments)
@@ -166,7 +166,7 @@ def _picked(state: State, arguments: Arguments, *_: object) -> Value | None:
     return next((tensor for tensor in found if tensor is not None and tensor.partial), None)
 
 
-def _asked(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
+def _asked(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
     tensor = _elements(state, arguments.args[0])
     if tensor is None or not tensor.partial:
         return None
@@ -175,7 +175,7 @@ def _asked(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> V
     return look(state, tensor, place, frame)
 
 
-def _norms(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
+def _norms(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
     """``torch._foreach_norm``."""
     tensor = _elements(state, arguments.args[0])
     if tensor is None or tensor.partial:
@@ -186,7 +186,7 @@ def _norms(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> V
     return Sequence([], [norm], repeated=True)
 
 
-def _clipped(state: State, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
+def _clipped(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
     """``clip_grad_norm_`` and ``get_total_norm``: from 2.10 on whole but for the maximum norm."""
     order = arguments.get(1 if "total" in ir.last_name(node.func) else 2, "norm_type")
     largest = order is not None and is_infinite(order)
@@ -199,7 +199,7 @@ def _clipped(state: State, arguments: Arguments, node: ir.Call, frame: Frame) ->
     return replace(tensor, partial="max" if largest else "norm", reduced=state.site(node, frame))
 
 
-_OVER_SEQUENCES: dict[str, Callable[[State, Arguments, ir.Call, Frame], Value | None]] = {
+_OVER_SEQUENCES: dict[str, Callable[[PathState, Arguments, ir.Call, Frame], Value | None]] = {
     "torch.stack": _stacked,
     "builtins.sum": _summed,
     "builtins.max": _picked,
@@ -215,7 +215,7 @@ _OVER_SEQUENCES: dict[str, Callable[[State, Arguments, ir.Call, Frame], Value | 
 # Operators
 
 
-def binary(state: State, op: str, left: Value, right: Value) -> Value | None:
+def binary(state: PathState, op: str, left: Value, right: Value) -> Value | None:
     """``left op right``: of a shard a shard, of parts of sums parts of a sum."""
     one, other = _plainly(state, left), _plainly(state, right)
     partial = [tensor for tensor in (one, other) if tensor is not None and tensor.partial]
@@ -232,7 +232,7 @@ def binary(state: State, op: str, left: Value, right: Value) -> Value | None:
     return partial[0] if scaled and isinstance(scalar, Const) else None
 
 
-def compared(state: State, op: str, left: Value, right: Value) -> Value | None:
+def compared(state: PathState, op: str, left: Value, right: Value) -> Value | None:
     """A comparison of a shard is a shard; one of parts compares the whole numbers."""
     if op not in ("Equal", "NotEqual", "GreaterThan", "LessThan") and not op.endswith("ThanEqual"):
         return None
@@ -243,17 +243,25 @@ def compared(state: State, op: str, left: Value, right: Value) -> Value | None:
     return state.unknown() if any(tensor.partial for tensor in found) else found[0]
 
 
-def accumulated(state: State, op: str, added: Value) -> Value | None:
+def accumulated(state: PathState, op: str, added: Value) -> Value | None:
     """``total += added`` over and over: the parts of sums are not combined by that."""
     tensor = _plainly(state, added)
     linear = tensor is not None and tensor.partial in known.LINEAR
     return tensor if linear and op == "Add" else None
 
 
+def divided(
+    state: PathState, value: Value, by: Value, result: Value, node: ir.Node, frame: Frame
+) -> None:
+    value = resolved(value)
+    if isinstance(value, Object):
+        state.emit(Divided(state.tick(), state.site(node, frame), value, by, result))
+
+
 # Reading
 
 
-def look(state: State, value: Value, node: ir.Node, frame: Frame) -> Value:
+def look(state: PathState, value: Value, node: ir.Node, frame: Frame) -> Value:
     """The number that code sees which asks ``value`` for it: this rank's, if it is partial."""
     tensor = value if isinstance(value, Condition) else resolved(value)
     if not isinstance(tensor, Tensor) or not tensor.partial:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine.events import Call, Shard, Trace
-from fsdplint.engine.execute.calls import is_module
+from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.facts.writes import is_stateless, one_per_rank
 from fsdplint.engine.program import Program
 from fsdplint.engine.site import Guard

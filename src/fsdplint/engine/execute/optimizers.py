@@ -1,0 +1,52 @@
+"""Optimizers: which parameters they take, and what points them at others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsdplint.engine import ir
+from fsdplint.engine.events import BuildOptimizer, Repoint
+from fsdplint.engine.execute import tracking
+from fsdplint.engine.execute.state import Frame, PathState
+from fsdplint.engine.values import Arguments, ClassValue, Object, Parameters, Symbol, contained
+
+
+def built(
+    state: PathState, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame
+) -> None:
+    captures = captured(state, arguments)
+    optimizer.captures = list(captures)
+    optimizer.args, optimizer.keywords = tuple(arguments.args), dict(arguments.keywords)
+    cls = optimizer.cls
+    label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else ""
+    label = cls.node.name if isinstance(cls, ClassValue) else label.replace("?", "the optimizer")
+    state.emit(
+        BuildOptimizer(state.tick(), state.site(node, frame), optimizer, tuple(captures), label)
+    )
+    tracking.track(state, optimizer)
+
+
+def captured(state: PathState, arguments: Arguments) -> list[Parameters]:
+    """The parameters an optimizer takes: generators are consumed by its constructor."""
+    now = state.tick()
+    return [
+        replace(item, time=now, lazy=False) if item.lazy else item
+        for value in arguments.values()
+        for item in contained(value)
+        if isinstance(item, Parameters)
+    ]
+
+
+def repoint(state: PathState, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
+    for value in arguments.values():
+        for item in contained(value):
+            if isinstance(item, Object) and item.captures:
+                state.emit(Repoint(state.tick(), state.site(node, frame), item))
+
+
+def repoint_self(state: PathState, receiver: Object, node: ir.Call, frame: Frame) -> bool:
+    for whole in (receiver, *receiver.ancestors()):
+        if whole.captures:
+            state.emit(Repoint(state.tick(), state.site(node, frame), whole))
+            return True
+    return False
