@@ -35,7 +35,7 @@ def _branch(
 ) -> Flow:
     outcome = state.decisions.known(test)
     if outcome is None and not (test.taint.divides or state.importing or state.enumerating):
-        outcome = _decide_branch(state, test, place, body, orelse, frame)
+        outcome = _decide_branch(state, test, place, body, orelse)
     if outcome is None:
         return both(state, test, place, body, orelse, frame)
     taken, other = (body, orelse) if outcome else (orelse, body)
@@ -58,7 +58,6 @@ def _decide_branch(
     place: ir.Node,
     body: Items[ir.Stmt],
     orelse: Items[ir.Stmt],
-    frame: Frame,
 ) -> bool | None:
     """The outcome to follow, or None where following both at once loses nothing."""
     hot_body, hot_orelse = state.interest.is_hot(body), state.interest.is_hot(orelse)

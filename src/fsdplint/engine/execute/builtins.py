@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, Store
-from fsdplint.engine.execute import attributes, calls, containers, stores, subscripts
+from fsdplint.engine.execute import attributes, calls, stores, subscripts
 from fsdplint.engine.execute.elements import (
     COUNTED,
+    copied,
     element_of,
     keyword_mapping,
     kinds,
@@ -17,7 +18,7 @@ from fsdplint.engine.execute.elements import (
 )
 from fsdplint.engine.execute.instances import is_instance
 from fsdplint.engine.execute.modules import holds_fsdp2, is_in_unit, is_module, is_unit
-from fsdplint.engine.execute.state import EXIT, Frame, PathState
+from fsdplint.engine.execute.state import EXIT, Effect, Frame, PathState
 from fsdplint.engine.execute.tensors import tensor_of
 from fsdplint.engine.values import (
     NONE,
@@ -50,7 +51,7 @@ from fsdplint.knowledge.names import DTENSOR, FSDP1
 def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     value = resolved(arguments.args[0]) if arguments.args else NONE
     if not isinstance(value, Object):
-        return containers.copied(value)
+        return copied(value)
     made = state.new(Origin.ALLOCATED, value.cls, state.site(node, frame))
     made.args, made.keywords = value.args, dict(value.keywords)
     return made
@@ -73,7 +74,7 @@ def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: F
     return test
 
 
-def _has_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
     if len(arguments.args) != 2:
         return state.unknown()
     value, name = resolved(arguments.args[0]), arguments.args[1]
@@ -96,7 +97,7 @@ def _is_sharded_tensor(state: PathState, value: Value) -> bool:
     return tensor is not None and holds_fsdp2(state, tensor.module)
 
 
-def _is_callable(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _is_callable(state: PathState, arguments: Arguments, *_: object) -> Value:
     value = resolved(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, (Method, FunctionValue, ClassValue, Partial)):
         return Const(True)
@@ -120,12 +121,12 @@ def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
     return attributes.read(state, value, str(name.value), node, frame)
 
 
-def _number(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _number(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     """``float("inf")``."""
     value = resolved(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Const) and str(value.value).lstrip("+").lower() in ("inf", "infinity"):
         return Const(float("inf"))
-    return calls.result_of(state, ("call", "builtins.float"), Symbol("builtins.float"), arguments)
+    return None
 
 
 def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -154,7 +155,7 @@ def _unsettle(state: PathState, owner: Object) -> None:
             owner.attrs[name] = state.part(owner, f".{name}")
 
 
-def _same_iterable(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _same_iterable(state: PathState, arguments: Arguments, *_: object) -> Value:
     """``list``, ``reversed``, ``tqdm`` …: the same elements."""
     if not arguments.args:
         return Sequence([])
@@ -163,14 +164,14 @@ def _same_iterable(state: PathState, arguments: Arguments, node: ir.Call, frame:
         return state.part(value, ".iter()")  # it has its batches, and not its attributes
     if isinstance(value, StateDict):
         return Sequence([], [state.unknown(Taint.ELEMENT)])  # its keys
-    return materialized(state, containers.copied(value))
+    return materialized(state, copied(value))
 
 
-def _next_of(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _next_of(state: PathState, arguments: Arguments, *_: object) -> Value:
     return element_of(state, arguments.args[0]) if arguments.args else state.unknown()
 
 
-def _filtered(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _filtered(state: PathState, arguments: Arguments, *_: object) -> Value:
     if len(arguments.args) < 2:
         return state.unknown()
     return resolved(arguments.args[1])
@@ -184,11 +185,11 @@ def _mapped(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame)
     return Sequence([], [result], "generator", repeated=True)
 
 
-def _chained(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _chained(state: PathState, arguments: Arguments, *_: object) -> Value:
     return Sequence([], [element_of(state, resolved(value)) for value in arguments.args])
 
 
-def _enumerated(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _enumerated(state: PathState, arguments: Arguments, *_: object) -> Value:
     if not arguments.args:
         return Sequence([])
     iterable = resolved(arguments.args[0])
@@ -204,64 +205,64 @@ def _enumerated(state: PathState, arguments: Arguments, node: ir.Call, frame: Fr
     return Sequence([], counted, COUNTED)
 
 
-def _zipped(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _zipped(state: PathState, arguments: Arguments, *_: object) -> Value:
     columns = [element_of(state, resolved(value)) for value in arguments.args]
     return Sequence([], [Sequence(columns, kind="tuple")])
 
 
-def _partial(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _partial(state: PathState, arguments: Arguments, *_: object) -> Value:
     if not arguments.args:
         return state.unknown()
     function, *args = arguments.args
     return Partial(function, tuple(args), dict(arguments.keywords))
 
 
-def _new_dict(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _new_dict(state: PathState, arguments: Arguments, *_: object) -> Value:
     if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
-        return materialized(state, containers.copied(arguments.args[0]))
+        return materialized(state, copied(arguments.args[0]))
     made = keyword_mapping(arguments.keywords)
     for value in arguments.args:
         merge(made, resolved(value))
     return made
 
 
-def _environment_call(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _environment_call(state: PathState, arguments: Arguments, *_: object) -> Value:
     return subscripts.environment(state, arguments.args[0] if arguments.args else NONE)
 
 
-def _whole(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _whole(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     """``int`` of a rank read from the environment is the same rank."""
     value = resolved(arguments.args[0]) if len(arguments.args) == 1 else NONE
     if isinstance(value, Object) and value.role is not None:
         return value
-    return calls.result_of(state, ("call", "builtins.int"), Symbol("builtins.int"), arguments)
+    return None
 
 
-def _length(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _length(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     value = resolved(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Const) and isinstance(value.value, (str, tuple)):
         return Const(len(value.value), value.taint)
-    return calls.result_of(state, ("call", "builtins.len"), Symbol("builtins.len"), arguments)
+    return None
 
 
-def _any_true(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     """``any(isinstance(m, FSDP) for m in …)``, where that is known of each of them."""
     value = resolved(arguments.args[0]) if arguments.args else NONE
     items = [*value.items, *value.rest] if isinstance(value, Sequence) else []
     if items and all(isinstance(item, Const) and not item.value for item in items):
         return Const(False)
-    return calls.result_of(state, ("call", "builtins.any"), Symbol("builtins.any"), arguments)
+    return None
 
 
-def _variables(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _variables(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """``vars(options)``, whose items are the attributes."""
     value = resolved(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Object) and not value.attrs:
         return state.part(value, ".__dict__")
-    return calls.result_of(state, ("call", "builtins.vars"), Symbol("builtins.vars"), arguments)
+    return None
 
 
-def _exit(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _exit(*_: object) -> Value:
     return Const(EXIT)
 
 
@@ -275,8 +276,6 @@ def _is_fsdp1(cls: Value) -> bool:
 
 
 _OF_DTENSORS = [key_of(Const(name)) for name in ("full_tensor", "to_local", "_local_tensor")]
-
-
 _SAME_ITERABLE = (
     "builtins.list",
     "builtins.tuple",
@@ -292,9 +291,7 @@ _SAME_ITERABLE = (
 )
 
 
-Effect = Callable[[PathState, Arguments, ir.Call, Frame], Value]
-
-BUILTINS: dict[str, Effect] = {
+EFFECTS: MappingType[str, Effect] = {
     **dict.fromkeys(_SAME_ITERABLE, _same_iterable),
     "builtins.isinstance": _is_instance,
     "builtins.hasattr": _has_attribute,

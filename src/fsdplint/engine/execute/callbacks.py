@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from fsdplint.engine import ir
-from fsdplint.engine.execute import calls, libraries
+from fsdplint.engine.execute import calls
 from fsdplint.engine.execute.functions import invoke, open_parameters
-from fsdplint.engine.execute.state import Frame, PathState
+from fsdplint.engine.execute.state import Effect, Frame, PathState
 from fsdplint.engine.values import (
     NONE,
     Arguments,
@@ -13,16 +16,16 @@ from fsdplint.engine.values import (
     Method,
     Partial,
     Sequence,
-    Symbol,
     Taint,
     Value,
     resolved,
 )
+from fsdplint.knowledge.calls import CALLS_FIRST_ARGUMENT
 from fsdplint.knowledge.options import RUNS_FUNCTION
 from fsdplint.knowledge.ranks import Role
 
 
-def spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     """``mp.spawn(fn, args=(…))`` calls ``fn(rank, *args)`` in every process."""
     function = arguments.get(0, "fn")
     args = resolved(arguments.get(1, "args") or Sequence([]))
@@ -36,7 +39,7 @@ def spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -
     return NONE
 
 
-def call_argument(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _call_argument(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     """``checkpoint(function, *args)``."""
     if not arguments.args:
         return state.unknown()
@@ -47,12 +50,20 @@ def call_argument(state: PathState, arguments: Arguments, node: ir.Call, frame: 
     return state.unknown()
 
 
-def run_with_options(
-    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
-) -> Value:
+def _run_with_options(
+    keyword: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value | None:
     """``fire.Fire(main)`` calls ``main`` with what the command line says."""
-    function = resolved(arguments.get(0, RUNS_FUNCTION[symbol.name]) or NONE)
+    function = resolved(arguments.get(0, keyword) or NONE)
     if isinstance(function, FunctionValue):
         given = open_parameters(state, function, None)
         return invoke(state, function, given, {}, frame, node, more=True)
-    return libraries.unlisted(state, symbol, arguments, node, frame)
+    return None
+
+
+EFFECTS: Mapping[str, Effect] = {
+    "torch.multiprocessing.spawn": _spawn,
+    "torch.multiprocessing.spawn.spawn": _spawn,
+    **dict.fromkeys(CALLS_FIRST_ARGUMENT, _call_argument),
+    **{name: partial(_run_with_options, keyword) for name, keyword in RUNS_FUNCTION.items()},
+}

@@ -43,7 +43,7 @@ def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
         and node.func.id == "super"
         and isinstance(frame.receiver, Object)
     ):
-        return _super_of(state, node, frame, frame.receiver)
+        return _super_of(state, frame, frame.receiver)
     function = evaluate_callee(state, node.func, frame)
     arguments = evaluate_arguments(state, node.args, frame)
     _note_combining(state, node, arguments)
@@ -79,7 +79,7 @@ def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
     return Method(receiver, node.attr, None, state.site(node, frame))
 
 
-def _super_of(state: PathState, node: ir.Call, frame: Frame, receiver: Object) -> Value:
+def _super_of(state: PathState, frame: Frame, receiver: Object) -> Value:
     owner = None if frame.function is None else frame.function.owner
     return state.unknown() if owner is None else Super(receiver, owner)
 

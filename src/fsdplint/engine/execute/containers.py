@@ -6,8 +6,15 @@ import re
 from dataclasses import replace
 
 from fsdplint.engine.execute import subscripts
-from fsdplint.engine.execute.elements import element_of, hashable, materialized, merge, store_key
-from fsdplint.engine.execute.expressions import _MAX_TEXT
+from fsdplint.engine.execute.elements import (
+    copied,
+    element_of,
+    hashable,
+    materialized,
+    merge,
+    store_key,
+)
+from fsdplint.engine.execute.expressions import MAX_TEXT
 from fsdplint.engine.execute.state import Frame, PathState
 from fsdplint.engine.values import (
     NONE,
@@ -108,17 +115,6 @@ def state_method(state: PathState, receiver: StateDict, name: str, arguments: Ar
     return state.unknown(Taint.ELEMENT)
 
 
-def copied(value: Value) -> Value:
-    value = resolved(value)
-    if isinstance(value, Sequence):
-        return Sequence(
-            list(value.items), list(value.rest), value.kind, value.taint, value.repeated
-        )
-    if isinstance(value, Mapping):
-        return Mapping(dict(value.items), list(value.rest), value.taint)
-    return value
-
-
 def text_method(text: str, name: str, arguments: Arguments) -> Const | None:
     """``"FSDP".lower()``: what a method makes of a known text; None where it is not known."""
     given = [value.value for value in arguments.args if isinstance(value, Const)]
@@ -127,19 +123,17 @@ def text_method(text: str, name: str, arguments: Arguments) -> Const | None:
         return None
     if name == "format" and _FORMATS.search(text):
         return None
-    if name == "replace" and len(text) * max(len(str(each)) for each in (*given, "")) > _MAX_TEXT:
+    if name == "replace" and len(text) * max(len(str(each)) for each in (*given, "")) > MAX_TEXT:
         return None
     try:
         made = getattr(text, name)(*given)
     except (TypeError, IndexError, KeyError, ValueError):
         return None
-    return Const(made) if len(str(made)) <= _MAX_TEXT else None
+    return Const(made) if len(str(made)) <= MAX_TEXT else None
 
 
 # A field with a format of its own, which may be wide.
 _FORMATS = re.compile(r"\{[^}]*[:!.\[]")
-
-
 _TEXT_METHODS = frozenset(
     {
         "casefold",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fsdplint.engine import ir
 from fsdplint.engine.execute import libraries
-from fsdplint.engine.execute.state import Frame, PathState, is_const_text
+from fsdplint.engine.execute.state import Effect, Frame, PathState, is_const_text
 from fsdplint.engine.values import Arguments, Context, Object, Symbol, Value
+from fsdplint.knowledge.initialisation import META_CONTEXTS
 
 
-def device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     if arguments.args and is_const_text(arguments.args[0], "meta"):
         return Context("meta", ())
     symbol = Symbol("torch.device")
@@ -19,5 +22,11 @@ def device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) 
     return made
 
 
-def meta_context(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _meta_context(*_: object) -> Value:
     return Context("meta", ())
+
+
+EFFECTS: Mapping[str, Effect] = {
+    "torch.device": _device,
+    **dict.fromkeys(META_CONTEXTS, _meta_context),
+}

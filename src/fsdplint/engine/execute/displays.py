@@ -72,7 +72,7 @@ def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Val
             bind_target(state, first.target, item, inner)
             items.append(state.evaluate(node.element, inner))
         return Sequence(items, kind=node.kind)
-    selective = _bind_clauses(state, node.clauses, source, inner, frame)
+    selective = _bind_clauses(state, node.clauses, source, inner)
     if node.key is not None:
         state.evaluate(node.key, inner)
     with state.under(_rank_tests(state, node.clauses, inner)):
@@ -88,7 +88,7 @@ def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Val
 
 
 def _bind_clauses(
-    state: PathState, clauses: tuple[ir.Clause, ...], source: Value, inner: Frame, outer: Frame
+    state: PathState, clauses: tuple[ir.Clause, ...], source: Value, inner: Frame
 ) -> bool:
     """Binds the loop variables; True if a condition selects by more than ``requires_grad``."""
     selective = False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call
 from fsdplint.engine.execute import (
+    builtins,
     callbacks,
-    containers,
     devices,
     forwards,
     libraries,
@@ -18,16 +18,15 @@ from fsdplint.engine.execute import (
     sharding,
     tensors,
     tracking,
+    wrappers,
 )
-from fsdplint.engine.execute.builtins import BUILTINS, Effect
 from fsdplint.engine.execute.groups import after_call
 from fsdplint.engine.execute.modules import is_module
-from fsdplint.engine.execute.state import Frame, PathState, is_const_text
+from fsdplint.engine.execute.state import Effect, Frame, PathState, is_const_text
 from fsdplint.engine.values import (
     Arguments,
     ModuleScope,
     Object,
-    Origin,
     Scope,
     Symbol,
     Taint,
@@ -36,10 +35,8 @@ from fsdplint.engine.values import (
     taint_of,
 )
 from fsdplint.knowledge import calls as known
-from fsdplint.knowledge import ranks
-from fsdplint.knowledge.initialisation import META_CONTEXTS, SEEDS
-from fsdplint.knowledge.names import FSDP1_UNITS, REGISTER_FORWARD, is_optimizer
-from fsdplint.knowledge.options import RUNS_FUNCTION
+from fsdplint.knowledge.initialisation import SEEDS
+from fsdplint.knowledge.names import is_optimizer
 from fsdplint.knowledge.tensors import DIVISIONS
 
 
@@ -66,43 +63,14 @@ def _seeded(state: PathState, name: str, arguments: Arguments) -> None:
 def _known_call(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    name = symbol.name
-    computed = tensors.function(state, name, arguments, node, frame)
-    if computed is not None:
-        return computed
-    handler = _FUNCTIONS.get(name) or BUILTINS.get(name)
-    if handler is not None:
-        return handler(state, arguments, node, frame)
-    if name in known.SHARDING_CALLS:
-        return sharding.shard(state, known.SHARDING_CALLS[name], arguments, node, frame)
-    if is_optimizer(name):
-        made = state.new(Origin.ALLOCATED, symbol, state.site(node, frame))
-        optimizers.built(state, made, arguments, node, frame)
-        return made
-    if name in known.PLAIN_WRITES:
-        return saving.plain_write(state, name, arguments, node, frame)
-    if name in known.PLAIN_READS:
-        return saving.plain_read(state, symbol, arguments, node, frame)
-    if name in known.STATE_HELPERS:
-        return saving.state_helper(state, name, arguments, node, frame)
-    if name in known.RETURNS_ARGUMENT:
-        position = known.RETURNS_ARGUMENT[name]
-        values = arguments.values()
-        if name == "torch.compile" and values:
-            forwards.compiled(resolved(values[0]))
-        return values[position] if len(values) > position else state.unknown()
-    if name in known.CALLS_FIRST_ARGUMENT:
-        return callbacks.call_argument(state, arguments, node, frame)
-    if name in RUNS_FUNCTION:
-        return callbacks.run_with_options(state, symbol, arguments, node, frame)
-    if name in known.COPIES_CONTAINER and arguments.args:
-        return containers.copied(arguments.args[0])
-    if name in known.REPOINTING_CALLS:
-        optimizers.repoint(state, arguments, node, frame)
-    result = libraries.unlisted(state, symbol, arguments, node, frame)
-    if name in ranks.MADE_UP:
-        result.taint |= Taint.OWN
-    return result
+    result = tensors.function(state, symbol.name, arguments, node, frame)
+    if result is None and symbol.name in EFFECTS:
+        result = EFFECTS[symbol.name](state, arguments, node, frame)
+    if result is not None:
+        return result
+    if is_optimizer(symbol.name):
+        return optimizers.construct(state, symbol, arguments, node, frame)
+    return libraries.unlisted(state, symbol, arguments, node, frame)
 
 
 def library_method(
@@ -133,16 +101,6 @@ def _note_weights(state: PathState, receiver: Value, name: str, arguments: Argum
         receiver.on_meta = True
 
 
-_FUNCTIONS: dict[str, Effect] = {
-    "torch.device": devices.device,
-    FSDP1_UNITS: sharding.fsdp1_units,
-    **dict.fromkeys(META_CONTEXTS, devices.meta_context),
-    "torch.multiprocessing.spawn": callbacks.spawn,
-    "torch.multiprocessing.spawn.spawn": callbacks.spawn,
-    REGISTER_FORWARD: forwards.register_forward,
-}
-
-
 def _trained_names(frame: Frame) -> dict[str, Object]:
     """The modules and optimizers a function can name, nearest and shortest first.
 
@@ -169,3 +127,16 @@ def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
         inner = resolved(held)
         if attribute.isidentifier() and isinstance(inner, Object):
             yield f"{name}.{attribute}", inner
+
+
+# By canonical name. Of two that know a function, the later one tells more of it.
+EFFECTS: Mapping[str, Effect] = {
+    **wrappers.EFFECTS,
+    **saving.EFFECTS,
+    **sharding.EFFECTS,
+    **optimizers.EFFECTS,
+    **forwards.EFFECTS,
+    **devices.EFFECTS,
+    **callbacks.EFFECTS,
+    **builtins.EFFECTS,
+}

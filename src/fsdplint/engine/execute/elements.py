@@ -193,6 +193,18 @@ def composed(module: Object, depth: int = 0) -> Iterator[Object]:
             yield from composed(part, depth + 1)
 
 
+def copied(value: Value) -> Value:
+    """``value`` itself, unless it is a container whose copy is filled by itself."""
+    value = resolved(value)
+    if isinstance(value, Sequence):
+        return Sequence(
+            list(value.items), list(value.rest), value.kind, value.taint, value.repeated
+        )
+    if isinstance(value, Mapping):
+        return Mapping(dict(value.items), list(value.rest), value.taint)
+    return value
+
+
 def materialized(state: PathState, value: Value, depth: int = 0) -> Value:
     """``list(value)``: generators of parameters take the tensors now."""
     value = resolved(value)

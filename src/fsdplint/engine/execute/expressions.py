@@ -26,17 +26,15 @@ from fsdplint.engine.values import (
 )
 
 # Longer texts, and conditions of more operands, are not known.
-_MAX_TEXT = 10_000
-
-
+MAX_TEXT = 10_000
 _MAX_OPERANDS = 32
 
 
-def constant(state: PathState, node: ir.Constant, frame: Frame) -> Value:
+def constant(_: PathState, node: ir.Constant, *__: object) -> Value:
     return Const(node.value)
 
 
-def lambda_(state: PathState, node: ir.Lambda, frame: Frame) -> Value:
+def lambda_(_: PathState, node: ir.Lambda, frame: Frame) -> Value:
     return FunctionValue(node.function, frame.scope)
 
 
@@ -140,7 +138,7 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
 
 
 def _bounded_text(state: PathState, text: str, taint: Taint) -> Value:
-    return Const(text, taint) if len(text) <= _MAX_TEXT else state.unknown(taint)
+    return Const(text, taint) if len(text) <= MAX_TEXT else state.unknown(taint)
 
 
 def _look_formatted(state: PathState, value: Value, node: ir.Expr, frame: Frame) -> None:

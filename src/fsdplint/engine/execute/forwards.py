@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, DirectForward, MethodCall
 from fsdplint.engine.execute.functions import invoke
 from fsdplint.engine.execute.modules import is_unit
-from fsdplint.engine.execute.state import Frame, PathState
+from fsdplint.engine.execute.state import Effect, Frame, PathState
 from fsdplint.engine.values import (
     NONE,
     Arguments,
@@ -18,6 +20,7 @@ from fsdplint.engine.values import (
     Value,
     resolved,
 )
+from fsdplint.knowledge.names import REGISTER_FORWARD
 
 # Stands among the hooked methods for one whose name is not known.
 _ANY_METHOD = "*"
@@ -67,16 +70,13 @@ def method_call(
     state.emit(MethodCall(state.tick(), site, method.source, receiver, method.name, hooked))
 
 
-def compiled(module: Value) -> None:
-    """A compiled module's ``forward`` is its ``__call__`` (OptimizedModule, torch 2.13)."""
-    if isinstance(module, Object):
-        module.hooked_methods.add("forward")
-
-
-def register_forward(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _register_forward(_: PathState, arguments: Arguments, *__: object) -> Value:
     module, method = arguments.get(0, "module"), arguments.get(1, "method_name")
     target = None if module is None else resolved(module)
     if isinstance(target, Object) and is_unit(target):
         names = {str(method.value)} if isinstance(method, Const) else {"forward", _ANY_METHOD}
         target.hooked_methods.update(names)
     return NONE
+
+
+EFFECTS: Mapping[str, Effect] = {REGISTER_FORWARD: _register_forward}

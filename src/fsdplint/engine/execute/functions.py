@@ -24,8 +24,6 @@ from fsdplint.knowledge.ranks import Role
 
 # Decorators that hand on what the function gives.
 _HAND_ON = frozenset({"classmethod", "staticmethod"})
-
-
 _RANK_PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})
 
 

@@ -32,6 +32,15 @@ from fsdplint.knowledge.ranks import Role
 def unlisted(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    result = _result(state, symbol, arguments, node, frame)
+    if symbol.name in ranks.MADE_UP:
+        result.taint |= Taint.OWN
+    return result
+
+
+def _result(
+    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
     name = symbol.name
     package, _, last = name.rpartition(".")
     if not known.is_harmless(name):

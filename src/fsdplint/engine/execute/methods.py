@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Mapping as MappingType
+from functools import partial
+
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, NoSync
 from fsdplint.engine.execute import (
@@ -67,38 +71,10 @@ def known_method(
 def _object_method(
     state: PathState, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    if name in known.PARAMETER_VIEWS:
-        site = state.site(node, frame)
-        return Parameters(receiver, state.tick(), site, named=name == "named_parameters", lazy=True)
-    if name in known.SUBMODULE_VIEWS or name in ("items", "values", "keys", "get_submodule"):
-        return _view(state, receiver, name, arguments)
-    if name in ("get", "pop") and arguments.args and read_from(receiver) is not None:
-        return subscripts.item(state, receiver, arguments.args[0])
-    if name == "state_dict":
-        return saving.state_of(state, receiver, node, frame)
-    if name in known.RETURNS_SELF and (
-        is_module(receiver) or receiver.origin is not Origin.ALLOCATED or name in ("to", "cuda")
-    ):
-        return receiver
-    if name == "no_sync":
-        return _no_sync(state, receiver, arguments, node, frame)
-    if name in ("unshard", "reshard"):
-        receiver.unsharded = name == "unshard"
-        return state.unknown()
-    if name in ("append", "extend", "insert", "add_module", "register_module"):
-        return _appended(state, receiver, arguments, frame)
-    if name in known.REPOINTING_METHODS:
-        optimizers.repoint(state, arguments, node, frame)
-        return _prepared(arguments)
-    if name == "add_param_group" and receiver.captures:
-        receiver.captures.extend(optimizers.captured(state, arguments))
-        return NONE
-    if name in ("clear", "__init__") and optimizers.repoint_self(state, receiver, node, frame):
-        return NONE
-    if name == "apply" and arguments.args and is_module(receiver):
-        inside = state.part(receiver, ".apply()", taint=Taint.ELEMENT)
-        calls.apply(state, arguments.args[0], Arguments([inside], {}), node, frame)
-        return receiver
+    effect = _METHODS.get(name)
+    result = None if effect is None else effect(state, receiver, arguments, node, frame)
+    if result is not None:
+        return result
     return _other_method(state, receiver, name, arguments, node, frame)
 
 
@@ -118,11 +94,17 @@ def _other_method(
     return result
 
 
-def _view(state: PathState, receiver: Object, name: str, arguments: Arguments) -> Value:
-    if name == "get_submodule":
-        return state.part(receiver, ".get_submodule()")
-    if name == "values":
-        return receiver
+# Methods of modules, containers of modules, optimizers and what shards them
+
+
+def _parameters(
+    name: str, state: PathState, receiver: Object, _: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    named = name == "named_parameters"
+    return Parameters(receiver, state.tick(), state.site(node, frame), named=named, lazy=True)
+
+
+def _view(name: str, state: PathState, receiver: Object, *_: object) -> Value:
     step = f".{name}()"
     made = receiver.attrs.get(step)
     if made is None:
@@ -131,6 +113,26 @@ def _view(state: PathState, receiver: Object, name: str, arguments: Arguments) -
             inner = element_of(state, receiver)
             made.elements["*"] = Sequence([state.unknown(Taint.ELEMENT), inner], kind="tuple")
     return made
+
+
+def _submodule(state: PathState, receiver: Object, *_: object) -> Value:
+    return state.part(receiver, ".get_submodule()")
+
+
+def _itself(_: PathState, receiver: Object, *__: object) -> Value:
+    return receiver
+
+
+def _itself_if_module(_: PathState, receiver: Object, *__: object) -> Value | None:
+    return receiver if is_module(receiver) or receiver.origin is not Origin.ALLOCATED else None
+
+
+def _entry_of_file(
+    state: PathState, receiver: Object, arguments: Arguments, *_: object
+) -> Value | None:
+    if not arguments.args or read_from(receiver) is None:
+        return None
+    return subscripts.item(state, receiver, arguments.args[0])
 
 
 def _no_sync(
@@ -145,7 +147,14 @@ def _no_sync(
     return result
 
 
-def _appended(state: PathState, receiver: Object, arguments: Arguments, frame: Frame) -> Value:
+def _unsharded(unsharded: bool, state: PathState, receiver: Object, *_: object) -> Value:
+    receiver.unsharded = unsharded
+    return state.unknown()
+
+
+def _appended(
+    state: PathState, receiver: Object, arguments: Arguments, _: ir.Call, frame: Frame
+) -> Value:
     held = receiver.attrs.get("*appended*")
     filled = held if isinstance(held, Sequence) else Sequence([])
     receiver.attrs["*appended*"] = filled
@@ -159,11 +168,62 @@ def _appended(state: PathState, receiver: Object, arguments: Arguments, frame: F
     return NONE
 
 
-def _prepared(arguments: Arguments) -> Value:
+def _prepared(
+    state: PathState, _: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
     """``accelerator.prepare(a, b)`` gives its arguments back, in order."""
+    optimizers.repoint(state, arguments, node, frame)
     values = arguments.args
     return values[0] if len(values) == 1 else Sequence(list(values), kind="tuple")
 
+
+def _group_added(
+    state: PathState, receiver: Object, arguments: Arguments, *_: object
+) -> Value | None:
+    if not receiver.captures:
+        return None
+    receiver.captures.extend(optimizers.captured(state, arguments))
+    return NONE
+
+
+def _cleared(
+    state: PathState, receiver: Object, _: Arguments, node: ir.Call, frame: Frame
+) -> Value | None:
+    return NONE if optimizers.repoint_self(state, receiver, node, frame) else None
+
+
+def _applied(
+    state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value | None:
+    """``module.apply(function)``."""
+    if not arguments.args or not is_module(receiver):
+        return None
+    inside = state.part(receiver, ".apply()", taint=Taint.ELEMENT)
+    calls.apply(state, arguments.args[0], Arguments([inside], {}), node, frame)
+    return receiver
+
+
+# It gives None where a call of the method on that object is like any other.
+_Method = Callable[[PathState, Object, Arguments, ir.Call, Frame], Value | None]
+
+_METHODS: MappingType[str, _Method] = {
+    **{name: partial(_parameters, name) for name in known.PARAMETER_VIEWS},
+    **{name: partial(_view, name) for name in (*known.SUBMODULE_VIEWS, "items", "keys")},
+    "values": _itself,
+    "get_submodule": _submodule,
+    **dict.fromkeys(("get", "pop"), _entry_of_file),
+    "state_dict": saving.state_of,
+    **dict.fromkeys(known.RETURNS_SELF, _itself_if_module),
+    **dict.fromkeys(("to", "cuda"), _itself),
+    "no_sync": _no_sync,
+    "unshard": partial(_unsharded, True),
+    "reshard": partial(_unsharded, False),
+    **dict.fromkeys(("append", "extend", "insert", "add_module", "register_module"), _appended),
+    **dict.fromkeys(known.REPOINTING_METHODS, _prepared),
+    "add_param_group": _group_added,
+    **dict.fromkeys(("clear", "__init__"), _cleared),
+    "apply": _applied,
+}
 
 # A module has methods of other names in common with its parameters, such as `to` and `float`.
 _OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED

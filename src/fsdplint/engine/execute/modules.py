@@ -5,7 +5,6 @@ from __future__ import annotations
 from fsdplint.engine.events import Shard
 from fsdplint.engine.execute.state import PathState
 from fsdplint.engine.values import Object, class_names
-from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE
 
@@ -35,18 +34,18 @@ def holds_fsdp2(state: PathState, module: Object) -> bool:
     events = state.trace.events
     return any(
         isinstance(event, Shard)
-        and event.generation is known.Generation.FSDP2
+        and event.generation is Generation.FSDP2
         and module in event.module.ancestors()
         and is_module(module)
         for event in events
     )
 
 
-def _has_fsdp1(module: Object, state: PathState) -> bool:
+def has_fsdp1(state: PathState, module: Object) -> bool:
     """Whether FSDP1 wraps a module or a part of it."""
     return any(
         isinstance(event, Shard)
-        and event.generation is known.Generation.FSDP1
+        and event.generation is Generation.FSDP1
         and module in (event.module, *event.module.ancestors())
         for event in state.trace.events
     )
@@ -56,7 +55,7 @@ def is_in_unit(state: PathState, value: Object) -> bool:
     """Whether a value is a part of a unit of FSDP2 in which nothing is FSDP1's."""
     if value.sharded:
         return False
-    return any(is_unit(whole) and not _has_fsdp1(whole, state) for whole in value.ancestors())
+    return any(is_unit(whole) and not has_fsdp1(state, whole) for whole in value.ancestors())
 
 
 def cut_by_fsdp1(state: PathState, module: Object) -> bool:

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import BuildOptimizer, Repoint
 from fsdplint.engine.execute import tracking
-from fsdplint.engine.execute.state import Frame, PathState
-from fsdplint.engine.values import Arguments, ClassValue, Object, Parameters, Symbol, contained
+from fsdplint.engine.execute.state import Effect, Frame, PathState
+from fsdplint.engine.values import (
+    Arguments,
+    ClassValue,
+    Object,
+    Origin,
+    Parameters,
+    Symbol,
+    Value,
+    contained,
+)
+from fsdplint.knowledge.calls import REPOINTING_CALLS
+
+
+def construct(
+    state: PathState, cls: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """An optimizer of a library's class."""
+    made = state.new(Origin.ALLOCATED, cls, state.site(node, frame))
+    built(state, made, arguments, node, frame)
+    return made
 
 
 def built(
@@ -50,3 +70,10 @@ def repoint_self(state: PathState, receiver: Object, node: ir.Call, frame: Frame
             state.emit(Repoint(state.tick(), state.site(node, frame), whole))
             return True
     return False
+
+
+def _prepared(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> None:
+    repoint(state, arguments, node, frame)
+
+
+EFFECTS: Mapping[str, Effect] = dict.fromkeys(REPOINTING_CALLS, _prepared)

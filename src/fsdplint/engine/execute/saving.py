@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from fsdplint.engine import ir
 from fsdplint.engine.events import PlainWrite, states_in
 from fsdplint.engine.execute import calls
 from fsdplint.engine.execute.modules import cut_by_fsdp1, holds_fsdp2
-from fsdplint.engine.execute.state import Frame, PathState, is_const
+from fsdplint.engine.execute.state import Effect, Frame, PathState, is_const
 from fsdplint.engine.values import (
     NONE,
     Arguments,
@@ -21,7 +24,7 @@ from fsdplint.engine.values import (
 from fsdplint.knowledge import calls as known
 
 
-def state_of(state: PathState, owner: Object, node: ir.Node, frame: Frame) -> Value:
+def state_of(state: PathState, owner: Object, _: Arguments, node: ir.Call, frame: Frame) -> Value:
     """``owner.state_dict()``: slices, if the owner is FSDP2's or an optimizer's model sharded.
 
     An FSDP1 model gathers its own, unless it is told not to.
@@ -38,8 +41,8 @@ def state_of(state: PathState, owner: Object, node: ir.Node, frame: Frame) -> Va
     return state.unknown(owner.taint)
 
 
-def state_helper(
-    state: PathState, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+def _state_helper(
+    name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     module = resolved(arguments.get(0, "model") or NONE)
     options = resolved(arguments.get(99, "options") or NONE)
@@ -64,8 +67,8 @@ def state_helper(
     )
 
 
-def plain_write(
-    state: PathState, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+def _plain_write(
+    name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     value_at, target_at = known.PLAIN_WRITES[name]
     value = arguments.get(value_at.position, value_at.keyword)
@@ -78,11 +81,18 @@ def plain_write(
     return NONE
 
 
-def plain_read(
-    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+def _plain_read(
+    name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     """What a file holds, e.g. by ``torch.load``; its parts know where they come from."""
-    at = known.PLAIN_READS[symbol.name]
-    made = calls.result_of(state, ("call", symbol.name), symbol, arguments)
+    at = known.PLAIN_READS[name]
+    made = calls.result_of(state, ("call", name), Symbol(name), arguments)
     made.site, made.file = state.site(node, frame), arguments.get(at.position, at.keyword)
     return made
+
+
+EFFECTS: Mapping[str, Effect] = {
+    **{name: partial(_plain_write, name) for name in known.PLAIN_WRITES},
+    **{name: partial(_plain_read, name) for name in known.PLAIN_READS},
+    **{name: partial(_state_helper, name) for name in known.STATE_HELPERS},
+}

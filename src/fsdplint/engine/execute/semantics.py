@@ -48,7 +48,7 @@ _EXPRESSIONS: Mapping[type[ir.Node], Evaluator] = {
 _STATEMENTS: Mapping[type[ir.Node], Executor] = {
     ir.Expression: statements.expression,
     ir.Assign: statements.assign,
-    ir.Declare: statements.declare,
+    ir.Declare: statements.pass_,
     ir.AugAssign: statements.aug_assign,
     ir.Return: statements.return_,
     ir.Raise: statements.raise_,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from fsdplint.engine import ir
 from fsdplint.engine.events import Shard
-from fsdplint.engine.execute import calls, libraries, stores
-from fsdplint.engine.execute.modules import _has_fsdp1, is_module, is_unit
-from fsdplint.engine.execute.state import Frame, PathState, is_const
+from fsdplint.engine.execute import calls, stores
+from fsdplint.engine.execute.modules import has_fsdp1, is_module, is_unit
+from fsdplint.engine.execute.state import Effect, Frame, PathState, is_const
 from fsdplint.engine.values import (
     NONE,
     Arguments,
@@ -25,9 +28,9 @@ from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.names import FSDP1_UNITS
 
 
-def shard(
-    state: PathState,
+def _shard(
     generation: known.Generation,
+    state: PathState,
     arguments: Arguments,
     node: ir.Call,
     frame: Frame,
@@ -112,9 +115,15 @@ def _wraps_children(arguments: Arguments) -> bool | None:
     return False
 
 
-def fsdp1_units(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+def _fsdp1_units(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """``FSDP.fsdp_modules(model)``: an empty list, where FSDP2 has sharded the model."""
     model = resolved(arguments.get(0, "module") or NONE)
-    if isinstance(model, Object) and is_unit(model) and not _has_fsdp1(model, state):
+    if isinstance(model, Object) and is_unit(model) and not has_fsdp1(state, model):
         return Const(())
-    return libraries.unlisted(state, Symbol(FSDP1_UNITS), arguments, node, frame)
+    return None
+
+
+EFFECTS: Mapping[str, Effect] = {
+    **{name: partial(_shard, kind) for name, kind in known.SHARDING_CALLS.items()},
+    FSDP1_UNITS: _fsdp1_units,
+}

@@ -109,6 +109,8 @@ class Under:
 Evaluator = Callable[["PathState", Any, Frame], Value]
 Executor = Callable[["PathState", Any, Frame], Flow]
 LibraryCall = Callable[["PathState", Symbol, Arguments, ir.Call, Frame], Value]
+# It gives None where a call with these arguments is like any other.
+Effect = Callable[["PathState", Arguments, ir.Call, Frame], Value | None]
 LibraryMethod = Callable[["PathState", Value, str, Arguments, ir.Call, Frame], Value]
 
 
@@ -278,6 +280,7 @@ class PathState:
             self.charge(SHARD_COST if isinstance(event, Shard) else 1)
 
     def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
+        """The branch in which ``test`` comes out as ``taken``."""
         if isinstance(node, ir.Not):
             node, taken = node.operand, not taken
             test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition

@@ -43,10 +43,6 @@ def assign(state: PathState, node: ir.Assign, frame: Frame) -> Flow:
     return Flow.NEXT
 
 
-def declare(state: PathState, node: ir.Declare, frame: Frame) -> Flow:
-    return Flow.NEXT
-
-
 def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
     old = resolved(state.evaluate(node.target, frame))
     value = state.evaluate(node.value, frame)
@@ -73,7 +69,7 @@ def return_(state: PathState, node: ir.Return, frame: Frame) -> Flow:
     return Flow.RETURN
 
 
-def raise_(state: PathState, node: ir.Raise, frame: Frame) -> Flow:
+def raise_(*_: object) -> Flow:
     return Flow.RAISE
 
 
@@ -84,14 +80,14 @@ def assert_(state: PathState, node: ir.Assert, frame: Frame) -> Flow:
     return Flow.NEXT
 
 
-def delete(state: PathState, node: ir.Delete, frame: Frame) -> Flow:
+def delete(_: PathState, node: ir.Delete, frame: Frame) -> Flow:
     for target in node.targets:
         if isinstance(target, ir.Name):
             frame.scope.names.pop(target.id, None)
     return Flow.NEXT
 
 
-def scope(state: PathState, node: ir.Scope, frame: Frame) -> Flow:
+def scope(_: PathState, node: ir.Scope, frame: Frame) -> Flow:
     for name in node.names:
         outer = frame.scope.parent
         while outer is not None and outer.parent is not None:
@@ -103,15 +99,15 @@ def scope(state: PathState, node: ir.Scope, frame: Frame) -> Flow:
     return Flow.NEXT
 
 
-def pass_(state: PathState, node: ir.Pass, frame: Frame) -> Flow:
+def pass_(*_: object) -> Flow:
     return Flow.NEXT
 
 
-def break_(state: PathState, node: ir.Break, frame: Frame) -> Flow:
+def break_(*_: object) -> Flow:
     return Flow.BREAK
 
 
-def continue_(state: PathState, node: ir.Continue, frame: Frame) -> Flow:
+def continue_(*_: object) -> Flow:
     return Flow.CONTINUE
 
 
