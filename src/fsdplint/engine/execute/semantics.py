@@ -12,7 +12,6 @@ from fsdplint.engine.execute import (
     cases,
     definitions,
     displays,
-    effects,
     expressions,
     imports,
     loops,
@@ -20,6 +19,7 @@ from fsdplint.engine.execute import (
     statements,
     subscripts,
 )
+from fsdplint.engine.execute.effects import library
 from fsdplint.engine.execute.state import Evaluator, Executor, Semantics
 
 _EXPRESSIONS: Mapping[type[ir.Node], Evaluator] = {
@@ -74,6 +74,6 @@ _STATEMENTS: Mapping[type[ir.Node], Executor] = {
 SEMANTICS = Semantics(
     evaluate=_EXPRESSIONS,
     execute=_STATEMENTS,
-    library_call=effects.library_call,
-    library_method=effects.library_method,
+    library_call=library.call,
+    library_method=library.method,
 )

@@ -1,4 +1,4 @@
-"""The state of one path: variables, branches taken, the trace, and the budgets that bound it."""
+"""The state of one path: where it is, what is known, the trace, and the budgets that bound it."""
 
 from __future__ import annotations
 
@@ -105,18 +105,20 @@ class Under:
         del self.guards[self.mark :]
 
 
-# A table has the functions for all kinds of nodes, each of which takes its own kind.
+# Tables hold functions for all kinds of nodes, each of which takes its own kind.
 Evaluator = Callable[["PathState", Any, Frame], Value]
 Executor = Callable[["PathState", Any, Frame], Flow]
 LibraryCall = Callable[["PathState", Symbol, Arguments, ir.Call, Frame], Value]
-# It gives None where a call with these arguments is like any other.
+# One library function's; None where it says nothing of a call with these arguments.
 Effect = Callable[["PathState", Arguments, ir.Call, Frame], Value | None]
 LibraryMethod = Callable[["PathState", Value, str, Arguments, ir.Call, Frame], Value]
 
 
 @dataclass(frozen=True, slots=True)
 class Semantics:
-    """What nodes and library calls do, for code that the functions here are built upon.
+    """What nodes and library calls do.
+
+    Modules reach by these what is defined above them, so that imports run downwards only.
 
     Attributes:
         evaluate: for each kind of expression the function that gives its value.

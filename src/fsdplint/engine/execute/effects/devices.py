@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsdplint.engine import ir
-from fsdplint.engine.execute import libraries
+from fsdplint.engine.execute.effects.unlisted import unlisted
 from fsdplint.engine.execute.state import Effect, Frame, PathState, is_const_text
 from fsdplint.engine.values import Arguments, Context, Object, Symbol, Value
 from fsdplint.knowledge.initialisation import META_CONTEXTS
@@ -15,7 +15,7 @@ def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame)
     if arguments.args and is_const_text(arguments.args[0], "meta"):
         return Context("meta", ())
     symbol = Symbol("torch.device")
-    made = libraries.unlisted(state, symbol, arguments, node, frame)
+    made = unlisted(state, symbol, arguments, node, frame)
     if isinstance(made, Object):
         made.cls, made.args = symbol, tuple(arguments.args)
         made.keywords = dict(arguments.keywords)

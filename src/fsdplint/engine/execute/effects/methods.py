@@ -8,15 +8,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call, NoSync
-from fsdplint.engine.execute import (
-    calls,
-    containers,
-    optimizers,
-    saving,
-    subscripts,
-    tensors,
-    tracking,
-)
+from fsdplint.engine.execute import calls, optimizers, subscripts, tensors, tracking
+from fsdplint.engine.execute.effects import containers, saving
 from fsdplint.engine.execute.elements import element_of
 from fsdplint.engine.execute.modules import is_module, is_unit
 from fsdplint.engine.execute.state import Frame, PathState
@@ -94,7 +87,7 @@ def _other_method(
     return result
 
 
-# Methods of modules, containers of modules, optimizers and what shards them
+# Methods of objects
 
 
 def _parameters(
@@ -203,7 +196,7 @@ def _applied(
     return receiver
 
 
-# It gives None where a call of the method on that object is like any other.
+# None where it says nothing of a call on that object.
 _Method = Callable[[PathState, Object, Arguments, ir.Call, Frame], Value | None]
 
 _METHODS: MappingType[str, _Method] = {

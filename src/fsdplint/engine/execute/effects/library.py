@@ -1,4 +1,4 @@
-"""What calls of libraries do to abstract values: `knowledge` says which, this package says how."""
+"""Calls of libraries: what they do, what uses them, and the events that they are."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Iterator, Mapping
 
 from fsdplint.engine import ir
 from fsdplint.engine.events import Call
-from fsdplint.engine.execute import (
+from fsdplint.engine.execute import forwards, optimizers, tensors, tracking
+from fsdplint.engine.execute.effects import (
     builtins,
     callbacks,
     devices,
-    forwards,
-    libraries,
     methods,
-    optimizers,
     saving,
     sharding,
-    tensors,
-    tracking,
     wrappers,
 )
+from fsdplint.engine.execute.effects.unlisted import unlisted
 from fsdplint.engine.execute.groups import after_call
 from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.execute.state import Effect, Frame, PathState, is_const_text
@@ -40,7 +37,7 @@ from fsdplint.knowledge.names import is_optimizer
 from fsdplint.knowledge.tensors import DIVISIONS
 
 
-def library_call(
+def call(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     time, name = state.tick(), symbol.name
@@ -70,10 +67,10 @@ def _known_call(
         return result
     if is_optimizer(symbol.name):
         return optimizers.construct(state, symbol, arguments, node, frame)
-    return libraries.unlisted(state, symbol, arguments, node, frame)
+    return unlisted(state, symbol, arguments, node, frame)
 
 
-def library_method(
+def method(
     state: PathState, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     time = state.tick()
@@ -129,7 +126,7 @@ def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
             yield f"{name}.{attribute}", inner
 
 
-# By canonical name. Of two that know a function, the later one tells more of it.
+# By canonical name. Of two rows for a function, the later one holds.
 EFFECTS: Mapping[str, Effect] = {
     **wrappers.EFFECTS,
     **saving.EFFECTS,
