@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from fsdplint.check import check
-from fsdplint.config import defaults
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
+from fsdplint.settings.config import defaults
 
 GOAL = 0.9
 # People point at the statement's first line, or at its neighbour that matters more to them.

@@ -23,9 +23,10 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-import fsdplint.fixing  # noqa: F401 - what takes time to import is there before the fork
-from fsdplint import cli
-from fsdplint.source import SourceFile, load, writing
+import fsdplint.fixes.apply  # noqa: F401 - what takes time to import is there before the fork
+from fsdplint.cli import main as cli
+from fsdplint.files import writing
+from fsdplint.files.file import SourceFile, load
 
 IDLE = "  # fsdplint: ignore[direct-forward]"
 MODE = 0o640

@@ -17,8 +17,8 @@ from random import Random
 from benchmarks.detection.mutators import mutate
 from benchmarks.detection.program import Mutant, load_all
 from fsdplint.check import check
-from fsdplint.config import defaults
 from fsdplint.finding import Finding
+from fsdplint.settings.config import defaults
 
 _ROOT = Path(__file__).parents[1]
 _KINDS = ("safe", "unsafe", "declined")

@@ -10,7 +10,7 @@ import pytest
 
 from fsdplint.cache.folder import place
 from fsdplint.cache.replay import replay
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 
 SCRIPT = """\
 from torch.distributed.fsdp import fully_shard

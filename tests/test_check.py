@@ -7,11 +7,12 @@ import pytest
 
 from fsdplint.account import Account, State
 from fsdplint.check import check, check_text
-from fsdplint.config import Settings, defaults
+from fsdplint.engine.frontend import syntax
+from fsdplint.engine.frontend.syntax import Syntax
+from fsdplint.files.file import from_text
+from fsdplint.files.invalid import InvalidSyntax
 from fsdplint.report.summary import summary
-from fsdplint.source import from_text, syntax
-from fsdplint.source.invalid import InvalidSyntax
-from fsdplint.source.syntax import Syntax
+from fsdplint.settings.config import Settings, defaults
 
 SHARD = """\
 from torch.distributed.fsdp import fully_shard
@@ -121,7 +122,7 @@ def test_python_that_only_the_parser_refuses_is_no_mistake_of_the_user(
     def refuse(text: str, *_: object) -> None:
         raise InvalidSyntax("odd", text.index("def"))
 
-    monkeypatch.setattr("fsdplint.engine.link.lower", refuse)
+    monkeypatch.setattr("fsdplint.engine.project.project.lower", refuse)
     tree(tmp_path, **{"shard.py": SHARD})
     outcome = check([tmp_path], SETTINGS)
     reason = "line 4 is Python that the parser does not understand: odd"
@@ -138,7 +139,7 @@ def test_a_function_that_only_the_parser_refuses_is_told(
             raise InvalidSyntax("odd", text.index("None"))
         return syntax.parse(text)
 
-    monkeypatch.setattr("fsdplint.engine.lower_statements.parse", parse)
+    monkeypatch.setattr("fsdplint.engine.frontend.lower_statements.parse", parse)
     body = f"    pass{' ' * 200}\n    model = None\n"
     tree(tmp_path, **{"shard.py": f"{SHARD}def other():\n{body}other()\n"})
     outcome = check([tmp_path], SETTINGS)

@@ -18,8 +18,8 @@ from unittest import mock
 import pytest
 
 import fsdplint
-from fsdplint import cli
-from fsdplint.commands import check
+from fsdplint.cli import check
+from fsdplint.cli import main as cli
 from fsdplint.rules import RULES
 
 # A finding that needs no analysis: a comment that silences nothing, with a safe fix.
@@ -627,7 +627,7 @@ def test_a_closed_pipe_is_quiet(here: Path) -> None:
 # The disk takes its time in the middle of a write.
 SLOW = """\
 import os, sys, time
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 os.fsync = lambda _: (print("writing", flush=True), time.sleep(60))
 main(["check", "--fix", "a.py"])
 """

@@ -18,8 +18,8 @@ import pytest
 from test_cli import Ran, run, spawn
 from verifier import Verifier
 
-from fsdplint import terminal
-from fsdplint.progress import status_line
+from fsdplint.cli import terminal
+from fsdplint.cli.progress import status_line
 from fsdplint.verify import run as running
 from fsdplint.verify.report import render
 from fsdplint.verify.request import Request
@@ -277,7 +277,7 @@ def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_command_line_starts_light() -> None:
     code = (
-        "import sys, fsdplint.cli; "
+        "import sys, fsdplint.cli.main; "
         "print(sorted({'torch', 'libcst', 'sarif_om', 'fsdplint.rules', 'fsdplint.engine', "
         "'fsdplint.verify.run', 'fsdplint.verify.report', 'importlib.resources'} "
         "& set(sys.modules)))"

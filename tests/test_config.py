@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_selection import PREVIEW, RULES, STABLE, Rule
 
-from fsdplint.config import (
+from fsdplint.settings.config import (
     OUTPUT_FORMATS,
     ConfigError,
     Settings,
@@ -14,7 +14,7 @@ from fsdplint.config import (
     load_settings,
     select_rules,
 )
-from fsdplint.torch_range import TorchRange
+from fsdplint.settings.torch_range import TorchRange
 
 ALL = frozenset(rule.name for rule in RULES)
 ALL_PREVIEW = frozenset(rule.name for rule in PREVIEW)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint import diagnosis
-from fsdplint.diagnosis import Frame, diagnose, frames
 from fsdplint.finding import Severity
+from fsdplint.pages import diagnosis
+from fsdplint.pages.diagnosis import Frame, diagnose, frames
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 

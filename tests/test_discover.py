@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.discover import Patterns, discover, project_root, searched
+from fsdplint.files.discover import Patterns, discover, project_root, searched
 
 
 def tree(root: Path, **files: str) -> None:

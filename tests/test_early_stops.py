@@ -9,9 +9,9 @@ import pytest
 from limits import limit
 from test_cli import CLEAN, Ran, concise, run
 
-from fsdplint import fixing
 from fsdplint.check import check
-from fsdplint.config import defaults
+from fsdplint.fixes import apply as fixing
+from fsdplint.settings.config import defaults
 
 HEAD = """\
 import torch

@@ -10,9 +10,9 @@ import pytest
 from ranks import Outcome, Ranks, report
 
 from fsdplint.check import check
-from fsdplint.cli import main
-from fsdplint.config import defaults
+from fsdplint.cli.main import main
 from fsdplint.rules import RULES
+from fsdplint.settings.config import defaults
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"

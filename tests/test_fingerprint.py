@@ -5,10 +5,10 @@ from textwrap import dedent
 
 import pytest
 
+from fsdplint.files.file import from_text
 from fsdplint.finding import Finding, Severity, Span
 from fsdplint.fingerprint import Identity, fingerprints, identities, spelling
 from fsdplint.outcome import Outcome
-from fsdplint.source import from_text
 
 
 def outcome(text: str, code: str = "bad", path: str = "/work/a.py") -> Outcome:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from fsdplint.check import check
-from fsdplint.config import defaults
+from fsdplint.files.file import from_text
 from fsdplint.rules import RULES
-from fsdplint.source import from_text
+from fsdplint.settings.config import defaults
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PROJECTS = sorted(path for path in (FIXTURES / "projects").iterdir() if path.is_dir())

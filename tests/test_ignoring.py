@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fsdplint.check import check
-from fsdplint.config import defaults
-from fsdplint.fixing import fixed
-from fsdplint.ignoring import with_comments
+from fsdplint.files.file import SourceFile, from_bytes
+from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Changes, Outcome
-from fsdplint.source import SourceFile, from_bytes
+from fsdplint.settings.config import defaults
+from fsdplint.suppression.add_ignore import with_comments
 
 HEAD = """\
 import torch

@@ -11,13 +11,13 @@ from test_check import SHARD, TRAIN, tree
 
 from fsdplint.account import State
 from fsdplint.check import check
-from fsdplint.config import Settings
-from fsdplint.engine.execute import paths
-from fsdplint.engine.execute.entry import Entry
-from fsdplint.engine.execute.state import PathState
+from fsdplint.engine.interpreter import paths
+from fsdplint.engine.interpreter.entry import Entry
+from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.program import Program
 from fsdplint.outcome import Outcome
 from fsdplint.rule import Report
+from fsdplint.settings.config import Settings
 
 FOUND = "optimizer-before-sharding"
 BROKEN = "direct-forward"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from test_cli import IDLE, LINE, Ran, here, run
 
-from fsdplint.config import OUTPUT_FORMATS
-from fsdplint.outputs import Output, OutputError, outputs
+from fsdplint.cli.outputs import Output, OutputError, outputs
+from fsdplint.settings.config import OUTPUT_FORMATS
 
 __all__ = ["here"]  # a fixture
 

@@ -51,7 +51,7 @@ def test_a_page_that_is_not_there_is_an_error() -> None:
 def test_a_run_without_sharding_imports_no_parser(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import math\n")
     code = (
-        "import sys; from fsdplint.cli import cli; "
+        "import sys; from fsdplint.cli.main import cli; "
         "cli.main(['check', '.'], standalone_mode=False); "
         "print([name for name in sys.modules if name.startswith(('libcst', 'sarif_om', 'torch'))])"
     )

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fsdplint import progress
+from fsdplint.cli import progress
 
 
 class Terminal(io.StringIO):

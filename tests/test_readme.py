@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint import cli
+from fsdplint.cli import main as cli
 from fsdplint.rules import RULES
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
@@ -44,7 +44,7 @@ def test_the_finding_that_is_drawn(
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:
-    from fsdplint.config import _KEYS, load_settings
+    from fsdplint.settings.config import _KEYS, load_settings
 
     table = re.search(r"```toml\n(.*?)```", README, re.DOTALL)
     assert table is not None

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fsdplint.selection import UnknownRuleError, find, resolve
+from fsdplint.settings.selection import UnknownRuleError, find, resolve
 
 
 class Rule(NamedTuple):

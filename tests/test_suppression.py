@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import pytest
 
+from fsdplint.files.file import from_text
 from fsdplint.finding import Finding, Safety, Severity, Span
 from fsdplint.fixes.edits import apply
-from fsdplint.source import from_text
-from fsdplint.suppression import suppress
-from fsdplint.torch_range import TorchRange
+from fsdplint.settings.torch_range import TorchRange
+from fsdplint.suppression.comments import suppress
 
 
 class Rule(NamedTuple):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.torch_range import EARLIEST, UNBOUNDED, Release, TorchRange
+from fsdplint.settings.torch_range import EARLIEST, UNBOUNDED, Release, TorchRange
 
 
 @pytest.mark.parametrize(

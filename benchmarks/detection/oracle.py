@@ -89,8 +89,8 @@ def repaired(run: Run) -> Run | None:
     """``run`` with its mistake fixed, which must be correct then; None if it is left as it is."""
     # Not needed by those who only ask torch.
     from fsdplint.check import check
-    from fsdplint.config import defaults
-    from fsdplint.fixing import fixed
+    from fsdplint.fixes.apply import fixed
+    from fsdplint.settings.config import defaults
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()

@@ -20,11 +20,11 @@ from pathlib import Path
 from benchmarks.detection.mutators import mutate
 from benchmarks.detection.program import Mutant, load_all, mutant
 from fsdplint.check import check
-from fsdplint.config import defaults
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Finding
-from fsdplint.fixing import fixed
+from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
-from fsdplint.source import SourceFile
+from fsdplint.settings.config import defaults
 
 GOAL = 0.95
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from benchmarks.differential.program import Fixed, Program
 from fsdplint.check import check
-from fsdplint.config import defaults
 from fsdplint.finding import Finding, Safety
-from fsdplint.fixing import fixed
+from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
+from fsdplint.settings.config import defaults
 
 ALL = "(all)"
 """The name for the fixes of all rules at once."""

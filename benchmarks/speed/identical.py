@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-_CHECK = "from fsdplint.cli import main; main()"
+_CHECK = "from fsdplint.cli.main import main; main()"
 # In the place of the scan: every file is a unit.
 _EVERY = """
 from fsdplint.engine import heat, program

@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterator  # noqa: E402
 from typing import Any  # noqa: E402
 
 # Modules that a check comes to import, and the functions that do a phase's work.
-_OURS = ("fsdplint.cli", "fsdplint.engine.program", "fsdplint.judging", "fsdplint.rules")
+_OURS = ("fsdplint.cli.main", "fsdplint.engine.program", "fsdplint.run_rules", "fsdplint.rules")
 _PHASES = {
     "parse (libcst.parse_module)": "libcst.parse_module",
-    "positions": "fsdplint.source.syntax._parsed",
-    "lower": "fsdplint.engine.link.lower",
+    "positions": "fsdplint.engine.frontend.syntax._parsed",
+    "lower": "fsdplint.engine.project.project.lower",
     "relevance": "fsdplint.engine.program.related_units",
     "paths": "fsdplint.engine.program.explore",
-    "rules": "fsdplint.judging.judge",
-    "the rest: settings, reading, report": "fsdplint.cli.main",
+    "rules": "fsdplint.run_rules.judge",
+    "the rest: settings, reading, report": "fsdplint.cli.main.main",
 }
 
 
@@ -66,7 +66,7 @@ def main() -> None:
         module, _, function = name.rpartition(".")
         holder = importlib.import_module(module)
         setattr(holder, function, clock.timed(phase, getattr(holder, function)))
-    check = importlib.import_module("fsdplint.cli").main
+    check = importlib.import_module("fsdplint.cli.main").main
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         check(["check", "--isolated", *sys.argv[1:]])
     total = time.process_time()

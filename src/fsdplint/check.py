@@ -8,28 +8,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint import disk
 from fsdplint.account import Account, State
-from fsdplint.config import Settings, defaults
-from fsdplint.discover import Patterns, discover, is_project, project_root, repository
 from fsdplint.early_stop import TOP_LEVEL, EarlyStop
 from fsdplint.faults import internal
+from fsdplint.files import disk
+from fsdplint.files.decoding import Skipped, SourceError
+from fsdplint.files.discover import Patterns, discover, is_project, project_root, repository
+from fsdplint.files.file import SourceFile, absolute, from_text, load
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+from fsdplint.files.links import leaves, without_writes
+from fsdplint.files.problem import syntax_problem
+from fsdplint.files.sources import Sources
 from fsdplint.finding import Finding, Span
-from fsdplint.links import leaves, without_writes
 from fsdplint.outcome import Outcome
-from fsdplint.source import Skipped, SourceError, SourceFile, from_text, load
-from fsdplint.source.file import absolute
-from fsdplint.source.invalid import InvalidSyntax, TooDemanding
-from fsdplint.source.problem import syntax_problem
-from fsdplint.sources import Sources
-from fsdplint.stack import deep
-from fsdplint.suppression import suppress
-from fsdplint.torch_range import EVERY_RELEASE, TorchRange
+from fsdplint.process.stack import deep
+from fsdplint.settings.config import Settings, defaults
+from fsdplint.settings.torch_range import EVERY_RELEASE, TorchRange
+from fsdplint.suppression.comments import suppress
 
 if TYPE_CHECKING:
     from fsdplint.cache.pack import Packs
-    from fsdplint.engine.inspection import Inspection
-    from fsdplint.engine.link import Project, Reader
+    from fsdplint.engine.inspection.inspect import Inspection
+    from fsdplint.engine.project.project import Project, Reader
 
 
 _UNRELATED = "takes no part in sharding"
@@ -145,10 +145,10 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     Raises:
         SourceError: the file cannot be read, or is not Python.
     """
-    from fsdplint.engine import inspection
-    from fsdplint.engine.closure import import_closure
-    from fsdplint.engine.link import Project
+    from fsdplint.engine.inspection import inspect as inspection
     from fsdplint.engine.program import analyze
+    from fsdplint.engine.project.closure import import_closure
+    from fsdplint.engine.project.project import Project
 
     source = load(Path(path))
     try:
@@ -281,15 +281,15 @@ def _beside(root: Path, given: Sequence[str], read: Reader) -> list[Path]:
 
 def _imported(root: Path, given: Iterable[Path], read: Reader) -> list[Path]:
     """What files import from folders beside them, through any number of files."""
-    from fsdplint.engine.imports import imports
+    from fsdplint.engine.project.imports import imports
 
     found: list[Path] = []
     for path in given:
         modules = imports(read(path) or "", {}).modules
         # Most files import none, and the engine takes long to import.
         if any(disk.is_folder(path.parent / module.split(".")[0]) for module, _ in modules):
-            from fsdplint.engine.closure import import_closure
-            from fsdplint.engine.link import Project
+            from fsdplint.engine.project.closure import import_closure
+            from fsdplint.engine.project.project import Project
 
             found += import_closure(Project(root, read), path)
     return found
@@ -302,7 +302,7 @@ def _raised(
     torch: TorchRange,
 ) -> Iterator[Finding]:
     """What every rule finds in a program; files that do not parse are noted."""
-    from fsdplint.engine.sieve import mentions_sharding
+    from fsdplint.engine.project.prefilter import mentions_sharding
 
     root, every = program_files.root, list(map(Path, program_files.every))
     named = (path for path in every if not sources.is_left(path))
@@ -310,8 +310,8 @@ def _raised(
         record.irrelevant.update(dict.fromkeys(program_files.checked, _UNRELATED))
         return
     from fsdplint.engine.program import analyze  # the engine, which takes long to import
-    from fsdplint.judging import judge
     from fsdplint.rules import RULES
+    from fsdplint.run_rules import judge
 
     focus = list(map(Path, program_files.checked))
     kept = sources.kept(root)

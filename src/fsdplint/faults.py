@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fsdplint import disk
+from fsdplint.files import disk
 
 
 def internal(where: str, error: Exception) -> str:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import groupby
 
+from fsdplint.files.lexing import TOKEN, LogicalLine, logical_lines
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Outcome
-from fsdplint.source.lexing import TOKEN, LogicalLine, logical_lines
 
 # A longer statement is mostly other code than the finding's, whose edits are not the finding's.
 _MAX_CODE = 200

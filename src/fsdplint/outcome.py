@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from fsdplint.account import Account, State, united
 from fsdplint.early_stop import EarlyStop
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Finding
-from fsdplint.source import SourceError, SourceFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from fsdplint.cache.replay import replay
-from fsdplint.streams import tolerate_any_text
+from fsdplint.process.streams import tolerate_any_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ def main() -> NoReturn:
     try:
         code = replay(sys.argv[1:])
     except (KeyboardInterrupt, OSError) as error:
-        from fsdplint.cli import failed
+        from fsdplint.cli.main import failed
 
         code = failed(error)
     if code is None:
-        from fsdplint.cli import main as run
+        from fsdplint.cli.main import main as run
 
         run()
     sys.exit(code)

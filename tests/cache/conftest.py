@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kept import HELPERS, SCRIPT, Runs, write
 
-from fsdplint import disk
+from fsdplint.files import disk
 
 
 @pytest.fixture(autouse=True)

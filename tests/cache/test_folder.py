@@ -14,7 +14,7 @@ import pytest
 from kept import UNKNOWN, Runs, entries, write
 
 from fsdplint.cache import folder
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
 

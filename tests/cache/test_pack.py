@@ -14,9 +14,9 @@ from test_folder import SPOILT
 
 from fsdplint.cache import pack, recording
 from fsdplint.cache.folder import LOWERED, place, stored
-from fsdplint.cli import main
-from fsdplint.engine import lower_statements
-from fsdplint.engine.kept import Kept
+from fsdplint.cli.main import main
+from fsdplint.engine.frontend import lower_statements
+from fsdplint.engine.frontend.ir_cache import Kept
 
 LONG = f"""{SCRIPT}
 def unused():
@@ -137,13 +137,13 @@ def test_what_other_code_lowered_is_not_used(
     assert len(packs()) == 2
 
 
-@pytest.mark.parametrize("changed", ["source/limits.py", "engine/lower_expressions.py"])
+@pytest.mark.parametrize("changed", ["files/limits.py", "engine/frontend/lower_expressions.py"])
 def test_the_code_is_known_by_what_is_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     package = Path(pack.fsdplint.__file__).parent
     copy = tmp_path / "fsdplint"
-    for folder in ("source", "engine"):
+    for folder in ("files", "engine", "engine/frontend", "engine/project"):
         texts = {path.name: path.read_text() for path in (package / folder).glob("*.py")}
         write(copy / folder, texts)
     same = pack._maker()
@@ -158,7 +158,7 @@ def test_a_run_is_known_by_the_code_that_lowered_what_it_used(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs.made()
-    name = "fsdplint.engine.lower_expressions"
+    name = "fsdplint.engine.frontend.lower_expressions"
     path = str(Path(lower_statements.__file__).with_name("lower_expressions.py"))
     monkeypatch.delitem(sys.modules, name)
     notes = recording._notes_on_code(2**62)

@@ -14,11 +14,11 @@ import pytest
 from kept import HELPERS, SCRIPT, UNKNOWN, Runs, entries, write
 from limits import limit
 
-from fsdplint import disk
 from fsdplint.cache import replay as replaying
 from fsdplint.cache.entry import decoded
-from fsdplint.config import OUTPUT_FORMATS
-from fsdplint.source.file import absolute
+from fsdplint.files import disk
+from fsdplint.files.file import absolute
+from fsdplint.settings.config import OUTPUT_FORMATS
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECTS = sorted((ROOT / "tests" / "fixtures" / "projects").iterdir())

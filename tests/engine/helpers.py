@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Event, Trace
-from fsdplint.engine.execute import paths
-from fsdplint.engine.execute.entry import Entry
-from fsdplint.engine.execute.state import PathState
-from fsdplint.engine.link import Project
-from fsdplint.engine.lower import lower
+from fsdplint.engine.frontend.lower import lower
+from fsdplint.engine.interpreter import paths
+from fsdplint.engine.interpreter.entry import Entry
+from fsdplint.engine.interpreter.events import Event, Trace
+from fsdplint.engine.interpreter.site import Guard
+from fsdplint.engine.interpreter.state import PathState
+from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program, analyze
-from fsdplint.engine.site import Guard
-from fsdplint.engine.unit import Unit
-from fsdplint.engine.values import Object
+from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.unit import Unit
 
 # Most programs need these; a test's line 1 is the line after them.
 HEADER = """\

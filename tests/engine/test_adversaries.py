@@ -13,16 +13,16 @@ from helpers import paths_started
 from test_check import tree
 
 from benchmarks.adversaries import SHAPES
-from fsdplint import judging
+from fsdplint import run_rules as judging
 from fsdplint.check import check
-from fsdplint.config import Settings
 from fsdplint.engine.budget import BUDGET
-from fsdplint.engine.events import Shard
-from fsdplint.engine.execute.state import SHARD_COST, PathState
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.state import SHARD_COST, PathState
+from fsdplint.engine.interpreter.values import MAX_CONTAINED, Sequence, contained
 from fsdplint.engine.program import Program, analyze
-from fsdplint.engine.values import MAX_CONTAINED, Sequence, contained
-from fsdplint.judging import judge
 from fsdplint.rules import RULES
+from fsdplint.run_rules import judge
+from fsdplint.settings.config import Settings
 
 PATH = Path("/project/train.py")
 

@@ -14,12 +14,13 @@ import pytest
 from helpers import placed, write
 
 from fsdplint.check import check
-from fsdplint.child import command
-from fsdplint.config import defaults
-from fsdplint.engine import ahead, lower_statements, worker
-from fsdplint.engine.ahead import Workers
-from fsdplint.engine.kept import Kept
-from fsdplint.engine.lower import lower
+from fsdplint.engine.frontend import lower_statements, worker
+from fsdplint.engine.frontend import parallel as ahead
+from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.lower import lower
+from fsdplint.engine.frontend.parallel import Workers
+from fsdplint.process.child import command
+from fsdplint.settings.config import defaults
 
 TEXTS = [f"from a import b\n\n\ndef f_{n}():\n    return b({n}, 'é')\n" for n in range(5)]
 

@@ -7,12 +7,12 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import get_args
 
-import fsdplint.engine.execute
+import fsdplint.engine.interpreter
 from fsdplint.engine import ir
-from fsdplint.engine.execute.semantics import SEMANTICS
+from fsdplint.engine.interpreter.semantics import SEMANTICS
 
-PACKAGE = "fsdplint.engine.execute"
-FOLDER = Path(fsdplint.engine.execute.__file__).parent
+PACKAGE = "fsdplint.engine.interpreter"
+FOLDER = Path(fsdplint.engine.interpreter.__file__).parent
 TREES = {
     ".".join((PACKAGE, *path.relative_to(FOLDER).with_suffix("").parts)).removesuffix(
         ".__init__"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.engine.execute.comparison import compare, negated
-from fsdplint.engine.execute.decisions import Decisions
-from fsdplint.engine.values import (
+from fsdplint.engine.interpreter.comparison import compare, negated
+from fsdplint.engine.interpreter.decisions import Decisions
+from fsdplint.engine.interpreter.values import (
     NONE,
     Choice,
     Condition,

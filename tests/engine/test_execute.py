@@ -18,9 +18,9 @@ from helpers import (
 )
 from limits import limit
 
-from fsdplint.engine.events import BuildOptimizer, DirectForward, Shard, Trace
+from fsdplint.engine.interpreter.events import BuildOptimizer, DirectForward, Shard, Trace
+from fsdplint.engine.interpreter.values import ClassValue, Object
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import ClassValue, Object
 
 # Kinds that rules ask about; `Call` is only of interest where a test says so.
 _TELLING = ("Shard", "BuildOptimizer", "Repoint", "DirectForward", "NoSync", "PlainWrite")

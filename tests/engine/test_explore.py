@@ -8,7 +8,7 @@ import pytest
 from helpers import HEADER, paths_started, program, script
 from limits import limit
 
-from fsdplint.engine.execute.state import PathState
+from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.program import Program
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import program, script
 
-from fsdplint.engine.values import Const
+from fsdplint.engine.interpreter.values import Const
 
 INIT = "torch.distributed.init_process_group"
 ASKS = "if not dist.is_initialized():\n    dist.init_process_group('nccl')\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.engine.imports import Binding, imports
+from fsdplint.engine.project.imports import Binding, imports
 
 
 @pytest.mark.parametrize(

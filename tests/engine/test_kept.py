@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from helpers import placed, stdlib_sample
 
-from fsdplint.engine import ir, ir_json, link
-from fsdplint.engine.kept import Kept
-from fsdplint.engine.lower import lower
+from fsdplint.engine import ir
+from fsdplint.engine.frontend import ir_json
+from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.lower import lower
+from fsdplint.engine.project import project as link
 
 SHAPES = '''\
 from .. import a as b, c
@@ -42,7 +44,7 @@ def both(text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ir.Module, ir.Modu
     lowered = lower(text, "x.py", first)
     placed(lowered)  # with all suites
     with monkeypatch.context() as patch:
-        patch.setattr("fsdplint.engine.lower_statements.parse", None)
+        patch.setattr("fsdplint.engine.frontend.lower_statements.parse", None)
         again = lower(text, "x.py", Kept(first.used))
         placed(again)
     return lowered, again
@@ -94,7 +96,7 @@ def test_what_has_no_form_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("too many digits")
 
     kept = Kept({})
-    monkeypatch.setattr("fsdplint.engine.kept.encoded", refuse)
+    monkeypatch.setattr("fsdplint.engine.frontend.ir_cache.encoded", refuse)
     assert placed(lower(SHAPES, "x.py", kept)) == placed(lower(SHAPES, "x.py"))
     assert (kept.used, kept.has_news) == ({}, False)
 

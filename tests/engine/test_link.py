@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import project, unit
 
-from fsdplint.engine.link import Project, identifiers
+from fsdplint.engine.project.project import Project, identifiers
 
 SHARD = "from torch.distributed.fsdp import fully_shard\n"
 

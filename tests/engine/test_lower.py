@@ -9,11 +9,11 @@ import pytest
 from helpers import STDLIB, dump, module, placed, stdlib_sample, texts
 
 from fsdplint.engine import ir
-from fsdplint.engine.lower import lower
-from fsdplint.engine.tree import Tree
-from fsdplint.source.invalid import InvalidSyntax, TooDemanding
-from fsdplint.source.limits import expect_parsable
-from fsdplint.source.skeleton import without_suites
+from fsdplint.engine.frontend.lower import lower
+from fsdplint.engine.frontend.skeleton import without_suites
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+from fsdplint.files.limits import expect_parsable
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,8 @@ def test_suites_lowered_later_are_what_they_are_at_once(
     nodes = Tree("x.py", text, later).walk()
     waiting = [n for n in nodes if isinstance(n, ir.Function) and not n.suite.is_lowered]
     assert len(waiting) == len(without_suites(text)[1])
-    monkeypatch.setattr("fsdplint.engine.lower_statements.without_suites", lambda text: (text, {}))
+    whole = "fsdplint.engine.frontend.lower_statements.without_suites"
+    monkeypatch.setattr(whole, lambda text: (text, {}))
     assert placed(later) == placed(lower(text, "x.py"))
 
 
@@ -420,7 +421,7 @@ def test_a_suite_that_the_parser_refuses_ends_every_path_through_it(
     module = lower(text, "x.py")
     first = module.body[0]
     assert isinstance(first, ir.FunctionDef)
-    monkeypatch.setattr("fsdplint.engine.lower_statements.parse", _refuse)
+    monkeypatch.setattr("fsdplint.engine.frontend.lower_statements.parse", _refuse)
     assert [type(node) for node in first.function.body] == [ir.Raise]
     assert [(str(error), error.offset) for error in module.refused] == [("new", 13)]  # type: ignore[union-attr]  # an InvalidSyntax
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from helpers import program, project, write
 
-from fsdplint.engine import heat, relevance
 from fsdplint.engine.budget import BUDGET
-from fsdplint.engine.execute.registering import registers
-from fsdplint.engine.relevance import related_units
-from fsdplint.engine.sieve import mentions_sharding
+from fsdplint.engine.interpreter.registering import registers
+from fsdplint.engine.project import reachability as heat
+from fsdplint.engine.project import relevance
+from fsdplint.engine.project.prefilter import mentions_sharding
+from fsdplint.engine.project.relevance import related_units
 
 SHARD = "from torch.distributed.fsdp import fully_shard\n"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from helpers import HEADER, path_of, program, project
 
-from fsdplint.engine.execute.waiting import top_level
-from fsdplint.engine.relevance import related_units
+from fsdplint.engine.interpreter.waiting import top_level
+from fsdplint.engine.project.relevance import related_units
 
 SHARDS = (
     "from torch.distributed.fsdp import fully_shard\ndef shard(model):\n    fully_shard(model)\n"

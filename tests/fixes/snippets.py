@@ -9,7 +9,7 @@ import re
 from typing import get_args
 
 from fsdplint.engine import ir
-from fsdplint.engine.lower import lower
+from fsdplint.engine.frontend.lower import lower
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

@@ -4,7 +4,7 @@ import pytest
 from snippets import Snippet
 
 from fsdplint.engine import ir
-from fsdplint.engine.lower import lower
+from fsdplint.engine.frontend.lower import lower
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import NoFixError
 from fsdplint.fixes.edits import apply

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from snippets import PATH, Snippet
 
-from fsdplint.engine.lower import lower
+from fsdplint.engine.frontend.lower import lower
 from fsdplint.fixes.names import clash, effects, fresh, names_in
 
 

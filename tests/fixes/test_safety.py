@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fsdplint.check import check, check_text
-from fsdplint.config import defaults
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.edits import apply
+from fsdplint.settings.config import defaults
 
 CLIPS = """\
 import torch

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from fsdplint.check import check
-from fsdplint.config import defaults
-from fsdplint.fixing import fixed
+from fsdplint.files.file import SourceFile, from_bytes
+from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
-from fsdplint.source import SourceFile, from_bytes
+from fsdplint.settings.config import defaults
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/scripts"
 SCRIPTS = [min(folder.glob("*.py")) for folder in sorted(FIXTURES.iterdir())]

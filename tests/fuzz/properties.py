@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.check import check
-from fsdplint.config import defaults
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Finding
-from fsdplint.fixing import fixed
+from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Changes, Outcome
-from fsdplint.source import SourceFile
+from fsdplint.settings.config import defaults
 
 SETTINGS = defaults(preview=True)
 

@@ -19,9 +19,9 @@ from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
 
-from fsdplint.engine import lower_statements
+from fsdplint.engine.frontend import lower_statements
+from fsdplint.engine.frontend.syntax import parse
 from fsdplint.fixes import intact
-from fsdplint.source.syntax import parse
 from tests.fuzz.grammar import grammatical, spliced
 from tests.fuzz.layout import as_is, relaid
 from tests.fuzz.programs import Program, seeds

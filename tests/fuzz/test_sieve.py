@@ -13,9 +13,10 @@ from random import Random
 
 import pytest
 
-from fsdplint.engine import program, relevance
-from fsdplint.engine.heat import heat
-from fsdplint.engine.link import Project, Unit
+from fsdplint.engine import program
+from fsdplint.engine.project import relevance
+from fsdplint.engine.project.project import Project, Unit
+from fsdplint.engine.project.reachability import heat
 from fsdplint.finding import Finding
 from tests.fuzz.programs import Program, seeds
 from tests.fuzz.properties import checked, written

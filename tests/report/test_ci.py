@@ -9,12 +9,13 @@ from io import StringIO
 import junitparser
 import pytest
 
-from fsdplint.config import OUTPUT_FORMATS
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.file import SourceFile, from_bytes, from_text
 from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Span
 from fsdplint.fixes.edits import apply
 from fsdplint.outcome import Outcome
 from fsdplint.report import render
-from fsdplint.source import SourceError, SourceFile, from_bytes, from_text
+from fsdplint.settings.config import OUTPUT_FORMATS
 
 TRAIN = from_text("# 世界\nx = '𐐀é'; bad(\n    x,\n)\ngood()\n", "/work/a,b/tr%in:1.py")
 OTHER = from_text("def f():\r\n\tbad()\r\n\tbad()\r\n", "/work/lib.py")

@@ -7,12 +7,13 @@ import re
 
 import pytest
 
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.file import from_text
 from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Span
 from fsdplint.outcome import Changes, Outcome
 from fsdplint.report import REPORTS, STATISTICS, render
 from fsdplint.report.diff import diff
 from fsdplint.report.style import plain
-from fsdplint.source import SourceError, from_text
 
 # A title and a colour, a bell, a window's control in one character, and text from right to left.
 EVIL = "\x1b]0;evil\x07\x1b[31m\x9b2J\u202e\r"

@@ -9,10 +9,11 @@ import pytest
 
 from fsdplint.account import Account, State
 from fsdplint.early_stop import EarlyStop
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.file import SourceFile, from_bytes, from_text
 from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Span
 from fsdplint.outcome import Outcome
 from fsdplint.report import render
-from fsdplint.source import SourceError, SourceFile, from_bytes, from_text
 
 TRAIN = from_text(
     dedent(

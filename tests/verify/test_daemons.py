@@ -39,7 +39,7 @@ while len(os.listdir(sys.argv[1])) < 4:
     time.sleep(0.01)
 """
 STAYING = SCRIPT + "open(sys.argv[1] + os.environ['RANK'], 'w').close()\ntime.sleep(600)\n"
-VERIFY = "import sys; from fsdplint.cli import main; sys.exit(main())"
+VERIFY = "import sys; from fsdplint.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture

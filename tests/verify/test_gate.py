@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPT = "only_root_sharded.py"

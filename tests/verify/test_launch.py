@@ -52,7 +52,7 @@ tempfile.mkstemp()
 if os.environ["RANK"] == "1":
     raise ValueError(os.environ["MASTER_PORT"])
 """
-VERIFY = "import sys; from fsdplint.cli import main; sys.exit(main())"
+VERIFY = "import sys; from fsdplint.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture

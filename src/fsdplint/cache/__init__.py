@@ -2,8 +2,8 @@
 they lowered, so that one that would not lowers only what changed (`fsdplint.cache.pack`).
 
 A run's report and exit code are kept with the notes of all that it saw on the disk (see
-`fsdplint.disk`). The next run with the same arguments, environment and fsdplint compares these
-notes, by what `stat` says and, where that differs, by content, and prints what is kept. So it
+`fsdplint.files.disk`). The next run with the same arguments, environment and fsdplint compares
+these notes, by what `stat` says and, where that differs, by content, and prints what is kept. So it
 depends neither on the rules nor on the engine whether a kept result is still true, and none of
 them is imported; nor are click, dataclasses, pathlib, typing or json, each of which takes longer
 than all the rest.

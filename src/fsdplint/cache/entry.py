@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from fsdplint.disk import CONTENT, INSTALLED, KIND, NAMES, REAL
+from fsdplint.files.disk import CONTENT, INSTALLED, KIND, NAMES, REAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Entry:
         key: all that decides how a run ends, apart from the disk.
         code: its exit code.
         said: what it printed, in order, and whether on standard error.
-        notes: the kind, the path, the signature and the digest of each (see `fsdplint.disk`).
+        notes: the kind, the path, the signature and the digest of each (see `fsdplint.files.disk`).
     """
 
     # No dataclass, which takes longer to import than an entry takes to read.

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fsdplint
-from fsdplint import disk
 from fsdplint.cache.folder import LOWERED, place, store, stored
+from fsdplint.files import disk
 
 if TYPE_CHECKING:
-    from fsdplint.engine.kept import Kept
+    from fsdplint.engine.frontend.ir_cache import Kept
 
 _HEAD = b"fsdplint ir 1 "  # raised when what follows is laid out otherwise
 _CHECKSUM = 8  # hexadecimal digits
@@ -45,7 +45,7 @@ class Packs:
         """What is kept of the project at ``root``."""
         name = self._name(root)
         if name not in self.opened:
-            from fsdplint.engine.kept import Kept  # and with it the engine
+            from fsdplint.engine.frontend.ir_cache import Kept  # and with it the engine
 
             data = stored(place(), name, LOWERED) if self.on_disk else None
             self.opened[name] = Kept({} if data is None else unpacked(data))
@@ -103,7 +103,8 @@ def _maker() -> str:
 def lowering_code() -> list[Path]:
     """Our files that decide what a text is lowered to, and some more."""
     package = Path(fsdplint.__file__).parent
-    return sorted([*(package / "source").glob("*.py"), *(package / "engine").glob("*.py")])
+    folders = ("files", "engine", "engine/frontend", "engine/project")
+    return sorted(path for folder in folders for path in (package / folder).glob("*.py"))
 
 
 def parser_folder() -> str:

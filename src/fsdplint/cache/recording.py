@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from fsdplint import disk
 from fsdplint.cache.entry import Entry, encoded
 from fsdplint.cache.folder import place, store
 from fsdplint.cache.pack import lowering_code, parser_folder
 from fsdplint.cache.replay import key_of, name_of
+from fsdplint.files import disk
 
 if TYPE_CHECKING:
     from fsdplint.cache.replay import Note
@@ -65,7 +65,8 @@ def _notes_on_code(began: int) -> list[Note] | None:
         for name in _DEPENDENCIES
         if name in sys.modules and (path := _path_of(sys.modules[name]))
     }
-    if "fsdplint.engine.kept" in sys.modules:  # by which what lowers counts without being imported
+    # What lowers counts by the IR cache, without being imported.
+    if "fsdplint.engine.frontend.ir_cache" in sys.modules:
         own.update(map(str, lowering_code()))
         folders.update(filter(None, [parser_folder()]))
     for path in sorted(filter(None, own)):

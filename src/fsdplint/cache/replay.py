@@ -8,9 +8,10 @@ import time
 from stat import S_ISREG
 from zlib import adler32, crc32
 
-from fsdplint import __version__, disk
+from fsdplint import __version__
 from fsdplint.cache.entry import Entry, decoded, encoded
 from fsdplint.cache.folder import place, store, stored
+from fsdplint.files import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def key_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
         return None
     return (
         __version__,
-        os.path.dirname(disk.__file__),
+        os.path.dirname(os.path.dirname(disk.__file__)),
         sys.version,
         sys.prefix,
         sys.getfilesystemencoding(),

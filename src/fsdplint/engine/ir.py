@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
-from fsdplint.source.invalid import InvalidSyntax, TooDemanding
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 
 
 @dataclass(frozen=True, slots=True, eq=False)

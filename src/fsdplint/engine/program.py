@@ -14,20 +14,20 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.ahead import lowered_ahead
-from fsdplint.engine.events import Shard, Trace
-from fsdplint.engine.execute import explore
-from fsdplint.engine.execute.shape import main_guard
-from fsdplint.engine.kept import Kept
-from fsdplint.engine.link import Project, Reader
-from fsdplint.engine.relevance import related_units
-from fsdplint.engine.site import Guard, Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.unit import Unit
-from fsdplint.engine.unknown_origins import note_unknown_origins
+from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.parallel import lowered_ahead
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.explore import explore
+from fsdplint.engine.interpreter.shape import main_guard
+from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.engine.project.project import Project, Reader
+from fsdplint.engine.project.relevance import related_units
+from fsdplint.engine.project.unit import Unit
+from fsdplint.engine.project.unknown_origins import note_unknown_origins
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
-from fsdplint.torch_range import EVERY_RELEASE, TorchRange
+from fsdplint.settings.torch_range import EVERY_RELEASE, TorchRange
 
 # Where else a file says "__main__", it may get at the script by that name.
 _MAIN_GUARD = re.compile(r"__name__\s*==\s*[\"']__main__[\"']")

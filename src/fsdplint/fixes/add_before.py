@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

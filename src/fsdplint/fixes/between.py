@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.tree import STATEMENTS
+from fsdplint.engine.frontend.tree import STATEMENTS
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.conditions import negated
 from fsdplint.fixes.declined import NoFixError

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from fsdplint.engine import ir
-from fsdplint.engine.tree import COMPOUND, Tree, blocks
+from fsdplint.engine.frontend.tree import COMPOUND, Tree, blocks
+from fsdplint.files.lexing import NEWLINE, TOKEN
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.declined import NoFixError
-from fsdplint.source.lexing import NEWLINE, TOKEN
 
 # Comments that speak of a place in the file and not of the statement under them.
 _STAYING_COMMENT = re.compile(r"#!|#.*?coding[:=]|# ?%%|# ?In ?\[|# ?fmt: |# ?(end)?region\b")

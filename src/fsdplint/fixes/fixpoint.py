@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Finding, Safety
 from fsdplint.fixes.edits import apply, select
 from fsdplint.fixes.intact import intact
-from fsdplint.source.invalid import InvalidSyntax, TooDemanding
-from fsdplint.source.lexing import NEWLINE
 
 Lint = Callable[[Mapping[str, str]], Sequence[Finding]]
 

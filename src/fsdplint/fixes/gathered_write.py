@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Trace
 from fsdplint.engine.facts.writes import ShardedWrite
+from fsdplint.engine.interpreter.events import Call, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Object, StateDict
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object, StateDict
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

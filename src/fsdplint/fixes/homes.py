@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from fsdplint.engine.frontend.syntax import Syntax
 from fsdplint.fixes.moved import Place
-from fsdplint.source.syntax import Syntax
 
 _ENDS = (cst.Return, cst.Raise, cst.Break, cst.Continue)
 _PARTS = (

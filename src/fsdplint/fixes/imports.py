@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import NoFixError
 from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import binders, dotted
-from fsdplint.source.lexing import NEWLINE
 
 # Black's line length: an import that would grow longer gets a line of its own.
 _WIDTH = 88

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from fsdplint.engine.frontend.syntax import Syntax, parse
 from fsdplint.finding import Edit
 from fsdplint.fixes.captures import captures
 from fsdplint.fixes.homes import dead, docstrings, homes
 from fsdplint.fixes.moved import Moved, Place
-from fsdplint.source.syntax import Syntax, parse
 
 # These may get a statement more below their end, so what they hold is looked at one by one.
 _BLOCKS = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.tree import Block
+from fsdplint.engine.frontend.tree import Block
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit
-from fsdplint.source.lexing import NEWLINE
 
 # The kind of a node, and where it starts and ends.
 Place = tuple[type, int, int]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fsdplint.engine import ir
-from fsdplint.engine.tree import COMPOUND, STATEMENTS, Block
+from fsdplint.engine.frontend.tree import COMPOUND, STATEMENTS, Block
+from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
-from fsdplint.source.lexing import NEWLINE
 
 _POLICY = "auto_wrap_policy"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.torch_range import EARLIEST, Release
+from fsdplint.settings.torch_range import EARLIEST, Release
 
 _DIST = "torch.distributed"
 _FSDP = f"{_DIST}.fsdp"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fsdplint.cli.terminal import printable
+from fsdplint.files.file import SourceFile
 from fsdplint.outcome import Changes
 from fsdplint.report.places import shown
 from fsdplint.report.style import Style
-from fsdplint.source import SourceFile
-from fsdplint.terminal import printable
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _ROLES = {"+": "added", "-": "removed", "@": "hunk"}

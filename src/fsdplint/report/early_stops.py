@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from fsdplint.cli.terminal import printable
 from fsdplint.early_stop import TOP_LEVEL, EarlyStop
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import shown
-from fsdplint.terminal import printable
 
 # Beyond, a list would hide the report.
 _MAX_LINES = 5

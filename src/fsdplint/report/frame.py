@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from fsdplint.cli.terminal import COMMAND
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import Place, place, shown
 from fsdplint.report.style import Style
-from fsdplint.terminal import COMMAND
 
 _LINE_WIDTH = 120
 _LEAD = 30

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fsdplint.cli.terminal import printable
 from fsdplint.finding import Finding, Severity
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import in_document, located, shown
 from fsdplint.report.style import Style
-from fsdplint.terminal import printable
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})

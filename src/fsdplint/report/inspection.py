@@ -1,8 +1,8 @@
 """What the engine understood of a script, for a terminal or for other programs.
 
 The JSON document is an object: ``version`` (1), ``path``, ``entries`` and ``unresolved``, with the
-members that `fsdplint.engine.inspection` describes. A ``span`` is null or an object of ``path``,
-``line`` and ``column``, which count from 1; in a notebook ``cell`` is there too.
+members that `fsdplint.engine.inspection.inspect` describes. A ``span`` is null or an object of
+``path``, ``line`` and ``column``, which count from 1; in a notebook ``cell`` is there too.
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePosixPath
 
+from fsdplint.cli.terminal import printable
 from fsdplint.early_stop import TOP_LEVEL
-from fsdplint.engine.inspection import Entry, Inspection, Model, Optimizer, Sharding, Variant
-from fsdplint.engine.outline import Step
-from fsdplint.engine.unresolved import Unresolved
+from fsdplint.engine.inspection.inspect import (
+    Entry,
+    Inspection,
+    Model,
+    Optimizer,
+    Sharding,
+    Variant,
+)
+from fsdplint.engine.inspection.outline import Step
+from fsdplint.engine.project.unresolved import Unresolved
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import place, relative, shown
 from fsdplint.report.style import Style
-from fsdplint.terminal import printable
 
 _WIDTH = 100
 _PLACE_WIDTH = 30

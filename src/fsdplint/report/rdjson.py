@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Finding, Fix, Severity
 from fsdplint.outcome import Outcome
 from fsdplint.report.places import located, relative
 from fsdplint.report.replacements import joined
 from fsdplint.report.style import Style
-from fsdplint.source import SourceFile
 
 _SEVERITIES = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.NOTE: "INFO"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Edit
 from fsdplint.fixes.edits import apply
-from fsdplint.source import SourceFile
 
 
 class Replacement(NamedTuple):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Divided, Shard, Trace
-from fsdplint.engine.execute.ranks import is_size
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.interpreter.events import Call, Divided, Shard, Trace
+from fsdplint.engine.interpreter.ranks import is_size
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, Symbol, Value, contained
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, Symbol, Value, contained
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

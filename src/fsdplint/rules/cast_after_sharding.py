@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.layers import library_class
 from fsdplint.engine.facts.order import follows
 from fsdplint.engine.facts.sharding import sharding_of
-from fsdplint.engine.layers import library_class
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.values import Object, Symbol, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Object, Symbol, resolved
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.add_before import before_sharding
 from fsdplint.knowledge.calls import CASTS, Generation

@@ -8,10 +8,10 @@ from functools import partial
 from itertools import filterfalse
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Symbol
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import ClassValue, FunctionValue, Object, Symbol
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder

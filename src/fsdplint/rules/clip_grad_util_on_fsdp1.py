@@ -7,9 +7,9 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import LocalNorm, local_norms
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.values import Result, possible
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, require_exact

@@ -8,12 +8,12 @@ from functools import partial
 from itertools import pairwise
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, PlainWrite, Shard, Trace
 from fsdplint.engine.facts.sharding import is_summoned
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import EVERY_RANK, Guard, Site
-from fsdplint.engine.tree import COMPOUND
-from fsdplint.engine.values import (
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.frontend.tree import COMPOUND
+from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard, Trace
+from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.interpreter.values import (
     Const,
     Object,
     Parameters,
@@ -24,7 +24,8 @@ from fsdplint.engine.values import (
     contained,
     resolved,
 )
-from fsdplint.engine.written import argument
+from fsdplint.engine.program import Program
+from fsdplint.files.lexing import indented
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
 from fsdplint.fixes.between import conditions
 from fsdplint.fixes.code import Code, require_exact
@@ -34,7 +35,6 @@ from fsdplint.knowledge import collectives as known
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.words import means_rank_count
 from fsdplint.rule import Report, declare
-from fsdplint.source.lexing import indented
 
 RULE = declare(
     __name__,

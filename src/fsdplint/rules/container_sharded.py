@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.containers import sharded_containers
+from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.must.values import Known, Result, always
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard
 from fsdplint.engine.facts.weights import related
-from fsdplint.engine.program import Program
-from fsdplint.engine.values import (
+from fsdplint.engine.frontend.literal_arguments import argument, library_name
+from fsdplint.engine.interpreter.events import Call, Shard
+from fsdplint.engine.interpreter.values import (
     Choice,
     Const,
     Object,
@@ -20,7 +20,7 @@ from fsdplint.engine.values import (
     Value,
     class_names,
 )
-from fsdplint.engine.written import argument, library_name
+from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

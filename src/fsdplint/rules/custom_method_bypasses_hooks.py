@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, MethodCall, Shard, Trace
-from fsdplint.engine.layers import library_class, surely_in, with_parameters
+from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
+from fsdplint.engine.frontend.tree import COMPOUND
+from fsdplint.engine.interpreter.events import Call, MethodCall, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    contained,
+    resolved,
+)
 from fsdplint.engine.must.classes import method
 from fsdplint.engine.must.values import Instance, Known, always
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import COMPOUND
-from fsdplint.engine.values import ClassValue, Const, FunctionValue, Object, contained, resolved
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

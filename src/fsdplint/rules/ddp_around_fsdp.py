@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Object
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.add_before import add_before
 from fsdplint.fixes.code import Code

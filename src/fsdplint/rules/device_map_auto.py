@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Trace
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, class_names
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, class_names
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, require_exact

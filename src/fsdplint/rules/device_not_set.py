@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call
 from fsdplint.engine.facts.devices import SharedDevice, shared_devices
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.program import Program
-from fsdplint.engine.written import argument
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

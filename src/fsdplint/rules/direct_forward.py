@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import DirectForward, Shard
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.interpreter.events import DirectForward, Shard
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.classes import any_overrides
 from fsdplint.engine.must.files import mentions
 from fsdplint.engine.must.values import always, is_module
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

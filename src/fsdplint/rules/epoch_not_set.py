@@ -8,11 +8,11 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
+from fsdplint.engine.facts.places import name_in
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.definitions import UNBOUND
 from fsdplint.engine.must.values import Known, Literal, Result, is_bound, possible
-from fsdplint.engine.places import name_in
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

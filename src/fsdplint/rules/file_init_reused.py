@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Trace
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.interpreter.events import Call, Trace
+from fsdplint.engine.interpreter.values import Const, Object, class_names
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Const, Object, class_names
-from fsdplint.engine.written import argument
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

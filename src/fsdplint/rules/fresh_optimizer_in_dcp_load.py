@@ -8,15 +8,14 @@ from enum import Enum
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import BuildOptimizer, Call, Shard, Trace, Use
-from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.weights import driven, related
 from fsdplint.engine.facts.writes import is_stateless
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import (
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Trace, Use
+from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
     Const,
     Mapping,
     Object,
@@ -26,6 +25,7 @@ from fsdplint.engine.values import (
     Value,
     resolved,
 )
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.between import conditions, runs_once
 from fsdplint.fixes.code import Code, require_exact

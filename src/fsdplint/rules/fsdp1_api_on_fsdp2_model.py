@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace, Unwrap
-from fsdplint.engine.execute.modules import is_unit
 from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Call, Shard, Trace, Unwrap
+from fsdplint.engine.interpreter.modules import is_unit
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import ClassValue, Object, Value, resolved
 from fsdplint.engine.must.classes import has_attribute
 from fsdplint.engine.must.values import Instance, Known, Result, always, is_module
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.unit import Unit
-from fsdplint.engine.values import ClassValue, Object, Value, resolved
+from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.values import reachable
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import reachable
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.arguments import renamed, without
 from fsdplint.fixes.code import Code, require_exact

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Store, Trace
 from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
-from fsdplint.engine.layers import library_class, surely_in, with_parameters
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import (
+from fsdplint.engine.interpreter.events import Call, Shard, Store, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Object,
@@ -23,6 +22,7 @@ from fsdplint.engine.values import (
     resolved,
     taint_of,
 )
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.clipping import keeps_whole
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Choice, Const, Object, Symbol, Value, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Choice, Const, Object, Symbol, Value, resolved
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.arguments import renamed
 from fsdplint.fixes.code import Code, require_exact

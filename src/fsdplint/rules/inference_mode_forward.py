@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.coverage import is_frozen
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, inference_mode
 from fsdplint.engine.facts.order import follows
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_called
 from fsdplint.engine.facts.iteration import iterated
-from fsdplint.engine.layers import library_class
+from fsdplint.engine.facts.layers import library_class
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Condition,
+    Const,
+    FunctionValue,
+    Object,
+    Taint,
+)
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import ClassValue, Condition, Const, FunctionValue, Object, Taint
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder

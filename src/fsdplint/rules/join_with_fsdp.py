@@ -9,10 +9,10 @@ from enum import Enum
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import (
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Object,
@@ -23,7 +23,7 @@ from fsdplint.engine.values import (
     class_names,
     resolved,
 )
-from fsdplint.engine.written import argument
+from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.arguments import add_argument, without
 from fsdplint.fixes.code import Code, require_exact

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Trace
 from fsdplint.engine.facts.devices import named_devices
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import (
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.interpreter.events import Call, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     FunctionValue,
@@ -21,7 +21,7 @@ from fsdplint.engine.values import (
     contained,
     resolved,
 )
-from fsdplint.engine.written import argument
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, require_exact

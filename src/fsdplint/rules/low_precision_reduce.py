@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.facts.policies import given
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Object, Symbol, class_names
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Object, Symbol, class_names
-from fsdplint.engine.written import argument
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
-from fsdplint.engine.execute.elements import composed
 from fsdplint.engine.facts.gradient_modes import GRADIENTS, NO_GRADIENTS, last_called
 from fsdplint.engine.facts.weights import (
     UndefinedWeights,
@@ -20,11 +18,13 @@ from fsdplint.engine.facts.weights import (
     undefined_weights,
     uses_between,
 )
-from fsdplint.engine.link import identifiers
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.elements import composed
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Symbol, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import ClassValue, FunctionValue, Object, Symbol, resolved
+from fsdplint.engine.project.project import identifiers
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

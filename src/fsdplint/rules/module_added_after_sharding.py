@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsdplint.engine.events import BuildOptimizer, Call, Shard, Store, Trace
 from fsdplint.engine.facts.coverage import is_frozen, is_replicated, is_synchronized
+from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.facts.loops import share_loop
+from fsdplint.engine.facts.places import common_frame
 from fsdplint.engine.facts.sharding import exclude_each_other, unfollowed_sharding
 from fsdplint.engine.facts.weights import related, root
-from fsdplint.engine.layers import library_class, surely_in, with_parameters
-from fsdplint.engine.places import common_frame
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Store, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, Origin, class_names, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, Origin, class_names, resolved
 from fsdplint.finding import Evidence, Safety, Severity
 from fsdplint.fixes.add_before import before_sharding
 from fsdplint.knowledge.calls import STATE_HELPERS, Generation

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.caught import handles
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.unit import Unit
+from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.knowledge.moved import CAME, Moved, moved
 from fsdplint.rule import Report, declare
-from fsdplint.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
+from fsdplint.settings.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
 
 RULE = declare(
     __name__,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.blocks import block_containers
-from fsdplint.engine.events import Shard, Trace
-from fsdplint.engine.execute.modules import is_module
+from fsdplint.engine.facts.blocks import block_containers
 from fsdplint.engine.facts.sharding import unfollowed_sharding
+from fsdplint.engine.frontend.literal_arguments import argument, library_name
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.values import ClassValue, Object, Origin, reachable
 from fsdplint.engine.program import Program
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import ClassValue, Object, Origin, reachable
-from fsdplint.engine.written import argument, library_name
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

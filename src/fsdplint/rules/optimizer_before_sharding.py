@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
+from fsdplint.engine.facts.places import common_frame, nodes_in_frame
 from fsdplint.engine.facts.sharding import exclude_each_other, replaces
-from fsdplint.engine.places import common_frame, nodes_in_frame
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Repoint, Shard, Trace
+from fsdplint.engine.interpreter.values import Object, Parameters
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Object, Parameters
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Trace
 from fsdplint.engine.facts.loads import plain_loads
+from fsdplint.engine.facts.places import common_frame, nodes_in_frame
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.weights import driven
-from fsdplint.engine.places import common_frame, nodes_in_frame
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Repoint, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, Parameters
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, Parameters
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

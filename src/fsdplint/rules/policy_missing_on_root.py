@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
-from fsdplint.engine.layers import library_class, surely_in, with_parameters
-from fsdplint.engine.program import Program
-from fsdplint.engine.values import (
+from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.values import (
     Choice,
     ClassValue,
     Const,
@@ -22,6 +21,7 @@ from fsdplint.engine.values import (
     class_names,
     resolved,
 )
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.accelerators import generation, plugin_of
-from fsdplint.engine.events import BuildOptimizer, Call, Trace
-from fsdplint.engine.places import common_frame, nodes_in_frame
+from fsdplint.engine.facts.accelerators import generation, plugin_of
+from fsdplint.engine.facts.places import common_frame, nodes_in_frame
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import ClassValue, Const, Object, Value, class_names
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import ClassValue, Const, Object, Value, class_names
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

@@ -8,12 +8,12 @@ from enum import Enum
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Trace
 from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.interpreter.events import Call, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Choice, Const, Object, Value, class_names
-from fsdplint.engine.written import argument
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

@@ -9,19 +9,19 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.places import common_frame
 from fsdplint.engine.facts.scripts import is_run, script_of, whole_program
-from fsdplint.engine.places import common_frame
+from fsdplint.engine.frontend.tree import STATEMENTS, Block, Tree
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import STATEMENTS, Block, Tree
+from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
 from fsdplint.rule import Report, declare
-from fsdplint.source.lexing import NEWLINE
 
 RULE = declare(
     __name__,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace, Use
-from fsdplint.engine.execute.elements import composed
+from fsdplint.engine.facts.places import common_frame
 from fsdplint.engine.facts.weights import (
     driven,
     first_forward,
@@ -18,10 +17,11 @@ from fsdplint.engine.facts.weights import (
     syncs_states,
     uses_between,
 )
-from fsdplint.engine.places import common_frame
+from fsdplint.engine.interpreter.elements import composed
+from fsdplint.engine.interpreter.events import Call, Shard, Trace, Use
+from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.engine.interpreter.values import ClassValue, Object, Origin, Symbol, Taint, taint_of
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Guard, Site
-from fsdplint.engine.values import ClassValue, Object, Origin, Symbol, Taint, taint_of
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

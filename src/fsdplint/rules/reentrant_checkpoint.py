@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.facts.iteration import iterated
 from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
+from fsdplint.engine.frontend.literal_arguments import library_name
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Value, reachable
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import ClassValue, FunctionValue, Object, Value, reachable
-from fsdplint.engine.written import library_name
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import builder

@@ -9,9 +9,9 @@ from itertools import product
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.coverage import UnshardedRoot, unsharded_roots
+from fsdplint.engine.frontend.tree import COMPOUND
+from fsdplint.engine.interpreter.values import ClassValue, Object, Symbol
 from fsdplint.engine.program import Program
-from fsdplint.engine.tree import COMPOUND
-from fsdplint.engine.values import ClassValue, Object, Symbol
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

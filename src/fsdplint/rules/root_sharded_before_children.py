@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Store, Trace
 from fsdplint.engine.facts.containers import container_class
 from fsdplint.engine.facts.enumeration import (
     WHOLE_VIEWS,
@@ -18,8 +17,9 @@ from fsdplint.engine.facts.enumeration import (
     loops,
 )
 from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.interpreter.events import Shard, Store, Trace
+from fsdplint.engine.interpreter.values import Object, Origin, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Object, Origin, resolved
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

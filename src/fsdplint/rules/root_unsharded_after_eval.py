@@ -8,13 +8,21 @@ from enum import Enum
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import BuildOptimizer, Call, Repoint, Shard, Store, Trace, states_in
 from fsdplint.engine.facts.coverage import trains_outside
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
 from fsdplint.engine.facts.loops import share_loop
+from fsdplint.engine.interpreter.events import (
+    BuildOptimizer,
+    Call,
+    Repoint,
+    Shard,
+    Store,
+    Trace,
+    states_in,
+)
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, Parameters, Tensor, Value, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, Parameters, Tensor, Value, resolved
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder

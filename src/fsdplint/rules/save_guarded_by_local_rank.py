@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import PlainWrite, Shard
 from fsdplint.engine.facts.devices import is_for_one_node
 from fsdplint.engine.facts.writes import is_memory
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.interpreter.events import PlainWrite, Shard
+from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.interpreter.values import Const, Taint, contained, taint_of
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import EVERY_RANK, Guard, Site
-from fsdplint.engine.values import Const, Taint, contained, taint_of
-from fsdplint.engine.written import argument
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined

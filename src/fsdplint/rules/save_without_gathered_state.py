@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.accelerators import generation, plugin_of, prepares_sharded
-from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.accelerators import generation, plugin_of, prepares_sharded
 from fsdplint.engine.facts.sharding import is_summoned, sharding_of
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.interpreter.values import Const, Object, Value, class_names, contained
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import EVERY_RANK, Guard, Site
-from fsdplint.engine.values import Const, Object, Value, class_names, contained
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, require_exact

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Read, Shard, Trace
-from fsdplint.engine.execute.shape import exits, exits_cleanly
 from fsdplint.engine.facts.called import called
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.interpreter.events import Read, Shard, Trace
+from fsdplint.engine.interpreter.shape import exits, exits_cleanly
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Store, Trace
 from fsdplint.engine.facts.enumeration import is_known_one
+from fsdplint.engine.facts.layers import surely_in
 from fsdplint.engine.facts.sharding import exclude_each_other
-from fsdplint.engine.layers import surely_in
+from fsdplint.engine.interpreter.events import Shard, Store, Trace
+from fsdplint.engine.interpreter.values import Object, class_names, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Object, class_names, resolved
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder

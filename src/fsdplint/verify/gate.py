@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
+from fsdplint.cli.progress import status_line
+from fsdplint.cli.terminal import printable
 from fsdplint.finding import Finding
 from fsdplint.outcome import Changes
-from fsdplint.progress import status_line
 from fsdplint.rules import RULES
-from fsdplint.terminal import printable
 from fsdplint.verify.command import below, ensure_torch
 from fsdplint.verify.figures import plural
 from fsdplint.verify.proving import Proof, prove

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from fsdplint.check import check
-from fsdplint.config import Settings
 from fsdplint.outcome import Outcome
 from fsdplint.report.sarif import sarif
 from fsdplint.report.sarif.limits import LIMITS, Limits
 from fsdplint.report.style import plain
+from fsdplint.settings.config import Settings
 
 BROKEN = """\
 import torch

@@ -14,6 +14,7 @@ from sarif_logs import BROKEN, outcome_of, run_of
 from fsdplint import __version__
 from fsdplint.account import Account, State
 from fsdplint.early_stop import EarlyStop
+from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Evidence
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
@@ -21,7 +22,6 @@ from fsdplint.report.sarif import sarif
 from fsdplint.report.sarif.limits import LIMITS, Limits, gzipped_size
 from fsdplint.report.style import plain
 from fsdplint.rules import RULES
-from fsdplint.source import SourceError
 
 REDUNDANT = "x = 1  # fsdplint: ignore[direct-forward]\n"
 
@@ -226,7 +226,7 @@ def test_evidence_beyond_what_is_shown_is_cut() -> None:
 
 
 def test_sarif_om_is_imported_only_when_asked_for() -> None:
-    code = "import sys, fsdplint.cli, fsdplint.report; sys.exit('sarif_om' in sys.modules)"
+    code = "import sys, fsdplint.cli.main, fsdplint.report; sys.exit('sarif_om' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,12 +9,12 @@ import pytest
 from sarif_logs import BROKEN, apply_fixes, outcome_of, run_of, write
 
 from fsdplint.check import check
-from fsdplint.config import Settings
+from fsdplint.files.file import from_text
 from fsdplint.finding import Evidence, Finding, Severity, Span
-from fsdplint.fixing import fixed
+from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
 from fsdplint.report.sarif.line_hash import line_hashes
-from fsdplint.source import from_text
+from fsdplint.settings.config import Settings
 
 REPOSITORY = Path(__file__).parents[3]
 SCRIPTS = REPOSITORY / "tests" / "fixtures" / "scripts"

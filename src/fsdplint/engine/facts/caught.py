@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
 
 _EVERYTHING = frozenset({"Exception", "BaseException"})
 _NO_ERRORS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit"})

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.sharding import is_summoned, sharding_of
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.values import (
+    Choice,
+    Object,
+    Parameters,
+    Symbol,
+    Tensor,
+    Value,
+    contained,
+)
 from fsdplint.engine.program import Program
-from fsdplint.engine.values import Choice, Object, Parameters, Symbol, Tensor, Value, contained
 from fsdplint.knowledge.calls import Generation
 
 _NORMS = (

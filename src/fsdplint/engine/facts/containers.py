@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.enumeration import is_chosen, is_known_one
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.values import ClassValue, Object, Symbol, class_names
 from fsdplint.engine.program import Program
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import ClassValue, Object, Symbol, class_names
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import BLOCK_PATHS, WITHOUT_FORWARD, hugging_face_blocks
 

@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import BuildOptimizer, Call, Shard, Store, Trace
+from fsdplint.engine.facts.layers import surely_in, with_parameters
 from fsdplint.engine.facts.sharding import unfollowed_sharding
-from fsdplint.engine.layers import surely_in, with_parameters
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import (
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Store, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Object,
@@ -22,6 +21,7 @@ from fsdplint.engine.values import (
     contained,
     resolved,
 )
+from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Generation
 from fsdplint.knowledge.modules import (
     BLOCK_CONTAINERS,

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.scripts import script_of, whole_program
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import Choice, Const, Object, Value, class_names, resolved
-from fsdplint.engine.written import argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.launch import (
     ACCELERATORS,

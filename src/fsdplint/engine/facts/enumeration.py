@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.called import called
+from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.program import Program
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.written import argument
 
 Loop = ir.For | ir.Clause
 Frame = tuple[str, ir.Node]  # as `Site.frames`

@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
+from fsdplint.engine.facts.places import name_in
 from fsdplint.engine.facts.weights import related
-from fsdplint.engine.places import name_in
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.values import (
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     FunctionValue,
@@ -25,6 +24,7 @@ from fsdplint.engine.values import (
     contained,
     taint_of,
 )
+from fsdplint.engine.program import Program
 from fsdplint.knowledge.data import (
     DATA_LOADERS,
     DISTRIBUTED_SAMPLERS,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.literal_arguments import library_name
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.written import library_name
 
 NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 GRADIENTS = frozenset({"enable_grad", "set_grad_enabled"})

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, NoSync, Shard, Trace
 from fsdplint.engine.facts.loops import loops_around, share_loop
 from fsdplint.engine.facts.sharding import is_two_dimensional, sharding_of
+from fsdplint.engine.interpreter.events import Call, NoSync, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, FunctionValue, Object, Value, resolved
 
 SWITCHES = ("set_requires_gradient_sync", "set_requires_all_reduce")
 _BACKWARDS = ("backward", "torch.autograd.backward")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
-from fsdplint.engine.tree import Tree
+from fsdplint.engine.frontend.tree import Tree
 
 # What hands on the elements that it is given.
 _FUNCTIONS = frozenset({"iter", "list", "reversed", "tuple"})

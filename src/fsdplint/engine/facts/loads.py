@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.events import Call, Shard, Trace
-from fsdplint.engine.execute.modules import is_module
 from fsdplint.engine.facts.writes import is_stateless, one_per_rank
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.site import Guard
+from fsdplint.engine.interpreter.values import Choice, Const, Mapping, Object, Value, read_from
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Guard
-from fsdplint.engine.values import (
-    Choice,
-    Const,
-    Mapping,
-    Object,
-    Value,
-    read_from,
-)
 from fsdplint.knowledge.calls import Generation
 
 

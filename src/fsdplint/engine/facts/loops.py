@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
 
 
 def loops_around(program: Program, site: Site) -> frozenset[ir.Node]:

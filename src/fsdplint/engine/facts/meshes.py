@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace
 from fsdplint.engine.facts.caught import is_caught
 from fsdplint.engine.facts.sharding import MESHES
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.knowledge.calls import Generation
 
 # Words for dimensions over which layers, stages or experts are split, and not batches.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fsdplint.engine.events import Trace
-from fsdplint.engine.site import Site
+from fsdplint.engine.interpreter.events import Trace
+from fsdplint.engine.interpreter.site import Site
 
 
 def follows(trace: Trace, first: Site, later: Site) -> bool:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
 from fsdplint.engine.facts.caught import is_caught
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import (
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
     Const,
     Mapping,
     Object,
@@ -20,6 +19,7 @@ from fsdplint.engine.values import (
     class_names,
     resolved,
 )
+from fsdplint.engine.program import Program
 from fsdplint.knowledge.policies import (
     ARGUMENTS,
     CPU_OFFLOAD,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.events import Shard, Trace
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.knowledge.calls import Generation
 
 _KEYWORD = "reshard_after_forward"

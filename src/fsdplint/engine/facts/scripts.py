@@ -6,12 +6,12 @@ from pathlib import Path
 
 from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine import ir
-from fsdplint.engine.closure import import_closure, imported_files, modules_meant
-from fsdplint.engine.events import Trace
-from fsdplint.engine.execute.shape import main_guard
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Trace
+from fsdplint.engine.interpreter.shape import main_guard
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.tree import Tree
+from fsdplint.engine.project.closure import import_closure, imported_files, modules_meant
 from fsdplint.knowledge.packages import leaves_groups, sets_up, writes_set_up
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard, Trace
-from fsdplint.engine.link import Project
+from fsdplint.engine.frontend.literal_arguments import library_name
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Object, Parameters, Sequence, contained, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.unit import Unit
-from fsdplint.engine.values import Object, Parameters, Sequence, contained, resolved
-from fsdplint.engine.written import library_name
+from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 
 MESHES = (

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Call, Shard, Trace, Use
+from fsdplint.engine.interpreter.events import Call, Shard, Trace, Use
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import ClassValue, Const, Context, Object, Symbol, resolved
 from fsdplint.engine.program import Program
-from fsdplint.engine.site import Site
-from fsdplint.engine.values import ClassValue, Const, Context, Object, Symbol, resolved
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import keeps_weights
 

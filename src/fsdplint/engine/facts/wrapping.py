@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fsdplint.engine.events import Shard
-from fsdplint.engine.layers import library_class
-from fsdplint.engine.values import (
+from fsdplint.engine.facts.layers import library_class
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Object,

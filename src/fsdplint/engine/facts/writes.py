@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import PlainWrite, Shard, Trace
 from fsdplint.engine.facts.sharding import sharding_of
-from fsdplint.engine.program import Program
-from fsdplint.engine.site import Guard, Site
-from fsdplint.engine.values import (
+from fsdplint.engine.interpreter.events import PlainWrite, Shard, Trace
+from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.engine.interpreter.values import (
     Object,
     Origin,
     StateDict,
@@ -20,6 +19,7 @@ from fsdplint.engine.values import (
     class_names,
     contained,
 )
+from fsdplint.engine.program import Program
 from fsdplint.knowledge.checkpoints import MEMORY
 from fsdplint.knowledge.words import means_rank
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.must.files import UnknownError, matching, reading
 from fsdplint.engine.program import Program
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.unit import Definition, Unit
+from fsdplint.engine.project.unit import Definition, Unit
 
 
 @dataclass(frozen=True, slots=True)

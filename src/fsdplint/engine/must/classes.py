@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.must.definitions import Unbound, reaching, targets
 from fsdplint.engine.must.files import UnknownError, matching, reading
 from fsdplint.engine.program import Program
-from fsdplint.engine.tree import Tree
-from fsdplint.engine.unit import Definition, Unit
+from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.names import MODULE, canonical
 
 # Bases that set no attribute of a name that is not their own.

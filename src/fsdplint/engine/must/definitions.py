@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.tree import Tree
+from fsdplint.engine.frontend.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fsdplint.engine.program import Program
-from fsdplint.engine.unit import Unit
+from fsdplint.engine.project.unit import Unit
 
 MAX_FILES = 100
 """So many are lowered for one question; where more may have a say, the answer is unknown."""

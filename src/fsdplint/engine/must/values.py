@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.events import Shard
-from fsdplint.engine.link import names_brought
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.values import ClassValue, Symbol
 from fsdplint.engine.must import classes
 from fsdplint.engine.must.callers import callers
 from fsdplint.engine.must.definitions import (
@@ -25,8 +25,8 @@ from fsdplint.engine.must.definitions import (
 )
 from fsdplint.engine.must.files import UnknownError, matching
 from fsdplint.engine.program import Program
-from fsdplint.engine.unit import Definition, Unit
-from fsdplint.engine.values import ClassValue, Symbol
+from fsdplint.engine.project.project import names_brought
+from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import RETURNS_SELF, RETURNS_THE_SAME
 from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT
 from fsdplint.knowledge.modules import CONTAINERS, makes_module

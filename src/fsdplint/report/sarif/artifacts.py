@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import sarif_om as om
 
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Span
 from fsdplint.report.sarif.line_hash import line_hashes
 from fsdplint.report.sarif.scopes import Scopes
-from fsdplint.source import SourceFile
 
 ROOT = "%SRCROOT%"
 _CONTEXT_LINES = 2

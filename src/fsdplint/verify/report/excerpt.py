@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.file import SourceFile, load
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 from fsdplint.report.frame import Mark, frames
 from fsdplint.report.style import Style
-from fsdplint.source import SourceError, SourceFile, load
 from fsdplint.verify.events import Place
 
 _AROUND = 2

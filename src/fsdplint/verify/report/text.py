@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from fsdplint.cli.terminal import printable
 from fsdplint.report.style import Style
-from fsdplint.terminal import printable
 from fsdplint.verify.events import Place
 from fsdplint.verify.report import sharding
 from fsdplint.verify.report.ending import Error, errors, where

@@ -1,0 +1,136 @@
+"""`fsdplint baseline`: its commands and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fsdplint.check import check
+from fsdplint.cli.progress import progress
+from fsdplint.cli.terminal import deliver, printable, shown_path
+from fsdplint.files.file import absolute
+from fsdplint.files.links import home
+from fsdplint.outcome import Outcome
+from fsdplint.report.places import shown, told
+from fsdplint.rules import RULES
+from fsdplint.settings.config import Settings, settings_for
+from fsdplint.suppression.baseline import (
+    NAME,
+    Baseline,
+    BaselineError,
+    Scope,
+    gone,
+    load,
+    pruned,
+    text,
+    updated,
+)
+from fsdplint.suppression.comments import NEVER_SUPPRESSED
+
+Paths = tuple[str, ...]
+
+
+def told_gone(whole: Outcome, baseline: Baseline, scope: Scope) -> str:
+    """How much of ``baseline`` is not in ``whole`` any more, on one line; "" if all is."""
+    count = len(gone(whole, baseline, scope))
+    if not count:
+        return ""
+    what = "1 of its findings is" if count == 1 else f"{count} of its findings are"
+    return f"{_shown(baseline)}: {what} gone; `fsdplint baseline prune` takes them out"
+
+
+@click.group("baseline")
+def baseline() -> None:
+    """Adopt fsdplint where there are findings: keep them in a file, and report only new ones.
+
+    `check` leaves out what is in the file that --baseline or the settings name.
+    """
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for decorate in (
+        click.option("--isolated", is_flag=True, help="Use no settings file."),
+        click.option("--config", type=click.Path(), help="Settings to use."),
+        click.option("--file", type=click.Path(), help=f"Default: the settings', or {NAME}."),
+        click.argument("paths", nargs=-1, type=click.Path()),
+    ):
+        command = decorate(command)
+    return command
+
+
+@baseline.command()
+@_options
+@click.option("--add", is_flag=True, help="Keep what is gone, too.")
+def write(paths: Paths, file: str | None, config: str | None, isolated: bool, add: bool) -> None:
+    """Put all findings in PATHS, by default the current folder, into the baseline.
+
+    It keeps what it has on other paths and of rules that are not selected.
+    """
+    paths = paths or (".",)
+    settings = settings_for(paths, config, isolated, RULES)
+    target = _target(file, settings, paths, config)
+    old = load(target) if Path(target).exists() else Baseline(absolute(target))
+    outcome = _checked(paths, settings, target)
+    new = updated(outcome, old, Scope(paths, settings), add)
+    deliver(text(new), target)
+    _tell_change(old, new)
+    for finding in outcome.findings:
+        if finding.rule in NEVER_SUPPRESSED:
+            where = shown(outcome, finding.span.path)
+            click.echo(f"fsdplint: {where}: {finding.rule} is in no baseline", err=True)
+    if settings.baseline is None or absolute(target) != absolute(settings.baseline):
+        name = printable(target)
+        click.echo(f'Check with --baseline {name}, or the setting: baseline = "{name}"')
+
+
+@baseline.command()
+@_options
+def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) -> None:
+    """Take out of the baseline what is not found any more in PATHS, by default here."""
+    paths = paths or (".",)
+    settings = settings_for(paths, config, isolated, RULES)
+    old = load(_target(file, settings, paths, config))
+    outcome = _checked(paths, settings, old.file)
+    new = pruned(outcome, old, Scope(paths, settings))
+    if new != old:
+        deliver(text(new), old.file)
+    _tell_change(old, new)
+
+
+def _target(file: str | None, settings: Settings, paths: Paths, config: str | None) -> str:
+    """The file to write, which settings that were not given name within their project only."""
+    if not (file or config) and (named := settings.baseline):
+        homes = (home(Path(absolute(path))) for path in paths)
+        if not any(Path(named).is_relative_to(folder) for folder in homes):
+            raise BaselineError(f"{named}: is named outside of the project; give it with --file")
+    return _from_here(file or settings.baseline or NAME)
+
+
+def _checked(paths: Paths, settings: Settings, file: str) -> Outcome:
+    """What is found in ``paths``, all of which could be checked."""
+    with progress("fsdplint: checking…"):
+        outcome = check(paths, settings)
+    for failure in outcome.failures:
+        click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
+    if outcome.failures:
+        file = printable(_from_here(file))
+        raise click.ClickException(f"{file}: not written, since not all could be checked")
+    return outcome
+
+
+def _tell_change(old: Baseline, new: Baseline) -> None:
+    before, after = ({(k.equal, k.occurrence) for k in each.known} for each in (old, new))
+    count = f"{len(after)} finding{'s'[: len(after) != 1]}"
+    changed = f"{len(after - before)} added, {len(before - after)} taken out"
+    click.echo(f"{_shown(new)}: {count} ({changed}).")
+
+
+def _shown(baseline: Baseline) -> str:
+    return shown_path(_from_here(baseline.file))
+
+
+def _from_here(file: str) -> str:
+    return file.removeprefix(f"{Path.cwd().as_posix()}/")

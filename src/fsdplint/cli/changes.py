@@ -1,0 +1,173 @@
+"""What `check` does with changed files: it shows, proves and writes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from fsdplint.cli.options import Options
+from fsdplint.cli.progress import progress
+from fsdplint.cli.terminal import printable, show, wants_colour
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.file import SourceFile
+from fsdplint.files.links import DECLINED
+from fsdplint.finding import Finding
+from fsdplint.outcome import Changes, Outcome, Recheck
+from fsdplint.report.diff import diff as diff_report
+from fsdplint.report.places import located, shown
+from fsdplint.report.style import coloured, plain
+
+Files = Sequence[tuple[SourceFile, SourceFile]]
+
+
+def changed(
+    before: Outcome,
+    recheck: Recheck,
+    piped: Mapping[str, SourceFile],
+    script: str,
+    options: Options,
+    quiet: bool,
+) -> tuple[Outcome, Changes | None]:
+    """Change files as ``options`` ask for; what is left of ``before``, and the changes if any.
+
+    Args:
+        piped: standard input, if that is what is changed.
+        script: what is run to prove the changes, if that is asked for.
+        quiet: whether the report tells why findings are not fixed.
+    """
+    with progress("fsdplint: checking…"):
+        changes = _made(before, recheck, options)
+    if _is_refuted(changes, script, options):
+        return before, None
+    if not (options.diff or piped):
+        changes = _written(changes, recheck, at_once=options.proving)
+    _tell(before, changes, piped, options)
+    if options.add_ignore is None and not quiet:
+        _tell_unfixed(changes.outcome)
+    return changes.outcome, changes
+
+
+def _made(outcome: Outcome, recheck: Recheck, options: Options) -> Changes:
+    """What fixing, or silencing, the findings of ``outcome`` comes to."""
+    from fsdplint.fixes.apply import fixed
+
+    if options.add_ignore is None:
+        return fixed(outcome, recheck, options.unsafe_fixes)
+    from fsdplint.suppression.add_ignore import with_comments
+
+    reason = options.add_ignore.strip()
+    changes = fixed(outcome, recheck, False, lambda found: with_comments(found, reason))
+    linked = [(path, DECLINED.format("it")) for path in sorted(outcome.linked)]
+    return replace(changes, notes=(*changes.notes, *linked))
+
+
+def _is_refuted(changes: Changes, script: str, options: Options) -> bool:
+    """Whether running ``script`` with the changes was asked for, and does not prove them."""
+    if not (options.proving and changes.files):
+        return False
+    from fsdplint.verify.gate import proved
+
+    return not proved(changes, script, options.nproc, options.verify_args)
+
+
+def _tell(
+    before: Outcome, changes: Changes, piped: Mapping[str, SourceFile], options: Options
+) -> None:
+    """Show the changes where they are not written, and say what they come to."""
+    for path, note in changes.notes:
+        click.echo(f"fsdplint: {shown(changes.outcome, path)}: {printable(note)}", err=True)
+    if options.diff:
+        color = wants_colour(sys.stdout)
+        exact = sys.stdout is None or not sys.stdout.isatty()
+        # In colour even without: it would be stripped off the user's own strings.
+        show(diff_report(changes, coloured if color else plain, exact), color=True)
+    elif piped:
+        _print_source(piped, changes)
+    silenced = len(before.findings) - len(changes.outcome.findings)
+    fixing = options.add_ignore is None
+    verb, count = ("fix", len(changes.fixed)) if fixing else ("silence", silenced)
+    if changes.fixed:
+        findings = f"{count} finding{'s'[: count != 1]}"
+        done = f"{verb}{'d' if verb.endswith('e') else 'ed'}".capitalize()
+        # What follows is a report on files that nobody has yet.
+        would = f"Would {verb} {findings}; then:"
+        click.echo(would if options.diff else f"{done} {findings}.", err=True)
+
+
+def _tell_unfixed(outcome: Outcome) -> None:
+    """Why findings have no fix, which most formats leave out."""
+    for finding in outcome.findings:
+        if finding.fix is None:
+            where = located(outcome, finding.span)
+            reason = finding.fix_declined or "it has no fix"
+            click.echo(
+                f"fsdplint: {where}: {finding.rule} is not fixed: {printable(reason)}", err=True
+            )
+
+
+def _written(changes: Changes, recheck: Recheck, at_once: bool) -> Changes:
+    """Write the changes: those that could be written, and what is then found on the disk.
+
+    Args:
+        at_once: whether none is to be written unless all are.
+    """
+    from fsdplint.files.writing import write
+
+    failures: dict[str, SourceError] = {}
+    for files in [changes.files] if at_once else _together(changes):
+        try:
+            write(*files)
+        except SourceError as error:
+            failures |= {failure.path: failure for failure in _unwritten(error, files)}
+    if not failures:
+        return changes
+    with progress("fsdplint: checking…"):
+        left = _with_reasons(recheck({}), changes.outcome)
+    return replace(
+        changes,
+        outcome=replace(left, failures=(*left.failures, *failures.values())),
+        fixed=tuple(fixed for fixed in changes.fixed if not failures.keys() & _edited(fixed)),
+    )
+
+
+def _together(changes: Changes) -> list[Files]:
+    """The changed files in sets, each of which has all files of the fixes that change one."""
+    sets: list[set[str]] = [{before.path} for before, _ in changes.files]
+    for finding in changes.fixed:
+        if len(paths := _edited(finding)) > 1:
+            joined = paths.union(*(each for each in sets if each & paths))
+            sets = [*(each for each in sets if not each & paths), set(joined)]
+    return [[file for file in changes.files if file[0].path in each] for each in sets]
+
+
+def _edited(finding: Finding) -> frozenset[str]:
+    edits = finding.fix.edits if finding.fix else ()
+    return frozenset(edit.span.path for edit in edits)
+
+
+def _unwritten(error: SourceError, files: Files) -> Iterator[SourceError]:
+    """What to say of each of ``files``, of which one could not be written."""
+    yield error
+    for before, _ in files:
+        if before.path != error.path:
+            other = Path(error.path).name
+            yield SourceError(before.path, f"is not written without {other}, which its fix changes")
+
+
+def _with_reasons(outcome: Outcome, known: Outcome) -> Outcome:
+    """``outcome`` with what ``known`` says of why some of its findings are not fixed."""
+    declined = {replace(f, fix_declined=""): f for f in known.findings if f.fix is None}
+    findings = (declined.get(replace(f, fix=None, fix_declined=""), f) for f in outcome.findings)
+    return replace(outcome, findings=tuple(findings))
+
+
+def _print_source(piped: Mapping[str, SourceFile], changes: Changes) -> None:
+    after = {old.path: new for old, new in changes.files}
+    stdout = sys.stdout.buffer
+    for path, source in piped.items():
+        stdout.write(after.get(path, source).encode())
+    stdout.flush()

@@ -1,0 +1,121 @@
+"""`fsdplint explain` and `fsdplint rules`: what the rules are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from fsdplint.check import check
+from fsdplint.cli import CLEAN, FAILED, FINDINGS
+from fsdplint.cli.progress import progress
+from fsdplint.cli.terminal import columns, show, wants_colour
+from fsdplint.files.file import absolute, too_large
+from fsdplint.outcome import Outcome
+from fsdplint.pages import page
+from fsdplint.report.places import told
+from fsdplint.report.style import coloured, plain
+from fsdplint.rule import Rule
+from fsdplint.rules import RULES
+from fsdplint.settings.config import settings_for
+from fsdplint.settings.selection import find
+
+_STDIN = "-"
+_MAX_LOG = 20_000_000  # bytes
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="RULE | [PATHS]...")
+@click.option("--error", metavar="FILE", help="An error, - for standard input: whose rule is it?")
+@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+def explain(words: tuple[str, ...], error: str | None, output_format: str) -> int:
+    """Print the page of RULE, a name or a code.
+
+    With --error, name the rules that a traceback, a log or a report of a hang belongs to, and what
+    they find in PATHS, or else the lines of these that the error names. Exits with 1 if no rule
+    knows the error.
+    """
+    if error is not None:
+        return _diagnosed(error, words, output_format)
+    if len(words) != 1:
+        raise click.UsageError("explain takes one rule, or --error")
+    rule = next(rule for rule in RULES if rule.name == find(words[0], RULES))
+    text = page(rule.name)
+    if output_format == "json":
+        text = json.dumps({**_rule(rule), "page": text}, indent=2)
+    click.echo(text)
+    return CLEAN
+
+
+def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
+    from fsdplint.pages.diagnosis import diagnose, frames
+    from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
+
+    text = _log(error).decode("utf-8", "replace")
+    matches = diagnose(text, RULES)
+    outcome = _suspects([match.rule for match in matches], paths)
+    found = {finding.rule for finding in outcome.findings}
+    matches.sort(key=lambda match: match.rule.name not in found)
+    lines = frames(text, [Path(absolute(path)) for path in paths])
+    for failure in outcome.failures:
+        click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
+    if output_format == "json":
+        show(diagnosis_as_json(matches, outcome, lines))
+    else:
+        color = wants_colour(sys.stdout)
+        style = coloured if color else plain
+        width = columns(sys.stdout)
+        show(diagnosis_as_text(matches, outcome, lines, style, width), color)
+    return FAILED if outcome.failures else CLEAN if matches else FINDINGS
+
+
+def _log(file: str) -> bytes:
+    """What is in ``file``, which may be a pipe."""
+    with nullcontext(sys.stdin.buffer) if file == _STDIN else Path(file).open("rb") as stream:
+        data = stream.read(_MAX_LOG + 1)
+    if len(data) > _MAX_LOG:
+        raise click.ClickException(f"{file}: {too_large(_MAX_LOG)}; pass the end of it")
+    return data
+
+
+def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
+    """What the suspected rules, and no others, find in ``paths``; without paths, nothing."""
+    if not paths:
+        return Outcome((), {}, base=Path.cwd().as_posix())
+    settings = settings_for(paths, None, False, RULES, preview=True)
+    names = frozenset(rule.name for rule in suspected)
+    with progress("fsdplint: checking…"):
+        return check(paths, replace(settings, select=names, per_file_ignores=()))
+
+
+@click.command()
+@click.option("--output-format", "--format", type=click.Choice(("text", "json")), default="text")
+def rules(output_format: str) -> None:
+    """List the rules."""
+    if output_format == "json":
+        click.echo(json.dumps([_rule(rule) for rule in RULES], indent=2))
+        return
+    width = max(len(rule.name) for rule in RULES)
+    for rule in RULES:
+        click.echo(
+            f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {rule.applicability:<18}"
+            f"  {rule.summary}{' (preview)' if rule.preview else ''}"
+        )
+
+
+def _rule(rule: Rule) -> dict[str, str | None]:
+    return {
+        "name": rule.name,
+        "code": rule.code,
+        "summary": rule.summary,
+        "severity": rule.severity.value,
+        "fix": rule.fix.value if rule.fix else None,
+        "since": rule.since,
+        "clause": rule.clause,
+        "preview": rule.preview or None,
+    }

@@ -1,0 +1,27 @@
+"""`fsdplint inspect`: what is understood of a script."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fsdplint.check import inspect as understand
+from fsdplint.cli.progress import progress
+from fsdplint.cli.terminal import show, wants_colour
+from fsdplint.report.inspection import inspection_as_json, inspection_as_text
+from fsdplint.report.style import coloured, plain
+
+
+@click.command()
+@click.argument("script", type=click.Path())
+@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+def inspect(script: str, output_format: str) -> None:
+    """Print what is understood of SCRIPT: models, sharding, optimizers, and what is not."""
+    with progress("fsdplint: reading…"):
+        inspection, outcome = understand(script)
+    color = wants_colour(sys.stdout)
+    if output_format == "json":
+        show(inspection_as_json(inspection, outcome))
+    else:
+        show(inspection_as_text(inspection, outcome, coloured if color else plain), color)

@@ -1,0 +1,145 @@
+"""The options of `check`, as the command line gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fsdplint.cache.replay import OFF
+from fsdplint.settings.config import OUTPUT_FORMATS
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is given besides paths; `check --help` tells what each is for."""
+
+    fix: bool
+    unsafe_fixes: bool
+    diff: bool
+    add_ignore: str | None
+    proving: bool
+    nproc: int
+    verify_args: str
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    extend_select: tuple[str, ...]
+    preview: bool
+    formats: tuple[str, ...]
+    output_file: str | None
+    statistics: bool
+    exit_zero: bool
+    strict: bool
+    baseline: str | None
+    no_baseline: bool
+    force_exclude: bool
+    stdin_filename: str | None
+    config: str | None
+    isolated: bool
+    no_cache: bool
+
+    @property
+    def changes(self) -> bool:
+        """Whether files are to be changed, or shown as they would be."""
+        return self.fix or self.diff or self.add_ignore is not None
+
+    @property
+    def selectors(self) -> tuple[list[str], list[str], list[str]]:
+        """The words of --select, --ignore and --extend-select."""
+        return _split(self.select), _split(self.ignore), _split(self.extend_select)
+
+    def expect_consistent(self, paths: tuple[str, ...]) -> None:
+        """Return if the options go together, and with ``paths``.
+
+        Raises:
+            click.UsageError: they do not.
+        """
+        reason = self.add_ignore
+        if self.unsafe_fixes and not (self.fix or self.diff):
+            raise click.UsageError("--unsafe-fixes needs --fix or --diff")
+        if reason is not None and (self.fix or not reason.isprintable() or not reason.strip()):
+            raise click.UsageError("--add-ignore needs a reason on one line, and excludes --fix")
+        if self.proving and not (self.fix and paths and Path(paths[0]).is_file()):
+            raise click.UsageError("--verify needs --fix and a script as the first path")
+        if self.baseline and self.no_baseline:
+            raise click.UsageError("--baseline and --no-baseline exclude each other")
+
+
+def _split(selectors: tuple[str, ...]) -> list[str]:
+    return [word.strip() for selector in selectors for word in selector.split(",")]
+
+
+def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose rules; each takes names, codes and prefixes, with commas."""
+    for name, help_ in (
+        ("--extend-select", "Run these too."),
+        ("--ignore", "Do not run these."),
+        ("--select", "Run these rules only: names, codes, prefixes such as FSD3, or ALL."),
+    ):
+        command = click.option(name, multiple=True, metavar="RULE,…", help=help_)(command)
+    return command
+
+
+_ALL = (
+    click.argument("paths", nargs=-1, type=click.Path()),
+    click.option("--fix", is_flag=True, help="Write the fixes that are certain to be safe."),
+    click.option(
+        "--unsafe-fixes", is_flag=True, help="With --fix or --diff: include unsafe fixes."
+    ),
+    click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing."),
+    click.option(
+        "--add-ignore",
+        metavar="REASON",
+        help="Write a comment with this reason behind each statement that has findings.",
+    ),
+    click.option(
+        "--verify",
+        "proving",
+        is_flag=True,
+        help="With --fix: run the script that is the first path, unfixed and fixed, on several "
+        "ranks, and write only what that proves. Executes it.",
+    ),
+    click.option("--nproc", type=click.IntRange(1), default=2, help="Ranks of --verify. [2]"),
+    click.option(
+        "--verify-args", default="", metavar="ARGS", help="The script's own, as one string."
+    ),
+    _selection,
+    click.option("--preview", is_flag=True, help="Let ALL and prefixes mean preview rules too."),
+    click.option(
+        "--output-format",
+        "formats",
+        multiple=True,
+        metavar="NAME[=FILE]",
+        help=f"{', '.join(OUTPUT_FORMATS)}; with the file to write, or to be printed. "
+        "Can be repeated.",
+    ),
+    click.option("--output-file", type=click.Path(), help="Write the report to this file."),
+    click.option("--statistics", is_flag=True, help="Count findings by rule."),
+    click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings."),
+    click.option(
+        "--strict", is_flag=True, help="Exit with 2 if the analysis of a program stopped early."
+    ),
+    click.option("--baseline", type=click.Path(), help="Report only what is not in this baseline."),
+    click.option(
+        "--no-baseline", is_flag=True, help="Report what is in the settings' baseline too."
+    ),
+    click.option("--force-exclude", is_flag=True, help="Leave out excluded paths, though given."),
+    click.option("--stdin-filename", type=click.Path(), help="What standard input is called."),
+    click.option(
+        "--config",
+        type=click.Path(),
+        help="Use this settings file instead of the nearest one in the repository.",
+    ),
+    click.option("--isolated", is_flag=True, help="Use no settings file."),
+    click.option(OFF, is_flag=True, help="Check though the last run may have ended the same."),
+)
+
+
+def check_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` the paths and the members of `Options`."""
+    for option in reversed(_ALL):
+        command = option(command)
+    return command

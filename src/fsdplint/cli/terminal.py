@@ -1,0 +1,80 @@
+"""Standard output and error: whether in colour, how wide, and reports to them or to a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+_PIPED_WIDTH = 100
+_NARROWEST, _WIDEST = 40, 120
+COMMAND = re.compile(r"#(?=#\w*\[)")
+"""Where runners of continuous integration see a command, wherever it is in a line."""
+
+
+def wants_colour(stream: TextIO | None) -> bool:
+    """Whether to colour what goes to ``stream``, which is None where it was closed."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR", "0")
+    return forced not in ("", "0") or (stream is not None and stream.isatty())
+
+
+def columns(stream: TextIO | None) -> int:
+    """How many columns of ``stream`` a text may fill."""
+    on_terminal = stream is not None and stream.isatty()
+    fallback = 80 if on_terminal else _PIPED_WIDTH
+    found = shutil.get_terminal_size((fallback, 24)).columns
+    return max(_NARROWEST, min(found, _WIDEST))
+
+
+def printable(text: str, kept: str = "") -> str:
+    """``text`` without anything that a terminal, or a runner that keeps a log, would obey.
+
+    Args:
+        kept: control characters that may stay, such as line ends.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
+    return COMMAND.sub(r"\\x23", text) if "##" in text else text
+
+
+def shown_path(path: str) -> str:
+    """``path`` fit to print where a line begins, which GitHub takes for a command after colons."""
+    text = printable(path)
+    return f"./{text}" if text.lstrip().startswith("::") else text
+
+
+def show(text: str, color: bool = False, aside: bool = False) -> None:
+    """Print ``text`` as it is, on standard error if it goes aside."""
+    click.echo(text, nl=False, err=aside, color=color)
+
+
+def deliver(text: str, output_file: str | None, color: bool = False, aside: bool = False) -> None:
+    """Print a report, or write it to a file.
+
+    Raises:
+        click.ClickException: the file cannot be written.
+    """
+    if output_file is None:
+        show(text, color, aside)
+        return
+    from fsdplint.files import writing
+    from fsdplint.files.file import absolute
+    from fsdplint.files.links import DECLINED, leaves
+
+    if leaves(absolute(output_file)):
+        raise click.ClickException(f"{output_file}: {DECLINED.format('it')}")
+    data = text.encode("utf-8", "backslashreplace")
+    file = Path(output_file)
+    try:
+        if file.exists() and not file.is_file():  # a pipe or a device, which nothing may replace
+            file.write_bytes(data)
+        else:
+            writing.replace(file.resolve(), data)
+    except OSError as error:
+        raise click.ClickException(f"{output_file}: {error.strerror}") from error

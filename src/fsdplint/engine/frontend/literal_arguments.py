@@ -1,0 +1,34 @@
+"""What a call says in so many words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.project.project import Project
+from fsdplint.knowledge.names import canonical
+
+
+def argument(call: ir.Node, position: int, keyword: str) -> ir.Argument | None:
+    """An argument as it is written in a call, if it is written there and none before is spread."""
+    if not isinstance(call, ir.Call):
+        return None
+    named = next((each for each in call.args if each.keyword == keyword), None)
+    plain = [each for each in call.args if each.keyword is None]
+    before = plain[: position + 1]
+    if named is not None or len(before) <= position or any(each.star for each in before):
+        return named
+    return before[position]
+
+
+def library_name(project: Project, path: str, node: ir.Expr) -> str:
+    """The canonical name of what a dotted name means by a file's imports, "" for anything else."""
+    names: list[str] = []
+    while isinstance(node, ir.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ir.Name):
+        return ""
+    module, level, member = project.bindings(Path(path)).get(node.id, ("", 0, None))
+    full = ".".join(filter(None, (module, member, *names)))
+    return canonical(full) if module and not level else ""

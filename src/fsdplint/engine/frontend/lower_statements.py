@@ -1,0 +1,330 @@
+"""Statements of a LibCST tree to those of the IR: one structural pass over what carries meaning.
+
+Whitespace, punctuation, annotations of no consequence and type parameters are never visited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
+
+import libcst as cst
+
+from fsdplint.engine import ir
+from fsdplint.engine.frontend.lower_expressions import Expressions
+from fsdplint.engine.frontend.skeleton import Span, without_suites
+from fsdplint.engine.frontend.syntax import Syntax, parse
+from fsdplint.files.invalid import InvalidSyntax
+from fsdplint.files.problem import is_python
+
+# The statements between two offsets of a file, once they are needed.
+Later = Callable[[int, int], ir.LoweredSuite]
+
+_HOLDER = "if _:\n"
+
+
+def lower_module(text: str, later: Later) -> ir.LoweredSuite:
+    """The statements of a file, without those of functions that can be lowered ``later``.
+
+    Raises:
+        InvalidSyntax: if the text is not Python.
+        TooDemanding: if it would take minutes, or the process's stack or memory.
+    """
+    skeleton, waiting = without_suites(text)
+    if waiting and is_python(text):
+        try:
+            return _module(parse(skeleton), waiting, later)
+        except InvalidSyntax:
+            pass  # where a suite ends is told by its text, and the parser may see it otherwise
+    return _module(parse(text), {}, later)
+
+
+def _module(syntax: Syntax, waiting: Mapping[int, Span], later: Later) -> ir.LoweredSuite:
+    lowering = _Lowering(syntax.spans, 0, waiting, later)
+    return ir.LoweredSuite(lowering.block(syntax.tree.body), lowering.yields, syntax.exact)
+
+
+def lower_suite(text: str, start: int) -> ir.LoweredSuite:
+    """The statements of a function's suite, which ``text`` is and which are all indented alike.
+
+    Args:
+        start: the offset of ``text`` in its file.
+
+    Raises:
+        InvalidSyntax: if LibCST rejects it; the offset is one in the file.
+        TooDemanding: as `lower_module`.
+    """
+    try:
+        syntax = parse(f"{_HOLDER}{text}\n")
+    except InvalidSyntax as error:
+        raise InvalidSyntax(error.message, start + error.offset - len(_HOLDER)) from error
+    holder = syntax.tree.body[0]
+    assert isinstance(holder, cst.If), "the holder is an if"
+    lowering = _Lowering(syntax.spans, start - len(_HOLDER))
+    return ir.LoweredSuite(lowering.suite(holder.body), lowering.yields, syntax.exact)
+
+
+def _at_once(start: int, end: int) -> ir.LoweredSuite:
+    raise AssertionError(f"nothing waits, but what is at {start}:{end}")
+
+
+class _Lowering(Expressions):
+    """Lowers statements, those of functions that can wait apart.
+
+    Args:
+        waiting: where the suites that can wait are, by the offset of the name that stands for each.
+    """
+
+    def __init__(
+        self,
+        spans: Mapping[cst.CSTNode, Span],
+        shift: int,
+        waiting: Mapping[int, Span] = MappingProxyType({}),
+        later: Later = _at_once,
+    ) -> None:
+        super().__init__(spans, shift)
+        self.waiting = waiting
+        self.later = later
+
+    def block(self, statements: Iterable[cst.CSTNode]) -> tuple[ir.Stmt, ...]:
+        lowered: list[ir.Stmt] = []
+        for statement in statements:
+            if isinstance(statement, cst.SimpleStatementLine):
+                lowered.extend(self.statement(small) for small in statement.body)
+            else:
+                lowered.append(self.statement(statement))
+        return tuple(lowered)
+
+    def suite(self, suite: cst.BaseSuite | None) -> tuple[ir.Stmt, ...]:
+        if isinstance(suite, cst.IndentedBlock):
+            return self.block(suite.body)
+        if isinstance(suite, cst.SimpleStatementSuite):
+            return tuple(self.statement(small) for small in suite.body)
+        return ()
+
+    def statement(self, node: cst.CSTNode) -> ir.Stmt:
+        handler = _STATEMENTS.get(type(node))
+        return ir.Pass(*self.at(node)) if handler is None else handler(self, node)
+
+    def function_def(self, node: cst.FunctionDef) -> ir.Stmt:
+        function = ir.Function(
+            *self.at(node),
+            node.name.value,
+            self.parameters(node.params),
+            self.function_suite(node.body),
+            self.decorators(node.decorators),
+        )
+        return ir.FunctionDef(*self.at(node), function)
+
+    def function_suite(self, node: cst.BaseSuite) -> ir.Suite:
+        start, end = self.at(node.body[0])[0], self.at(node.body[-1])[1]
+        if start in self.waiting:
+            return ir.waiting(*self.waiting[start], self.later)
+        outer, self.yields = self.yields, False
+        lowered = ir.LoweredSuite(self.suite(node), self.yields)
+        self.yields = outer
+        return ir.Suite(start, end, lowered)
+
+    def decorators(self, nodes: Sequence[cst.Decorator]) -> tuple[ir.Expr, ...]:
+        return tuple(self.expr(node.decorator) for node in nodes)
+
+    def class_def(self, node: cst.ClassDef) -> ir.Stmt:
+        return ir.ClassDef(
+            *self.at(node),
+            node.name.value,
+            tuple(self.expr(base.value) for base in node.bases),
+            self.suite(node.body),
+            self.decorators(node.decorators),
+        )
+
+    def assign(self, node: cst.Assign) -> ir.Stmt:
+        targets = tuple(self.expr(target.target) for target in node.targets)
+        return ir.Assign(*self.at(node), targets, self.expr(node.value))
+
+    def ann_assign(self, node: cst.AnnAssign) -> ir.Stmt:
+        target = self.expr(node.target)
+        if node.value is None:
+            return ir.Declare(*self.at(node), target, self.expr(node.annotation.annotation))
+        return ir.Assign(*self.at(node), (target,), self.expr(node.value))
+
+    def aug_assign(self, node: cst.AugAssign) -> ir.Stmt:
+        op = type(node.operator).__name__.removesuffix("Assign")
+        return ir.AugAssign(*self.at(node), self.expr(node.target), op, self.expr(node.value))
+
+    def expression(self, node: cst.Expr) -> ir.Stmt:
+        return ir.Expression(*self.at(node), self.expr(node.value))
+
+    def return_(self, node: cst.Return) -> ir.Stmt:
+        return ir.Return(*self.at(node), self.optional(node.value))
+
+    def if_(self, node: cst.If) -> ir.Stmt:
+        orelse: tuple[ir.Stmt, ...] = ()
+        if isinstance(node.orelse, cst.If):
+            orelse = (self.if_(node.orelse),)
+        elif node.orelse is not None:
+            orelse = self.suite(node.orelse.body)
+        return ir.If(*self.at(node), self.expr(node.test), self.suite(node.body), orelse)
+
+    def for_(self, node: cst.For) -> ir.Stmt:
+        return ir.For(
+            *self.at(node),
+            self.expr(node.target),
+            self.expr(node.iter),
+            self.suite(node.body),
+            self.else_(node.orelse),
+        )
+
+    def while_(self, node: cst.While) -> ir.Stmt:
+        return ir.While(
+            *self.at(node), self.expr(node.test), self.suite(node.body), self.else_(node.orelse)
+        )
+
+    def else_(self, node: cst.Else | cst.Finally | None) -> tuple[ir.Stmt, ...]:
+        return () if node is None else self.suite(node.body)
+
+    def with_(self, node: cst.With) -> ir.Stmt:
+        items = tuple(
+            ir.WithItem(
+                *self.at(item.item),
+                self.expr(item.item),
+                None if item.asname is None else self.expr(item.asname.name),
+            )
+            for item in node.items
+        )
+        return ir.With(*self.at(node), items, self.suite(node.body))
+
+    def try_(self, node: cst.Try | cst.TryStar) -> ir.Stmt:
+        handlers = tuple(
+            ir.Handler(
+                *self.at(handler),
+                self.optional(handler.type),
+                _asname(handler.name),
+                self.suite(handler.body),
+            )
+            for handler in node.handlers
+        )
+        return ir.Try(
+            *self.at(node),
+            self.suite(node.body),
+            handlers,
+            self.else_(node.orelse),
+            self.else_(node.finalbody),
+        )
+
+    def match(self, node: cst.Match) -> ir.Stmt:
+        start, end = self.at(node)
+        subject, cases = self.expr(node.subject), tuple[ir.Stmt, ...]()
+        for case in reversed(node.cases):
+            test, body = self.case_test(case), self.suite(case.body)
+            cases = (ir.Case(self.at(case)[0], end, test, body, cases),)
+        return ir.Match(start, end, subject, cases)
+
+    def case_test(self, node: cst.MatchCase) -> ir.Expr:
+        pattern, names = node.pattern, tuple(_captured(node.pattern))
+        patterns, whole = self.alternatives(pattern), _whole(pattern)
+        matches = ir.Matches(*self.at(pattern), patterns, names, whole)
+        if node.guard is None:
+            return matches
+        guard = self.expr(node.guard)
+        return ir.BoolOp(matches.start, guard.end, "and", matches, guard)
+
+    def alternatives(self, pattern: cst.MatchPattern) -> tuple[ir.Pattern, ...]:
+        """What of which one must match; empty if anything does."""
+        if isinstance(pattern, cst.MatchAs):
+            return () if pattern.pattern is None else self.alternatives(pattern.pattern)
+        if isinstance(pattern, cst.MatchOr):
+            parts = [self.alternatives(each.pattern) for each in pattern.patterns]
+            return () if () in parts else tuple(chain.from_iterable(parts))
+        return (self.pattern(pattern),)
+
+    def pattern(self, pattern: cst.MatchPattern) -> ir.Pattern:
+        if isinstance(pattern, (cst.MatchValue, cst.MatchSingleton)):
+            return ir.Pattern(*self.at(pattern), self.expr(pattern.value), None, False)
+        if isinstance(pattern, cst.MatchClass):
+            partly = bool(pattern.patterns or pattern.kwds)
+            return ir.Pattern(*self.at(pattern), None, self.expr(pattern.cls), partly)
+        return ir.Pattern(*self.at(pattern), None, None, True)
+
+    def import_(self, node: cst.Import) -> ir.Stmt:
+        return ir.Import(*self.at(node), tuple(map(_alias, node.names)))
+
+    def import_from(self, node: cst.ImportFrom) -> ir.Stmt:
+        module = "" if node.module is None else _dotted(node.module)
+        names = () if isinstance(node.names, cst.ImportStar) else tuple(map(_alias, node.names))
+        return ir.ImportFrom(*self.at(node), module, len(node.relative), names)
+
+    def raise_(self, node: cst.Raise) -> ir.Stmt:
+        return ir.Raise(*self.at(node), self.optional(node.exc))
+
+    def assert_(self, node: cst.Assert) -> ir.Stmt:
+        return ir.Assert(*self.at(node), self.expr(node.test))
+
+    def delete(self, node: cst.Del) -> ir.Stmt:
+        target = node.target
+        items = target.elements if isinstance(target, cst.Tuple) else None
+        targets = [target] if items is None else [item.value for item in items]
+        return ir.Delete(*self.at(node), tuple(map(self.expr, targets)))
+
+    def scope(self, node: cst.Global | cst.Nonlocal) -> ir.Stmt:
+        kind = "global" if isinstance(node, cst.Global) else "nonlocal"
+        return ir.Scope(*self.at(node), kind, tuple(item.name.value for item in node.names))
+
+
+def _alias(node: cst.ImportAlias) -> tuple[str, str | None]:
+    return _dotted(node.name), _asname(node.asname)
+
+
+def _asname(node: cst.AsName | None) -> str | None:
+    return node.name.value if node is not None and isinstance(node.name, cst.Name) else None
+
+
+def _dotted(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Attribute):
+        return f"{_dotted(node.value)}.{node.attr.value}"
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _whole(pattern: cst.MatchPattern) -> str | None:
+    """The name that a pattern gives to all that it matches."""
+    if isinstance(pattern, cst.MatchAs) and pattern.name is not None:
+        return pattern.name.value
+    return None
+
+
+def _captured(pattern: cst.CSTNode) -> Iterator[str]:
+    """The names that a pattern binds."""
+    if isinstance(pattern, (cst.MatchAs, cst.MatchStar)) and isinstance(pattern.name, cst.Name):
+        yield pattern.name.value
+    elif isinstance(pattern, cst.MatchMapping) and pattern.rest is not None:
+        yield pattern.rest.value
+    for child in pattern.children:
+        yield from _captured(child)
+
+
+# LibCST's node type decides the handler's parameter type; a dict cannot say so.
+_STATEMENTS: dict[type[cst.CSTNode], Callable[..., ir.Stmt]] = {
+    cst.FunctionDef: _Lowering.function_def,
+    cst.ClassDef: _Lowering.class_def,
+    cst.Assign: _Lowering.assign,
+    cst.AnnAssign: _Lowering.ann_assign,
+    cst.AugAssign: _Lowering.aug_assign,
+    cst.Expr: _Lowering.expression,
+    cst.Return: _Lowering.return_,
+    cst.If: _Lowering.if_,
+    cst.For: _Lowering.for_,
+    cst.While: _Lowering.while_,
+    cst.With: _Lowering.with_,
+    cst.Try: _Lowering.try_,
+    cst.TryStar: _Lowering.try_,
+    cst.Match: _Lowering.match,
+    cst.Import: _Lowering.import_,
+    cst.ImportFrom: _Lowering.import_from,
+    cst.Raise: _Lowering.raise_,
+    cst.Assert: _Lowering.assert_,
+    cst.Del: _Lowering.delete,
+    cst.Global: _Lowering.scope,
+    cst.Nonlocal: _Lowering.scope,
+    cst.Break: lambda self, node: ir.Break(*self.at(node)),
+    cst.Continue: lambda self, node: ir.Continue(*self.at(node)),
+}

@@ -1,0 +1,151 @@
+"""Files lowered ahead of the run, by other processes, where there are many.
+
+What they lower is what the run would: a process gets a text and gives back its row of `Kept`. The
+run waits for what one is at; what none has begun, or one failed on, it lowers itself. So nothing
+depends on them but how long it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Condition, Thread
+from typing import TYPE_CHECKING
+
+from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.project.unit import Unit
+from fsdplint.process.child import command
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+# A process takes 60 to 100 MB. With fewer characters the run waits for it as long as it saves.
+_CHARACTERS_EACH = 2_000_000
+_MAX_PROCESSES = 4
+_WORKER = "fsdplint.engine.frontend.worker"
+
+
+@contextmanager
+def lowered_ahead(kept: Kept | None, units: Iterable[Unit]) -> Iterator[None]:
+    """Lowers the files of ``units`` beside what is done in the meantime, if that pays."""
+    texts = [unit.text for unit in units if kept and not kept.knows(unit.text)]
+    count = _processes(sum(map(len, texts)))
+    if kept is None or not count:
+        yield
+        return
+    workers = Workers(texts, kept)
+    try:
+        workers.start(count)
+        kept.awaited = workers.awaited
+        yield
+    finally:
+        kept.awaited = None
+        workers.stop()
+
+
+def _processes(characters: int) -> int:
+    """How many processes pay for themselves."""
+    return min(_cores() - 1, _MAX_PROCESSES, characters // _CHARACTERS_EACH)
+
+
+def _cores() -> int:
+    """How many this process may run on."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _started(thread: Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more
+        return False
+    return True
+
+
+class Workers:
+    """Processes that lower, each served by a thread.
+
+    Attributes:
+        waiting: the texts that none has begun.
+        taken: those of all that the run has come to itself.
+        begun: those that one is at.
+    """
+
+    def __init__(self, texts: Iterable[str], kept: Kept) -> None:
+        self.kept = kept
+        self.waiting = deque(texts)
+        self.taken: set[str] = set()
+        self.begun: set[str] = set()
+        self.changed = Condition()
+        self.served: list[tuple[Popen[bytes], Thread]] = []
+
+    def start(self, count: int) -> None:
+        """Starts ``count`` processes, as far as the system lets it."""
+        from subprocess import DEVNULL, PIPE, Popen  # slow to import
+
+        with suppress(OSError, TypeError, ValueError):  # no more, or no Python to start
+            for _ in range(count):
+                process = Popen(command(_WORKER), stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+                thread = Thread(target=self._serve, args=(process,), daemon=True)
+                if not _started(thread):
+                    process.kill()
+                    process.communicate()
+                    break
+                self.served.append((process, thread))
+
+    def awaited(self, text: str) -> None:
+        """Returns when no process is at ``text``, nor will begin it."""
+        with self.changed:
+            self.taken.add(text)
+            while text in self.begun:
+                self.changed.wait()
+
+    def stop(self) -> None:
+        """Ends the processes, whatever they are at."""
+        with self.changed:
+            self.waiting.clear()
+        for process, _ in self.served:
+            process.kill()
+        for _, thread in self.served:
+            thread.join()
+
+    def _serve(self, process: Popen[bytes]) -> None:
+        with suppress(OSError, ValueError), process:  # it may have ended
+            while (text := self._next()) is not None:
+                try:
+                    self._ask(process, text)
+                finally:
+                    self._done(text)
+
+    def _next(self) -> str | None:
+        with self.changed:
+            while self.waiting:
+                text = self.waiting.popleft()
+                if text not in self.taken:
+                    self.begun.add(text)
+                    return text
+            return None
+
+    def _done(self, text: str) -> None:
+        with self.changed:
+            self.begun.discard(text)
+            self.changed.notify_all()
+
+    def _ask(self, process: Popen[bytes], text: str) -> None:
+        """Has ``process`` lower a file.
+
+        Raises:
+            OSError: it has ended.
+        """
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(text).encode("ascii") + b"\n")
+        process.stdin.flush()
+        answer = process.stdout.readline().decode("ascii")
+        if not answer:
+            raise BrokenPipeError
+        key, _, row = answer.strip().partition(" ")
+        if row:
+            self.kept.ahead[key] = row

@@ -1,0 +1,334 @@
+"""A file's IR with the way back up: what holds a node, and which function it is in."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import get_args
+
+from fsdplint.engine import ir
+from fsdplint.files.lexing import NEWLINE
+
+STATEMENTS: tuple[type[ir.Node], ...] = get_args(ir.Stmt)
+COMPOUND = (
+    *(ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match, ir.Case),
+)
+# Builtins that give, or read, variables by their names.
+_LOOKUPS = ("globals", "locals", "vars", "eval", "exec")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The statements of one suite of ``owner``; equal to itself only, as nodes are."""
+
+    owner: ir.Node
+    statements: tuple[ir.Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The text of the file at ``path`` with the module lowered from that very text.
+
+    Attributes:
+        is_private: whether no other file can use the names that this one binds.
+    """
+
+    path: str
+    text: str
+    module: ir.Module
+    is_private: Callable[[], bool] = field(default=lambda: False, compare=False)
+
+    @cached_property
+    def _parents(self) -> dict[ir.Node, ir.Node]:
+        return {}
+
+    @cached_property
+    def _unread(self) -> list[ir.Node]:
+        """Where nodes are whose parents are not noted yet: a suite is, once it is lowered."""
+        return [self.module]
+
+    def parent(self, node: ir.Node) -> ir.Node:
+        if node not in self._parents:
+            self._note_parents()
+        return self._parents[node]
+
+    def _note_parents(self) -> None:
+        stack = [node for node in self._unread if not _waits(node)]
+        self._unread[:] = filter(_waits, self._unread)
+        while stack:
+            node = stack.pop()
+            if _waits(node):
+                self._unread.append(node)
+            below = _read(node)
+            self._parents.update(dict.fromkeys(below, node))
+            stack.extend(below)
+
+    def ancestors(self, node: ir.Node) -> Iterator[ir.Node]:
+        """The nodes around ``node``, the nearest first; the module is the last."""
+        while node is not self.module:
+            node = self.parent(node)
+            yield node
+
+    def statement(self, node: ir.Node) -> ir.Stmt:
+        """The innermost statement that is or holds ``node``."""
+        for candidate in (node, *self.ancestors(node)):
+            # The statement of a lambda's body is its value, and stands on no line of its own.
+            if isinstance(candidate, STATEMENTS) and not self.in_lambda(candidate):
+                return candidate  # type: ignore[return-value]  # STATEMENTS are the types of Stmt
+        raise ValueError("the module is in no statement")
+
+    def in_lambda(self, node: ir.Node) -> bool:
+        return any(isinstance(ancestor, ir.Lambda) for ancestor in self.ancestors(node))
+
+    def walk(self, *words: str) -> Iterator[ir.Node]:
+        """Every node, those of a suite left out whose text has none of ``words``.
+
+        What waits to be lowered stays so if nothing of interest is in it.
+        """
+        stack: list[ir.Node] = [self.module]
+        while stack:
+            node = stack.pop()
+            yield node
+            if isinstance(node, ir.Function) and not self._has(node.suite, words):
+                stack.extend(reversed(ir.signature(node)))
+            else:
+                stack.extend(reversed(ir.children(node)))
+
+    def _has(self, suite: ir.Suite, words: Sequence[str]) -> bool:
+        return any(self.text.find(word, suite.start, suite.end) >= 0 for word in words)
+
+    def line_number(self, offset: int) -> int:
+        return bisect_right(self._lines, offset)
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """Where each line starts."""
+        return [0, *(newline.end() for newline in NEWLINE.finditer(self.text))]
+
+    @cached_property
+    def functions(self) -> tuple[ir.Function, ...]:
+        """Every function and method of the file, lambdas left out."""
+        nodes = self.walk("def ", "def\t")
+        return tuple(node.function for node in nodes if isinstance(node, ir.FunctionDef))
+
+    def is_rebound(self, expression: ir.Expr) -> bool:
+        """Whether a name in ``expression`` is a loop's variable or is assigned more than once."""
+        names = {node.id for node in ir.walk(expression) if isinstance(node, ir.Name)}
+        targets: list[str] = []
+        for node in ir.walk(self.function(expression) or self.module):
+            if isinstance(node, (ir.For, ir.Clause)):
+                targets += 2 * [n.id for n in ir.walk(node.target) if isinstance(n, ir.Name)]
+            elif isinstance(node, ir.Assign):
+                targets += [target.id for target in node.targets if isinstance(target, ir.Name)]
+        return any(targets.count(name) > 1 for name in names)
+
+    def meaning(self, expression: ir.Expr) -> ir.Expr:
+        """What a variable is given by the only statement of its scope that binds it.
+
+        Any other expression means itself.
+        """
+        for _ in range(3):
+            if not isinstance(expression, ir.Name):
+                break
+            given = self._given(expression)
+            if given is None:
+                break
+            expression = given
+        return expression
+
+    def _given(self, name: ir.Name) -> ir.Expr | None:
+        binding = self._bindings(name)
+        first = binding[0] if len(binding) == 1 else None
+        plain = isinstance(first, ir.Assign) and len(first.targets) == 1
+        if not plain or not isinstance(first, ir.Assign) or first.start > name.start:
+            return None
+        return _part(first.targets[0], first.value, name.id)
+
+    def _bindings(self, name: ir.Name) -> list[ir.Node]:
+        """What binds a name in its scope; nothing if a parameter or another scope may, too."""
+        scope = self.scope(name)
+        parameters = scope.parameters if isinstance(scope, ir.Function) else ()
+        if name.id in self.shared or any(each.name == name.id for each in parameters):
+            return []
+        return [node for node in self.nodes_of(scope) if _binds(node, name.id)]
+
+    def is_parameter(self, name: ir.Name) -> bool:
+        """Whether a name is what its function is given for one parameter, whatever runs there."""
+        scope = self.scope(name)
+        parameters = scope.parameters if isinstance(scope, ir.Function) else ()
+        plain = any(each.name == name.id and not each.kind.startswith("*") for each in parameters)
+        bound = name.id in self.shared or any(_binds(n, name.id) for n in self.nodes_of(scope))
+        return plain and not bound
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """The names that a function may bind in a scope around it."""
+        scopes = [node for node in self.walk("global", "nonlocal") if isinstance(node, ir.Scope)]
+        return frozenset(name for node in scopes for name in node.names)
+
+    def chosen(self, expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
+        """A test, and what an expression, or a variable by two arms, is if it is true, and else."""
+        meant = self.meaning(expression)
+        if isinstance(meant, ir.Conditional):
+            return meant.test, meant.body, meant.orelse
+        bound = self._bindings(meant) if isinstance(meant, ir.Name) else []
+        given = [each for each in bound if isinstance(each, ir.Assign)]
+        if not len(bound) == len(given) == 2 or len(given[0].targets) + len(given[1].targets) > 2:
+            return None
+        one, other = given
+        branch = self.parent(one)
+        if not isinstance(branch, ir.If) or branch.end > meant.start:
+            return None
+        apart = one in branch.body and other in branch.orelse
+        return (branch.test, one.value, other.value) if apart else None
+
+    def sources(self, expression: ir.Node) -> list[ir.Node]:
+        """``expression`` and what its scope and the file give to the variables in all of this."""
+        given: dict[str, list[ir.Node]] = {}
+        scopes = dict.fromkeys((self.scope(expression), self.module))
+        for node in (node for scope in scopes for node in self.nodes_of(scope)):
+            for name in _given_names(node):
+                given.setdefault(name, []).append(node)
+        found = [expression]
+        for each in found:
+            for name in [node.id for node in ir.walk(each) if isinstance(node, ir.Name)]:
+                found += given.pop(name, ())
+        return found
+
+    def contexts(self, statement: ir.With) -> list[ir.Expr]:
+        """What a ``with`` statement enters, the outermost first, as written where it is made."""
+        return [self.meaning(item.value) for item in statement.items]
+
+    def block(self, statement: ir.Stmt) -> Block:
+        owner = self.parent(statement)
+        return next(block for block in blocks(owner) if statement in block.statements)
+
+    def function(self, node: ir.Node) -> ir.Function | None:
+        """The innermost function or lambda around ``node``."""
+        return next((a for a in self.ancestors(node) if isinstance(a, ir.Function)), None)
+
+    def scope(self, node: ir.Node) -> ir.Function | ir.ClassDef | ir.Module:
+        """The innermost function, class or module around ``node``."""
+        kinds = (ir.Function, ir.ClassDef, ir.Module)
+        return next(a for a in self.ancestors(node) if isinstance(a, kinds))
+
+    @cached_property
+    def _nodes_by_scope(self) -> dict[ir.Node, list[ir.Node]]:
+        return {}
+
+    def nodes_of(self, scope: ir.Function | ir.ClassDef | ir.Module) -> Sequence[ir.Node]:
+        """The nodes whose ``scope`` it is: those of nested functions and classes left out."""
+        if scope not in self._nodes_by_scope:
+            self._nodes_by_scope[scope] = list(_own_nodes(scope))
+        return self._nodes_by_scope[scope]
+
+    @cached_property
+    def imports(self) -> tuple[ir.Import | ir.ImportFrom, ...]:
+        """Every import statement of the file."""
+        nodes = self.walk("import")
+        return tuple(node for node in nodes if isinstance(node, (ir.Import, ir.ImportFrom)))
+
+    @cached_property
+    def looks_up_variables(self) -> bool:
+        """Whether the file may read one of its variables by a name that it puts together."""
+        calls = [node for node in self.walk(*_LOOKUPS) if isinstance(node, ir.Call)]
+        found = [call for call in calls if isinstance(call.func, ir.Name)]
+        return any(_is_lookup(call.func.id, call.args) for call in found)  # type: ignore[union-attr]  # Names
+
+    @cached_property
+    def looked_into(self) -> frozenset[str]:
+        """The last names of what attributes are read from by names that are put together."""
+        calls = [node for node in self.walk("getattr") if isinstance(node, ir.Call)]
+        owners = [call.args[0].value for call in calls if _is_dynamic(call)]
+        return frozenset(
+            each.attr if isinstance(each, ir.Attribute) else self.slice(each) for each in owners
+        )
+
+    def slice(self, node: ir.Node) -> str:
+        return self.text[node.start : node.end]
+
+
+def _waits(node: ir.Node) -> bool:
+    return isinstance(node, ir.Function) and not node.suite.is_lowered
+
+
+def _read(node: ir.Node) -> list[ir.Node]:
+    """The nodes directly below ``node`` that are lowered."""
+    if isinstance(node, ir.Function) and not node.suite.is_lowered:
+        return ir.signature(node)
+    return ir.children(node)
+
+
+def _own_nodes(scope: ir.Node) -> Iterator[ir.Node]:
+    stack = list(reversed(ir.children(scope)))
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, (ir.Function, ir.ClassDef)):
+            stack.extend(reversed(ir.children(node)))
+
+
+def _is_lookup(name: str, args: Sequence[ir.Argument]) -> bool:
+    return name in _LOOKUPS and not (name == "vars" and args)
+
+
+def _is_dynamic(call: ir.Call) -> bool:
+    """``getattr`` with a name that is not written there."""
+    named = isinstance(call.func, ir.Name) and call.func.id == "getattr"
+    return named and len(call.args) > 1 and not isinstance(call.args[1].value, ir.Constant)
+
+
+def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
+    """What an assignment to ``target`` gives to ``name``, alone or among as many as it is given."""
+    if isinstance(target, ir.Name):
+        return value
+    if not isinstance(target, ir.Collection) or not isinstance(value, ir.Collection):
+        return None
+    pairs = list(zip(target.elements, value.elements, strict=False))
+    spread = any(isinstance(each, ir.Starred) for pair in pairs for each in pair)
+    if spread or len(target.elements) != len(value.elements):
+        return None
+    return next((v for t, v in pairs if isinstance(t, ir.Name) and t.id == name), None)
+
+
+def _given_names(node: ir.Node) -> set[str]:
+    """The variables that an assignment or a ``with`` gives something to, alone or with others."""
+    targets = node.targets if isinstance(node, ir.Assign) else ()
+    if isinstance(node, (ir.AugAssign, ir.WithItem)) and node.target is not None:
+        targets = (node.target,)
+    return {n.id for target in targets for n in ir.walk(target) if isinstance(n, ir.Name)}
+
+
+def _binds(node: ir.Node, name: str) -> bool:
+    """Whether a statement or a clause binds ``name``, or may do so."""
+    targets: tuple[ir.Expr | None, ...] = ()
+    if isinstance(node, ir.Assign):
+        targets = node.targets
+    elif isinstance(node, (ir.For, ir.Clause, ir.AugAssign, ir.NamedExpr, ir.WithItem)):
+        targets = (node.target,)
+    elif isinstance(node, ir.FunctionDef):
+        return name == node.function.name
+    elif isinstance(node, ir.ClassDef):
+        return name == node.name
+    elif isinstance(node, ir.Delete):
+        targets = node.targets
+    elif isinstance(node, ir.ImportFrom) and not node.names:
+        return True
+    elif isinstance(node, (ir.Import, ir.ImportFrom)):
+        return any(name in (alias or module.split(".")[0], "*") for module, alias in node.names)
+    elif isinstance(node, (ir.Matches, ir.Scope)):
+        return name in node.names
+    elif isinstance(node, ir.Handler):
+        return name == node.name
+    names = (n for target in targets if target is not None for n in ir.walk(target))
+    return any(isinstance(each, ir.Name) and each.id == name for each in names)
+
+
+def blocks(owner: ir.Node) -> Iterator[Block]:
+    """The suites of a compound statement, a function, a class or a module."""
+    for name in ir.field_names(type(owner)):
+        value = getattr(owner, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], STATEMENTS):
+            yield Block(owner, value)

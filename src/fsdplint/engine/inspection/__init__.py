@@ -1,0 +1,1 @@
+"""What `fsdplint inspect` shows of the analysis."""

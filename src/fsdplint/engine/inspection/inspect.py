@@ -1,0 +1,442 @@
+"""What the engine understood of one script, for people to read: nothing here judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.blocks import block_containers
+from fsdplint.engine.facts.sharding import replaces
+from fsdplint.engine.inspection.outline import Step, outline, role, written
+from fsdplint.engine.interpreter.events import (
+    BuildOptimizer,
+    Call,
+    Divided,
+    Event,
+    MethodCall,
+    Shard,
+    Store,
+    Trace,
+)
+from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Const,
+    Object,
+    Origin,
+    Parameters,
+    Symbol,
+    Value,
+    resolved,
+)
+from fsdplint.engine.program import Program
+from fsdplint.engine.project.unresolved import Unresolved, unresolved
+from fsdplint.finding import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """One sharding call on a model or a part of it.
+
+    Attributes:
+        generation: "FSDP1" or "FSDP2".
+        targets: the parts, as paths from the model such as ".layers[]", "" for the model itself.
+        arguments: all but the module, as written; what ``**`` brings is named.
+    """
+
+    generation: str
+    targets: tuple[str, ...]
+    arguments: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that is sharded, or whose parameters an optimizer takes.
+
+    Attributes:
+        name: its class, or how it is called where that is not known.
+        built: the call that makes it or, if there is none, where else it comes from.
+        unsharded: paths of its containers of repeated blocks that no call shards.
+    """
+
+    name: str
+    built: str
+    span: Span | None
+    shardings: tuple[Sharding, ...]
+    unsharded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A mesh or a policy: what it is for, the call that makes it and where."""
+
+    role: str
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """An optimizer and the parameters it was built on.
+
+    Attributes:
+        text: the call that builds it.
+        takes: per model or part of one, when its parameters were taken: "before sharding", "after
+            sharding", "before wrapping, which keeps them" or "not sharded".
+    """
+
+    name: str
+    text: str
+    span: Span
+    takes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A path, by how it differs from the first one of its entry.
+
+    Attributes:
+        conditions: what decides for it, e.g. "`args.compile` is false"; may be unknown.
+        added: events that the first path has not.
+        removed: events that only the first path has.
+    """
+
+    conditions: tuple[str, ...]
+    added: tuple[Step, ...]
+    removed: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A place where the program can start, and what happens from there on.
+
+    Attributes:
+        name: a function, "Class.method", or "<module>" for the top level of the file.
+        steps: the first path, in order.
+        variants: the paths that differ from it.
+        followed: how many paths reach sharding.
+    """
+
+    path: str
+    name: str
+    models: tuple[Model, ...]
+    settings: tuple[Setting, ...]
+    optimizers: tuple[Optimizer, ...]
+    steps: tuple[Step, ...]
+    variants: tuple[Variant, ...]
+    followed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What is understood of the script at ``path``, as a part of the program around it.
+
+    Attributes:
+        entries: where the program starts in the script; if nothing starts there, the entries of
+            other files that lead through it. Only those from which a sharding call is reached.
+    """
+
+    path: str
+    entries: tuple[Entry, ...]
+    unresolved: Unresolved
+
+
+def inspect(program: Program, path: str) -> Inspection:
+    """What ``program`` does from the script at the absolute ``path`` on."""
+    traces = [trace for trace in program.traces if trace.path == path]
+    traces = traces or [trace for trace in program.traces if path in _files(trace)]
+    grouped: dict[tuple[str, str], list[Trace]] = {}
+    for trace in traces:
+        grouped.setdefault((trace.path, trace.entry), []).append(trace)
+    entries = tuple(_entry(program, paths) for paths in grouped.values())
+    files = {path}.union(*(_files(trace) for trace in traces))
+    return Inspection(path, entries, unresolved(program, path, files, traces))
+
+
+def _files(trace: Trace) -> set[str]:
+    return {path for event in trace.events for path, _ in event.site.frames()}
+
+
+def _entry(program: Program, traces: Sequence[Trace]) -> Entry:
+    first = traces[0]
+    models = _roots(first)
+    steps = [_steps(program, trace) for trace in traces]
+    return Entry(
+        path=first.path,
+        name=first.entry,
+        models=tuple(dict.fromkeys(_model(program, first, root) for root in models)),
+        settings=tuple(dict.fromkeys(_settings(program, first))),
+        optimizers=tuple(dict.fromkeys(_optimizers(program, first))),
+        steps=steps[0],
+        variants=tuple(_variants(program, traces, steps)),
+        followed=len(traces),
+    )
+
+
+# Models
+
+
+def _roots(trace: Trace) -> list[Object]:
+    """The models of a path, each by the outermost module that it is known to be a part of."""
+    held = [event.module for event in trace.events if isinstance(event, Shard)]
+    held += [capture.module for build in _builds(trace) for capture in build.optimizer.captures]
+    return list(dict.fromkeys(_root(module) for module in held))
+
+
+def _root(module: Object) -> Object:
+    chain = [module, *module.ancestors()]
+    modules = [part for part in chain if is_module(part)]
+    return (modules or chain)[-1]
+
+
+def _target(module: Object, root: Object) -> str:
+    """How ``module`` is reached from ``root``, e.g. ".layers[]"."""
+    steps = []
+    for part in (module, *module.ancestors()):
+        if part is root:
+            break
+        steps.append(part.step)
+    return "".join(reversed(steps))
+
+
+def _model(program: Program, trace: Trace, root: Object) -> Model:
+    calls: dict[ir.Call, list[Shard]] = {}
+    for event in trace.events:
+        if isinstance(event, Shard) and _root(event.module) is root:
+            calls.setdefault(event.call, []).append(event)
+    shardings = tuple(_sharding(program, events, root) for events in calls.values())
+    sharded = [target for sharding in shardings for target in sharding.targets]
+    containers, _ = block_containers(root) or ((), "")
+    bare = [f".{path}" for path in containers if not _covered(f".{path}", sharded, calls)]
+    built, span = _built(program, root)
+    return Model(_model_name(program, trace, root), built, span, shardings, tuple(bare))
+
+
+def _covered(container: str, sharded: Sequence[str], calls: dict[ir.Call, list[Shard]]) -> bool:
+    """Whether a container's blocks are, or may be, among what is sharded."""
+    views = any("()" in target or target.startswith(container) for target in sharded)
+    return views or any(
+        event.wraps_children is not False for group in calls.values() for event in group
+    )
+
+
+def _sharding(program: Program, events: Sequence[Shard], root: Object) -> Sharding:
+    first = events[0]
+    targets = tuple(dict.fromkeys(_target(event.module, root) for event in events))
+    arguments = tuple(_arguments(program, first))
+    return Sharding(first.generation.value, targets, arguments, program.span(first.site))
+
+
+def _arguments(program: Program, shard: Shard) -> Iterator[str]:
+    """The arguments of a sharding call but the module, which is the first one or ``module=``."""
+    path, given = shard.site.path, shard.call.args
+    named = {argument.keyword for argument in given}
+    brought = [name for name in shard.keywords if name not in named and name != "module"]
+    for index, argument in enumerate(given):
+        module = argument.keyword == "module" or (index == 0 and argument.keyword is None)
+        if not module and not (argument.star == "**" and brought):
+            yield written(program, path, argument)
+    for name in brought:
+        yield f"{name}={_value(program, shard.keywords[name])}"
+
+
+def _value(program: Program, value: Value) -> str:
+    value = resolved(value)
+    if isinstance(value, Const):
+        return repr(value.value)
+    if isinstance(value, Symbol):
+        return value.name.rpartition(".")[2]
+    if isinstance(value, Object) and value.site and isinstance(value.site.node, ir.Call):
+        return f"{written(program, value.site.path, value.site.node.func)}(…)"
+    return "…"
+
+
+def _model_name(program: Program, trace: Trace, root: Object) -> str:
+    if isinstance(root.cls, ClassValue):
+        return root.cls.node.name
+    if isinstance(root.cls, Symbol):
+        return root.cls.name.rpartition(".")[2]
+    for event in trace.events:
+        if isinstance(event, Shard) and event.module is root and event.call.args:
+            return written(program, event.site.path, event.call.args[0].value)
+    return root.path() or "a model"
+
+
+def _built(program: Program, root: Object) -> tuple[str, Span | None]:
+    site = root.site
+    if site is not None and isinstance(site.node, ir.Call):
+        return written(program, site.path, site.node), program.span(site)
+    if site is not None:
+        return "", program.span(site)
+    top = [root, *root.ancestors()][-1]
+    if top.origin is Origin.PARAMETER:
+        return f"the parameter `{root.path()}`", None
+    return "made by code that is not understood", None
+
+
+# Meshes, policies, optimizers
+
+
+def _settings(program: Program, trace: Trace) -> Iterator[Setting]:
+    for event in trace.events:
+        if isinstance(event, Call) and role(event) == "mesh":
+            yield _setting(program, "mesh", event.site)
+        if isinstance(event, Shard):
+            for name, value in event.keywords.items():
+                made = resolved(value)
+                if isinstance(made, Object) and made.site and _stands_apart(made.site, event):
+                    yield _setting(program, name, made.site)
+
+
+def _stands_apart(site: Site, shard: Shard) -> bool:
+    """Whether a value is made by a call that is not written out among the arguments."""
+    call = shard.call
+    inside = site.path == shard.site.path and call.start <= site.node.start < call.end
+    return isinstance(site.node, ir.Call) and not inside
+
+
+def _setting(program: Program, role: str, site: Site) -> Setting:
+    return Setting(role, written(program, site.path, site.node), program.span(site))
+
+
+def _builds(trace: Trace) -> Iterator[BuildOptimizer]:
+    return (event for event in trace.events if isinstance(event, BuildOptimizer))
+
+
+def _optimizers(program: Program, trace: Trace) -> Iterator[Optimizer]:
+    for build in _builds(trace):
+        takes = dict.fromkeys(
+            (_captured(program, trace, capture), _when(trace, capture))
+            for capture in build.optimizer.captures
+        )
+        text = written(program, build.site.path, build.site.node)
+        yield Optimizer(build.label, text, program.span(build.site), tuple(takes))
+
+
+def _captured(program: Program, trace: Trace, capture: Parameters) -> str:
+    root = _root(capture.module)
+    some = "some of " if capture.filtered else ""
+    name = _model_name(program, trace, root)
+    return f"{some}{name}{_target(capture.module, root)}"
+
+
+def _when(trace: Trace, capture: Parameters) -> str:
+    """When parameters were taken, seen from the sharding of their module."""
+    root = _root(capture.module)
+    shards = [e for e in trace.events if isinstance(e, Shard) and _root(e.module) is root]
+    if any(replaces(shard, capture) for shard in shards):
+        return "before sharding"
+    if any(shard.time > capture.time for shard in shards):
+        kept = all(shard.keeps_parameters for shard in shards if shard.time > capture.time)
+        return "before wrapping, which keeps them" if kept else "before wrapping"
+    return "after sharding" if shards else "not sharded"
+
+
+# Paths
+
+_MAX_WORDS = 3
+
+# The text of a condition, and whether it is true when what it is remembered by is.
+_Words = dict[object, tuple[str, bool]]
+
+
+def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
+    roots = set(_roots(trace))
+    return outline(program, (event for event in trace.events if _tells(event, roots)))
+
+
+def _tells(event: Event, roots: set[Object]) -> bool:
+    """Whether an event is worth a line: not each layer's forward, not each state of anything."""
+    if not isinstance(event, Call):
+        silent = isinstance(event, (Store, MethodCall, Divided))
+        return not silent and getattr(event, "certain", True)
+    if event.name == "forward":
+        module = event.receiver
+        return isinstance(module, Object) and (module in roots or bool(module.sharded))
+    if role(event) == "state":
+        owner = event.argument(0, "model") if event.receiver is None else event.receiver
+        return isinstance(owner, Object) and (bool(owner.captures) or _root(owner) in roots)
+    return role(event) != ""
+
+
+def _variants(
+    program: Program, traces: Sequence[Trace], steps: Sequence[tuple[Step, ...]]
+) -> Iterator[Variant]:
+    words = _conditions(program, traces)
+    first = {_identity(step): step for step in steps[0] if step.is_event}
+    seen: set[frozenset[object]] = {frozenset(first)}
+    for trace, own in zip(traces[1:], steps[1:], strict=True):
+        events = {_identity(step): step for step in own if step.is_event}
+        if frozenset(events) in seen:
+            continue
+        seen.add(frozenset(events))
+        added = tuple(step for key, step in events.items() if key not in first)
+        removed = tuple(step for key, step in first.items() if key not in events)
+        parts = _parted(steps[0], own) or list(_decided(words, traces[0], trace))[:_MAX_WORDS]
+        yield Variant(tuple(dict.fromkeys(parts)), added, removed)
+
+
+def _parted(first: Sequence[Step], own: Sequence[Step]) -> list[str]:
+    """The outermost branches that only one of two paths takes, as conditions of the second."""
+    return [*_gained(own, first, True), *_gained(first, own, False)]
+
+
+def _gained(steps: Sequence[Step], others: Sequence[Step], holds: bool) -> Iterator[str]:
+    known = {_identity(step) for step in others if step.kind == "branch"}
+    inside: int | None = None
+    for step in steps:
+        if inside is not None and step.depth > inside:
+            continue
+        inside = None
+        word, _, text = step.text.partition(" ")
+        if step.kind != "branch" or _identity(step) in known:
+            continue
+        if word in ("if", "unless"):
+            inside = step.depth
+            yield f"`{text}` is {'true' if holds is (word == 'if') else 'false'}"
+        elif word == "case" and holds:  # that it is no other one goes without saying
+            inside = step.depth
+            yield f"`{step.text}` is taken"
+
+
+def _identity(step: Step) -> tuple[str, Span, str]:
+    return step.kind, step.span, step.note
+
+
+def _conditions(program: Program, traces: Iterable[Trace]) -> _Words:
+    """The conditions that can be decided, by what they are remembered by."""
+    words: _Words = {}
+    for trace in traces:
+        for event in (*trace.events, *trace.escapes):
+            for guard in event.site.guards:
+                if isinstance(guard.test, get_args(ir.Expr)):
+                    _name_conditions(program, guard.path, guard.test, guard.key, words)
+    return words
+
+
+def _name_conditions(
+    program: Program, path: str, node: ir.Node, key: object, words: _Words
+) -> None:
+    """Notes the text of a condition, of what it denies and of its parts."""
+    same = True
+    if isinstance(node, ir.Not):
+        node, same = node.operand, False
+    while isinstance(key, tuple) and len(key) == 2 and key[0] == "not":
+        key, same = key[1], not same
+    if isinstance(node, ir.BoolOp) and isinstance(key, tuple) and key[0] == node.op:
+        _name_conditions(program, path, node.left, key[1], words)
+        _name_conditions(program, path, node.right, key[2], words)
+    words.setdefault(key, (written(program, path, node), same))
+
+
+def _decided(words: _Words, first: Trace, other: Trace) -> Iterator[str]:
+    """The decisions of a path that are not those of the first one."""
+    before = dict(first.decisions)
+    for key, outcome in other.decisions:
+        if before.get(key) is not outcome and key in words:
+            text, same = words[key]
+            yield f"`{text}` is {'true' if outcome is same else 'false'}"

@@ -1,0 +1,216 @@
+"""One path through a program as its author would sketch it: calls, loops, branches, events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import (
+    BuildOptimizer,
+    Call,
+    DirectForward,
+    Event,
+    NoSync,
+    PlainWrite,
+    Repoint,
+    Shard,
+)
+from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.files.lexing import NEWLINE, TOKEN
+from fsdplint.finding import Span
+from fsdplint.knowledge.calls import WATCHED_CALLS, WATCHED_METHODS
+
+if TYPE_CHECKING:
+    from fsdplint.engine.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of an outline.
+
+    Attributes:
+        depth: how many of the lines above it this one stands under.
+        kind: "call", "loop" and "branch" have other steps under them; the rest are events: "shard",
+            "optimizer", "repoint", "mesh", "forward", "backward", "clip", "step", "zero_grad",
+            "no_sync", "state", "load", "save", "write".
+        text: the code, on one line.
+        note: what the code does not show, e.g. "only some ranks"; mostly empty.
+    """
+
+    depth: int
+    kind: str
+    text: str
+    span: Span
+    note: str = ""
+
+    @property
+    def is_event(self) -> bool:
+        return self.kind not in ("call", "loop", "branch")
+
+
+def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
+    """``events`` in order under the calls, loops and branches that lead to each, every one once."""
+    steps: list[Step] = []
+    above: list[Step] = []
+    seen: set[tuple[str, Span]] = set()
+    for event in events:
+        chain = [*_around(program, event.site), _described(program, event)]
+        placed = [
+            Step(depth, s.kind, s.text, s.span, s.note) for depth, s in enumerate(_apart(chain))
+        ]
+        common = _common(above, placed)
+        if len(common) < len(placed) - 1:
+            seen.clear()
+        # What a loop known step by step repeats is one line.
+        fresh = [s for s in placed[len(common) :] if (s.kind, s.span) not in seen]
+        steps.extend(fresh)
+        seen.update((s.kind, s.span) for s in fresh)
+        above = placed[:-1]
+    return tuple(steps)
+
+
+def written(program: Program, path: str, node: ir.Node) -> str:
+    """The code of ``node`` on one line, as it would be written if it fitted there."""
+    source = program.tree(path).slice(node)
+    text = " ".join(TOKEN.sub(_without_comment, source).split())
+    if NEWLINE.search(source) is None:
+        return text
+    return _BEFORE_CLOSING.sub("", _AFTER_OPENING.sub("", text))
+
+
+def _without_comment(token: re.Match[str]) -> str:
+    return "" if token.lastgroup == "comment" else token.group()
+
+
+_AFTER_OPENING = re.compile(r"(?<=[(\[{]) ")
+_BEFORE_CLOSING = re.compile(r",? (?=[)\]}])")
+
+
+def _apart(chain: list[Step]) -> list[Step]:
+    """``chain`` without a call that is the event itself, such as a class that is an optimizer."""
+    *around, event = chain
+    return [step for step in around if step.span != event.span] + [event]
+
+
+def _common(first: list[Step], second: list[Step]) -> list[Step]:
+    found = []
+    for a, b in zip(first, second[:-1], strict=False):
+        if a != b:
+            break
+        found.append(a)
+    return found
+
+
+# Events
+
+
+def _described(program: Program, event: Event) -> Step:
+    kind, note = _kind(event)
+    text = written(program, event.site.path, event.site.node)
+    if isinstance(event.site.node, ir.ClassDef):
+        text = event.site.node.name
+    return Step(0, kind, text, program.span(event.site), note)
+
+
+def _kind(event: Event) -> tuple[str, str]:
+    if isinstance(event, Shard):
+        return "shard", ""
+    if isinstance(event, BuildOptimizer):
+        return "optimizer", ""
+    if isinstance(event, Repoint):
+        return "repoint", "the optimizer holds other parameters from here on"
+    if isinstance(event, DirectForward):
+        return "forward", "goes around the hooks"
+    if isinstance(event, NoSync):
+        return "no_sync", "FSDP2 has no such method"
+    if isinstance(event, PlainWrite):
+        return "write", "each rank's own slice of the state" if event.states else ""
+    assert isinstance(event, Call)
+    return role(event), ""
+
+
+def role(event: Call) -> str:
+    """What a watched call is for; empty if it is no line of its own."""
+    roles = WATCHED_CALLS if event.receiver is None else WATCHED_METHODS
+    return roles.get(event.name, event.name)
+
+
+# What stands around an event
+
+
+def _around(program: Program, site: Site) -> Iterator[Step]:
+    """The calls that lead to a place, outermost first, each after the blocks it stands in."""
+    guards = list(site.guards)
+    frames = site.frames()
+    for index, (path, node) in enumerate(frames):
+        blocks = [*_loops(program, path, node), *_branches(program, path, node, guards)]
+        yield from sorted(blocks, key=lambda step: step.span.start)
+        if index < len(frames) - 1 and not isinstance(node, (ir.FunctionDef, ir.ClassDef)):
+            span = Span(path, node.start, node.end)
+            yield Step(0, "call", written(program, path, node), span)
+
+
+def _loops(program: Program, path: str, node: ir.Node) -> Iterator[Step]:
+    """The loops around ``node`` in its function, comprehensions included."""
+    if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
+        return
+    below = node
+    for above in program.tree(path).ancestors(node):
+        if isinstance(above, (ir.Function, ir.ClassDef)):
+            return
+        if isinstance(above, ir.Comprehension) and below is above.element:
+            yield from (_loop(program, path, clause) for clause in above.clauses)
+        elif isinstance(above, (ir.For, ir.While)) and below in above.body:
+            yield _loop(program, path, above)
+        below = above
+
+
+def _loop(program: Program, path: str, node: ir.For | ir.While | ir.Clause) -> Step:
+    if isinstance(node, ir.While):
+        text, end = f"while {written(program, path, node.test)}", node.test.end
+    else:
+        target, iterable = (
+            written(program, path, node.target),
+            written(program, path, node.iterable),
+        )
+        text, end = f"for {target} in {iterable}", node.iterable.end
+    return Step(0, "loop", text, Span(path, node.start, end))
+
+
+def _branches(program: Program, path: str, node: ir.Node, guards: list[Guard]) -> Iterator[Step]:
+    """The branches taken to ``node`` in its function; they are taken off ``guards``."""
+    tree = program.tree(path)
+    scope = tree.module if isinstance(node, (ir.FunctionDef, ir.ClassDef)) else tree.scope(node)
+    around = set(tree.ancestors(node))
+    own = [guard for guard in guards if guard.path == path and tree.scope(guard.test) is scope]
+    guards[:] = [guard for guard in guards if guard not in own]
+    for guard in own:
+        # Past an early exit all is under its condition, which is worth a line where ranks or
+        # iterations part.
+        inside = tree.parent(guard.test) in around or guard.test in around
+        if inside or guard.divergent or guard.progress:
+            step = branch(program, guard)
+            if step is not None:
+                yield step
+
+
+def branch(program: Program, guard: Guard) -> Step | None:
+    """A branch as a line; None for the ordinary course past a ``try`` or a case."""
+    test = guard.test
+    text = written(program, guard.path, test)
+    word = "if" if guard.taken else "unless"
+    if isinstance(test, (ir.Try, ir.Handler)):
+        if not guard.taken:
+            return None
+        word, text = "except", ""
+    elif guard.is_case:
+        if not guard.taken:
+            return None
+        word = "case"
+    note = "only some steps" if guard.progress else ""
+    if program.is_rank_test(guard):
+        note = "only some ranks"
+    return Step(0, "branch", f"{word} {text}".strip(), Span(guard.path, test.start, test.end), note)

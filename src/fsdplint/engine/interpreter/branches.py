@@ -1,0 +1,144 @@
+"""Branches: `if` and `match`, whose cases are arms like those of an `if`.
+
+A branch whose condition is not known is decided once per path where it matters (one of its arms can
+reach an event), and otherwise both arms run and what they assign differently becomes a choice. Both
+arms also run where the condition depends on the rank or on a loop's element: there the path stands
+for all ranks and all iterations, and the guards of an event tell which of them reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.expressions import truth
+from fsdplint.engine.interpreter.groups import joined
+from fsdplint.engine.interpreter.interest import SHARDS
+from fsdplint.engine.interpreter.shape import exits_cleanly, leaves, returns_value
+from fsdplint.engine.interpreter.site import EVERY_RANK
+from fsdplint.engine.interpreter.state import Flow, Frame, PathState
+from fsdplint.engine.interpreter.values import Condition, Const, Taint, Value, choice, same
+
+
+def if_(state: PathState, node: ir.If | ir.Case, frame: Frame) -> Flow:
+    test = truth(state, node.test, frame)
+    return _branch(state, test, node.test, node.body, node.orelse, frame)
+
+
+def _branch(
+    state: PathState,
+    test: Value,
+    place: ir.Node,
+    body: Items[ir.Stmt],
+    orelse: Items[ir.Stmt],
+    frame: Frame,
+) -> Flow:
+    outcome = state.decisions.known(test)
+    if outcome is None and not (test.taint.divides or state.importing or state.enumerating):
+        outcome = _decide_branch(state, test, place, body, orelse)
+    if outcome is None:
+        return both(state, test, place, body, orelse, frame)
+    taken, other = (body, orelse) if outcome else (orelse, body)
+    if state.interest.worth(other) == SHARDS and state.interest.worth(taken) < SHARDS:
+        state.decisions.regret(test, SHARDS)
+    guard = state.guard(test, place, outcome, frame)
+    with state.under([guard] if not isinstance(test, Const) else []):
+        mark = len(state.guards)
+        flow = state.run(taken, frame)
+        left = [each for each in state.guards[mark:] if each.ranks != EVERY_RANK]
+    state.guards.extend(left)  # ranks that are gone stay so
+    if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
+        state.guards.append(guard._replace(early=True))  # only this gets past the branch
+    return flow
+
+
+def _decide_branch(
+    state: PathState,
+    test: Value,
+    place: ir.Node,
+    body: Items[ir.Stmt],
+    orelse: Items[ir.Stmt],
+) -> bool | None:
+    """The outcome to follow, or None where following both at once loses nothing."""
+    hot_body, hot_orelse = state.interest.is_hot(body), state.interest.is_hot(orelse)
+    leaves_body, leaves_orelse = leaves(body), leaves(orelse)
+    if not (hot_body or hot_orelse or leaves_body or leaves_orelse):
+        return None
+    if hot_body != hot_orelse and not (leaves_body or leaves_orelse):
+        prefer = hot_body
+    else:
+        prefer = not leaves_body or leaves_orelse
+    other_is_hot = hot_orelse if prefer else hot_body
+    other_leaves = leaves_orelse if prefer else leaves_body
+    other = orelse if prefer else body
+    worth = 0 if other_leaves and not returns_value(other) else 1
+    if other_is_hot:
+        worth = state.interest.worth(other)
+    return state.decisions.decide(test, prefer, worth, place)
+
+
+def both(
+    state: PathState,
+    test: Value,
+    place: ir.Node,
+    body: Items[ir.Stmt],
+    orelse: Items[ir.Stmt],
+    frame: Frame,
+) -> Flow:
+    before, up, on_yield = dict(frame.scope.names), state.group_up, frame.on_yield
+    flows = []
+    results = []
+    states = []
+    yielded = False
+    arms = [(True, body), (False, orelse)]
+    if _is_told_in_reverse(test):
+        arms.reverse()
+    for taken, arm in arms:
+        frame.scope.names.clear()
+        frame.scope.names.update(before)
+        state.group_up, frame.on_yield = up, on_yield
+        state.undecided += 1
+        with state.under([state.guard(test, place, taken, frame)]):
+            flows.append(state.run(arm, frame))
+        state.undecided -= 1
+        yielded |= frame.on_yield is not on_yield
+        results.append(dict(frame.scope.names))
+        states.append(state.group_up)
+    frame.on_yield = None if yielded else on_yield
+    _join(frame, flows, results)
+    state.group_up = joined(flows, states)
+    if Flow.NEXT in flows and flows[0] is not flows[1]:
+        on = flows.index(Flow.NEXT)
+        passed = state.guard(test, place, arms[on][0], frame)
+        aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
+        # A rank that fails takes the others with it: none is left waiting.
+        ranks = EVERY_RANK if aborted else passed.ranks
+        state.guards.append(passed._replace(early=True, ranks=ranks))
+        return Flow.NEXT
+    return flows[0] if flows[0] is flows[1] else Flow.NEXT
+
+
+def _join(frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> None:
+    """Variables after both arms: those of the arm that goes on, or a choice of the two."""
+    names = frame.scope.names
+    names.clear()
+    if flows[0] is not flows[1] and Flow.NEXT in flows:
+        names.update(results[flows.index(Flow.NEXT)])
+        return
+    for name in {**results[0], **results[1]}:
+        options = [result[name] for result in results if name in result]
+        one = len(options) == 1 or same(options[0], options[1])
+        names[name] = options[0] if one else choice(options)
+
+
+def _is_told_in_reverse(test: Value) -> bool:
+    """Whether the second of two arms that both run is followed first.
+
+    The order of the arms in the text means nothing: `rank != 0` is told as `rank == 0` is. Of the
+    arms of `step % n == 0` and of `step % n` the one for most iterations comes first, as it does.
+    """
+    negated = isinstance(test, Condition) and test.op == "not"
+    inner = test.operands[0] if isinstance(test, Condition) and negated else test
+    equal = isinstance(inner, Condition) and inner.op == "=="
+    by_element = test.taint & Taint.ELEMENT and not test.taint & Taint.RANK
+    return negated is not (equal and bool(by_element))

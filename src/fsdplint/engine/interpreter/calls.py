@@ -1,0 +1,217 @@
+"""Calls: project functions are entered, classes instantiated, libraries looked up in `effects`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import attributes, forwards, tracking
+from fsdplint.engine.interpreter.classes import instantiate
+from fsdplint.engine.interpreter.functions import invoke
+from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    Arguments,
+    Choice,
+    ClassValue,
+    Const,
+    FunctionValue,
+    Identity,
+    Inner,
+    Mapping,
+    Method,
+    Object,
+    Partial,
+    Sequence,
+    Super,
+    Symbol,
+    Taint,
+    Value,
+    contained,
+    key_of,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge.calls import WRAPPED
+from fsdplint.knowledge.names import is_optimizer
+from fsdplint.knowledge.tensors import means_combining
+
+
+def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
+    if (
+        isinstance(node.func, ir.Name)
+        and node.func.id == "super"
+        and isinstance(frame.receiver, Object)
+    ):
+        return _super_of(state, frame, frame.receiver)
+    function = evaluate_callee(state, node.func, frame)
+    arguments = evaluate_arguments(state, node.args, frame)
+    _note_combining(state, node, arguments)
+    return apply(state, function, arguments, node, frame)
+
+
+def _note_combining(state: PathState, node: ir.Call, arguments: Arguments) -> None:
+    """Numbers read on each rank may be combined by a function that is called like that."""
+    named = means_combining(ir.last_name(node.func))
+    if named and not state.importing and _is_local(*arguments.values()):
+        state.trace.combined.append(state.tick())
+
+
+def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
+    """Like `evaluate`, but an attribute that is not known stays a method to be called."""
+    if not isinstance(node, ir.Attribute):
+        return state.evaluate(node, frame)
+    given = state.evaluate(node.value, frame)
+    receiver = resolved(given)
+    if isinstance(receiver, Object) and node.attr not in receiver.attrs:
+        cls = receiver.cls
+        wraps = node.attr in WRAPPED and receiver.sharded
+        if not (wraps or (isinstance(cls, ClassValue) and cls.lookup(node.attr) is not None)):
+            bound = given if isinstance(given, Inner) else receiver
+            return Method(bound, node.attr, None, state.site(node, frame))
+    elif isinstance(receiver, Object) and node.attr == "forward":
+        replacement = Method(receiver, "forward", None, state.site(node, frame))
+        forwards.direct_forward(state, replacement, node, frame, replaced=True)
+    if isinstance(receiver, (Object, Symbol, Super)) or hasattr(receiver, "unit"):
+        return attributes.read(state, receiver, node.attr, node, frame)
+    if isinstance(receiver, ClassValue) and receiver.lookup(node.attr) is not None:
+        return attributes.read(state, receiver, node.attr, node, frame)
+    return Method(receiver, node.attr, None, state.site(node, frame))
+
+
+def _super_of(state: PathState, frame: Frame, receiver: Object) -> Value:
+    owner = None if frame.function is None else frame.function.owner
+    return state.unknown() if owner is None else Super(receiver, owner)
+
+
+def evaluate_arguments(state: PathState, nodes: Items[ir.Argument], frame: Frame) -> Arguments:
+    made = Arguments([], {})
+    for node in nodes:
+        value = state.evaluate(node.value, frame)
+        if node.star == "*":
+            inner = resolved(value)
+            known = isinstance(inner, Sequence) and not inner.rest
+            made.args.extend(inner.items if known and isinstance(inner, Sequence) else [value])
+            made.open |= not known
+        elif node.star == "**":
+            _spread(made, resolved(value))
+        elif node.keyword is not None:
+            made.keywords[node.keyword] = value
+        else:
+            made.args.append(value)
+    return made
+
+
+def _spread(made: Arguments, value: Value) -> None:
+    if isinstance(value, Mapping):
+        made.keywords.update({k: v for k, v in value.items.items() if isinstance(k, str)})
+        made.open |= bool(value.rest)
+    else:
+        made.open = True
+
+
+def apply(
+    state: PathState, function: Value, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    called = function.receiver if isinstance(function, Method) else function
+    if isinstance(called, Inner):
+        state.trace.inside.add(state.site(node, frame))
+    if isinstance(function, Choice):
+        picked, test = _pick(state, function)
+        guards = [] if test is None else [state.guard(test, node.func, True, frame)]
+        with state.under(guards):
+            return apply(state, picked, arguments, node, frame)
+    function = resolved(function)
+    if isinstance(function, Symbol):
+        return state.semantics.library_call(state, function, arguments, node, frame)
+    if isinstance(function, FunctionValue):
+        given, named, more = arguments.args, arguments.keywords, arguments.open
+        return invoke(state, function, given, named, frame, node, more=more)
+    if isinstance(function, Method):
+        return _call_method(state, function, arguments, node, frame)
+    if isinstance(function, ClassValue):
+        return instantiate(state, function, arguments, node, frame)
+    if isinstance(function, Partial):
+        keywords = {**function.keywords, **arguments.keywords}
+        joined = Arguments([*function.args, *arguments.args], keywords, arguments.open)
+        return apply(state, function.function, joined, node, frame)
+    if isinstance(function, Object):
+        return _call_object(state, function, arguments, node, frame)
+    return _call_unknown(state, function, arguments, node, frame)
+
+
+def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
+    """One of several callables, with the condition under which it is that one, if known.
+
+    An optimizer class stands for all optimizer classes.
+    """
+    options = [resolved(o) for o in function.options if not isinstance(o, Const)]
+    symbols = [option for option in options if isinstance(option, Symbol)]
+    if len(symbols) == len(options) and len(symbols) > 1:
+        optimizers = all(is_optimizer(symbol.name) for symbol in symbols)
+        return (symbols[0] if optimizers else state.unknown()), None
+    for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
+        inner = resolved(option)
+        hot = isinstance(inner, FunctionValue) and state.interest.is_hot([inner.function])
+        if state.decisions.decide(test, hot, 2, (Identity(inner), hot)):
+            return option, test
+    if function.tests:
+        return function.options[-1], function.tests[-1]
+    return (options[0] if options else function.options[0]), None
+
+
+def _call_unknown(
+    state: PathState, function: Value, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    state.escape(node, frame, *arguments.values())
+    tracking.used(state, state.tick(), "?", [function, *arguments.values()], node, frame)
+    state.met_unread()
+    return result_of(state, ("call", key_of(function)), function, arguments)
+
+
+def result_of(state: PathState, about: object, function: Value, arguments: Arguments) -> Object:
+    """An unknown result: equal calls share a key, so that conditions on them agree."""
+    taint = taint_of(function, *arguments.values())
+    if _is_local(*arguments.values()):
+        taint |= Taint.LOCAL
+    keywords = sorted(arguments.keywords.items(), key=lambda item: item[0])
+    named = [(name, key_of(value)) for name, value in keywords]
+    return state.unknown(taint, key=(about, *map(key_of, arguments.args), *named))
+
+
+def _call_method(
+    state: PathState, method: Method, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    receiver = resolved(method.receiver)
+    if method.name == "forward" and method.source is not None and isinstance(receiver, Object):
+        forwards.direct_forward(state, method, node, frame)
+        if is_module(receiver):
+            return forwards.forward(state, receiver, arguments, node, frame)
+    if method.function is None:
+        return state.semantics.library_method(state, receiver, method.name, arguments, node, frame)
+    forwards.method_call(state, method, receiver, node, frame)
+    with_receiver = [receiver, *arguments.args]
+    hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
+    if hooked and isinstance(receiver, Object):
+        state.in_forward.append(receiver)
+    named, more = arguments.keywords, arguments.open
+    result = invoke(state, method.function, with_receiver, named, frame, node, more=more)
+    if hooked:
+        state.in_forward.pop()
+    return result
+
+
+def _call_object(
+    state: PathState, function: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    found = function.cls.lookup("__call__") if isinstance(function.cls, ClassValue) else None
+    if isinstance(found, FunctionValue) and not is_module(function):
+        return invoke(state, found, [function, *arguments.args], arguments.keywords, frame, node)
+    if is_module(function) or function.sharded:
+        return forwards.forward(state, function, arguments, node, frame)
+    return _call_unknown(state, function, arguments, node, frame)
+
+
+def _is_local(*values: Value) -> bool:
+    """Whether a number read from this rank's part of a tensor is in one of the values."""
+    return any(item.taint & Taint.LOCAL for value in values for item in contained(value))

@@ -1,0 +1,135 @@
+"""Comparisons: decided where both sides are known, else a condition in a normal form.
+
+`!=`, `is not`, `not in`, `<`, `>=` and `<=` become negations of `==`, `is`, `in` and `>`, so that
+opposite tests of one thing are opposite decisions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+
+from fsdplint.engine.interpreter.values import (
+    Choice,
+    ClassValue,
+    Condition,
+    Const,
+    FunctionValue,
+    Mapping,
+    Method,
+    Object,
+    Origin,
+    Parameters,
+    Sequence,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    key_of,
+    taint_of,
+)
+from fsdplint.knowledge.tensors import DTYPES
+
+_OPERATORS: dict[str, Callable[[object, object], object]] = {
+    "Equal": operator.eq,
+    "Is": operator.eq,
+    "GreaterThan": operator.gt,  # type: ignore[dict-item]  # raises TypeError, caught
+}
+_NEGATED = {"NotEqual": "Equal", "IsNot": "Is", "NotIn": "In", "LessThanEqual": "GreaterThan"}
+
+
+def compare(op: str, left: Value, right: Value) -> Value:
+    """``left op right``, with ``op`` the name of LibCST's operator class."""
+    if op in _NEGATED:
+        return negated(compare(_NEGATED[op], left, right))
+    if op == "LessThan":
+        return compare("GreaterThan", right, left)
+    if op == "GreaterThanEqual":
+        return negated(compare("LessThan", left, right))
+    taint = taint_of(left, right)
+    known = _decided(op, left, right)
+    if known is not None:
+        return Const(known, taint)
+    if op == "In" and isinstance(right, Sequence) and right.items and not right.rest:
+        return any_of([compare("Equal", left, item) for item in right.items])
+    return _normal(op, left, right, taint)
+
+
+def _normal(op: str, left: Value, right: Value, taint: Taint) -> Value:
+    if op == "GreaterThan" and isinstance(left, Const) and isinstance(left.value, int):
+        # c > x  is  not x > c - 1, for the whole numbers that counts and ranks are
+        return negated(_normal(op, right, Const(left.value - 1), taint))
+    if op in ("Equal", "Is") and isinstance(left, Const):
+        left, right = right, left
+    name = {"Equal": "==", "Is": "==", "GreaterThan": ">"}.get(op, op)
+    return Condition(name, (left, right), (name, key_of(left), key_of(right)), taint)
+
+
+def any_of(tests: Items[Value]) -> Value:
+    """Whether one of ``tests`` is true."""
+    return _joined("or", tests)
+
+
+def all_of(tests: Items[Value]) -> Value:
+    """Whether each of ``tests`` is true."""
+    return _joined("and", tests)
+
+
+def _joined(op: str, tests: Items[Value]) -> Value:
+    absorbing, taint = op == "or", taint_of(*tests)
+    unknown = [test for test in tests if not isinstance(test, Const)]
+    if any(isinstance(test, Const) and bool(test.value) is absorbing for test in tests):
+        return Const(absorbing, taint)
+    if not unknown:
+        return Const(not absorbing, taint)
+    if len(unknown) == 1:
+        return unknown[0]
+    return Condition(op, tuple(unknown), (op, *map(key_of, unknown)), taint, len(unknown))
+
+
+def negated(value: Value) -> Value:
+    if isinstance(value, Const):
+        return Const(not value.value, value.taint)
+    if isinstance(value, Condition) and value.op == "not":
+        return value.operands[0]
+    return Condition("not", (value,), ("not", key_of(value)), value.taint)
+
+
+def _decided(op: str, left: Value, right: Value) -> bool | None:
+    if isinstance(left, Const) and isinstance(right, Const) and op in _OPERATORS:
+        try:
+            return bool(_OPERATORS[op](left.value, right.value))
+        except TypeError:
+            return None
+    if op in ("Equal", "Is") and _dtype(left) and _dtype(right):
+        return _dtype(left) == _dtype(right)
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, Choice):
+            outcomes = {_decided(op, option, other) for option in value.options}
+            return outcomes.pop() if len(outcomes) == 1 else None
+        if isinstance(other, Const) and op in ("Equal", "Is") and _is_something(value):
+            return False
+    if op in ("Equal", "Is") and left is right and not isinstance(left, Const):
+        return True
+    if op == "Is" and _is_made(left) and _is_made(right):
+        return False
+    return None
+
+
+def _dtype(value: Value) -> str | None:
+    """The dtype that a value is, under one name for each."""
+    return DTYPES.get(value.name) if isinstance(value, Symbol) else None
+
+
+def _is_made(value: Value) -> bool:
+    return isinstance(value, Object) and value.origin is Origin.ALLOCATED
+
+
+def _is_something(value: Value) -> bool:
+    """Whether a value is surely an object of its own: no constant, not None."""
+    if isinstance(value, Object):
+        return value.origin is Origin.ALLOCATED or bool(value.sharded)
+    return _dtype(value) is not None or isinstance(
+        value, (ClassValue, FunctionValue, Method, Sequence, Mapping, Parameters, StateDict)
+    )

@@ -1,0 +1,193 @@
+"""Branches on unknown conditions: decided once per path, remembered, and flipped by the explorer.
+
+A condition is remembered by what it is about, so that `if args.fsdp` decides alike wherever it is
+asked on one path, `mode == "ddp"` is false once `mode == "fsdp"` is true, and `n > 1` excludes
+`n == 1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
+
+from fsdplint.engine.interpreter.values import (
+    Choice,
+    Condition,
+    Const,
+    Identity,
+    Mapping,
+    Object,
+    Sequence,
+    Tensor,
+    Value,
+    key_of,
+    resolved,
+)
+
+_NONE = ("const", "NoneType", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A condition decided on a path.
+
+    Attributes:
+        worth: how much the other outcome promises, 0 if it is not worth following.
+        place: which branch in the text, to tell covered outcomes from new ones.
+    """
+
+    key: object
+    outcome: bool
+    worth: int
+    place: object
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Outcomes to follow first (``prefix``), then those preferred by the branch that asks."""
+
+    prefix: tuple[bool, ...] = ()
+    made: list[Decision] = field(default_factory=list)
+    memory: dict[object, bool] = field(default_factory=dict)
+    about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
+
+    def known(self, value: Value) -> bool | None:
+        """The truth of a value, if it follows from its kind or from earlier decisions."""
+        if isinstance(value, Condition):
+            return self._known_condition(value)
+        if isinstance(value, Const):
+            return bool(value.value)
+        if isinstance(value, Choice):
+            truths = {self.known(option) for option in value.options}
+            return truths.pop() if len(truths) == 1 else None
+        if isinstance(value, Object):
+            return self._recall(key_of(value)) if _is_open(value) else True
+        if isinstance(value, Tensor):
+            return self._recall(key_of(value))
+        return _size(value)
+
+    def _known_condition(self, value: Condition) -> bool | None:
+        if value.op == "not":
+            inner = self.known(value.operands[0])
+            return None if inner is None else not inner
+        if value.op in ("and", "or"):
+            absorbing = value.op == "or"
+            truths = [self.known(operand) for operand in value.operands]
+            if absorbing in truths:
+                return absorbing
+            return None if None in truths else not absorbing
+        return self._recall(value.key)
+
+    def _recall(self, key: object) -> bool | None:
+        known = self.memory.get(key)
+        if known is None and self.memory.get(("==", key, _NONE)):
+            return False
+        if known is None and isinstance(key, tuple) and len(key) == 3 and key[0] in ("==", ">"):
+            return self._implied(*key)
+        return known
+
+    def _implied(self, op: str, subject: object, constant: object) -> bool | None:
+        if op == "==" and constant == _NONE and self.memory.get(subject):
+            return False
+        for other, other_constant, outcome in self.about.get(subject, ()):
+            implied = _implication(other, other_constant, outcome, op, constant)
+            if implied is not None:
+                return implied
+        return None
+
+    def decide(self, value: Value, prefer: bool, worth: int, place: object) -> bool:
+        """The outcome of a condition on this path, deciding what is not known yet."""
+        known = self.known(value)
+        if known is not None:
+            return known
+        if isinstance(value, Condition) and value.op == "not":
+            return not self.decide(value.operands[0], not prefer, worth, (place, "not"))
+        if isinstance(value, Condition) and value.op in ("and", "or"):
+            return self._decide_parts(value, prefer, worth, place)
+        if isinstance(value, Choice):
+            return self._choose(("choice", Identity(value)), prefer, worth, place)
+        return self._choose(key_of(value), prefer, worth, place)
+
+    def regret(self, value: Value, worth: int) -> None:
+        """Raises the worth of the decisions that a condition was known from.
+
+        They were made for another branch, to which the other outcome promised less.
+        """
+        keys = set(_asked(value))
+        subjects = {key[1] for key in keys if _is_test(key)}
+        for index, decision in enumerate(self.made):
+            alike = _is_test(decision.key) and decision.key[1] in subjects
+            if decision.worth < worth and (alike or decision.key in keys):
+                self.made[index] = replace(decision, worth=worth)
+
+    def _decide_parts(self, value: Condition, prefer: bool, worth: int, place: object) -> bool:
+        absorbing = value.op == "or"
+        for index, operand in enumerate(value.operands):
+            if self.decide(operand, prefer, worth, (place, index)) == absorbing:
+                return absorbing
+        return not absorbing
+
+    def _choose(self, key: object, prefer: bool, worth: int, place: object) -> bool:
+        index = len(self.made)
+        outcome = self.prefix[index] if index < len(self.prefix) else prefer
+        self.made.append(Decision(key, outcome, worth, place))
+        self.memory[key] = outcome
+        if isinstance(key, tuple) and len(key) == 3:
+            self.about.setdefault(key[1], []).append((key[0], key[2], outcome))
+        return outcome
+
+
+def _asked(value: Value) -> Iterator[object]:
+    """The keys of what a condition is made of."""
+    if isinstance(value, Condition) and value.op in ("not", "and", "or"):
+        for operand in value.operands:
+            yield from _asked(operand)
+    elif isinstance(value, Choice):
+        yield ("choice", Identity(value))
+    else:
+        yield key_of(value)
+
+
+def _is_test(key: object) -> TypeGuard[tuple[object, object, object]]:
+    return isinstance(key, tuple) and len(key) == 3 and key[0] in ("==", ">")
+
+
+def _is_open(value: Object) -> bool:
+    """Whether an object may be None or false: one that nobody saw being made."""
+    return value.origin.value in ("parameter", "unknown", "part") and not value.sharded
+
+
+def _size(value: Value) -> bool | None:
+    value = resolved(value)
+    if isinstance(value, (Sequence, Mapping)):
+        return True if value.items else None
+    return True
+
+
+def _implication(
+    op: object, constant: object, outcome: bool, asked: str, asked_constant: object
+) -> bool | None:
+    """What ``subject op constant is outcome`` says of ``subject asked asked_constant``."""
+    if op == "==" and outcome and asked == "==":
+        return False if _is_const(constant) and _is_const(asked_constant) else None
+    a, b = _number(constant), _number(asked_constant)
+    if a is None or b is None:
+        return None
+    if op == "==" and outcome:
+        return a > b
+    if op == ">" and asked == "==":
+        return False if (outcome and b <= a) or (not outcome and b > a) else None
+    if op == ">" and asked == ">":
+        return True if outcome and a >= b else False if not outcome and a <= b else None
+    return None
+
+
+def _is_const(constant: object) -> bool:
+    return isinstance(constant, tuple) and constant[:1] == ("const",)
+
+
+def _number(constant: object) -> float | None:
+    if isinstance(constant, tuple) and len(constant) == 3 and constant[1] in ("int", "float"):
+        return float(constant[2])
+    return None

@@ -1,0 +1,93 @@
+"""Functions and classes: what their statements bind, and what decorators do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.functions import invoke
+from fsdplint.engine.interpreter.state import Flow, Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Scope,
+    Symbol,
+    Taint,
+    Value,
+    class_names,
+    resolved,
+)
+from fsdplint.knowledge.packages import may_set_up
+from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
+
+
+def function_def(state: PathState, node: ir.FunctionDef, frame: Frame) -> Flow:
+    made = FunctionValue(node.function, frame.scope)
+    frame.scope.names[node.function.name] = made
+    wrapper = _decorate(state, node.function.decorators, made, frame)
+    if wrapper is not None and _tells_ranks_apart(state, wrapper):
+        frame.scope.names[node.function.name] = wrapper
+    return Flow.NEXT
+
+
+def _tells_ranks_apart(state: PathState, wrapper: FunctionValue) -> bool:
+    """Whether what a decorator made of a function runs it on some ranks only."""
+    names = {parameter.name: state.unknown() for parameter in wrapper.function.parameters}
+    frame = Frame(Scope({**names}, wrapper.scope, wrapper.scope.unit), wrapper.scope.unit)
+    nodes = [node for statement in wrapper.function.body for node in ir.walk(statement)]
+    tests = [node.test for node in nodes if isinstance(node, (ir.If, ir.Case, ir.Conditional))]
+    state.importing += 1
+    try:
+        return any(state.evaluate(test, frame).taint & Taint.RANK for test in tests)
+    finally:
+        state.importing -= 1
+
+
+def _decorate(
+    state: PathState, decorators: Items[ir.Expr], made: Value, frame: Frame
+) -> FunctionValue | None:
+    """A registry notes what it decorates; returns the function that one puts in its place."""
+    wrapper = None
+    for decorator in reversed(decorators):
+        value = resolved(state.evaluate(decorator, frame))
+        if isinstance(value, Symbol) and may_set_up(value.name):
+            state.met_unread()  # it runs before what it decorates
+        if isinstance(value, FunctionValue):
+            result = resolved(invoke(state, value, [made], {}, frame, decorator))
+            if isinstance(result, FunctionValue) and result is not made:
+                wrapper = result
+        elif isinstance(made, FunctionValue) and _is_for_first(value):
+            first = state.guard(Const(True, Taint.RANK), decorator, True, frame)
+            made.only = first._replace(ranks=frozenset({0}))
+    return wrapper
+
+
+def class_def(state: PathState, node: ir.ClassDef, frame: Frame) -> Flow:
+    frame.scope.names[node.name] = cls = _make_class(state, node, frame)
+    _decorate(state, node.decorators, cls, frame)
+    return Flow.NEXT
+
+
+def _make_class(state: PathState, node: ir.ClassDef, frame: Frame) -> ClassValue:
+    bases = tuple(state.evaluate(base, frame) for base in node.bases)
+    cls = ClassValue(node, frame.scope, bases, {})
+    body = Frame(Scope(cls.attrs, frame.scope, frame.unit), frame.unit)
+    state.run(node.body, body)
+    for name, value in cls.attrs.items():
+        if isinstance(value, FunctionValue):
+            # Names in a method are looked up past the class body.
+            outer = frame.scope if value.scope is body.scope else value.scope
+            cls.attrs[name] = FunctionValue(value.function, outer, cls, only=value.only)
+    return cls
+
+
+def _is_for_first(decorator: Value) -> bool:
+    """Whether a library's decorator lets rank 0 only run a function."""
+    if isinstance(decorator, Symbol):
+        return decorator.name in FIRST_ONLY
+    if not isinstance(decorator, Object) or decorator.parent is None:
+        return False
+    accelerate = any(name.startswith("accelerate.") for name in class_names(decorator.parent.cls))
+    return accelerate and decorator.step[1:] in FIRST_ONLY_METHODS

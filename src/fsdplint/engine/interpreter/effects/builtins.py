@@ -1,0 +1,322 @@
+"""Builtins and the standard library, on abstract values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingType
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import attributes, calls, stores, subscripts
+from fsdplint.engine.interpreter.elements import (
+    COUNTED,
+    copied,
+    element_of,
+    keyword_mapping,
+    kinds,
+    materialized,
+    merge,
+)
+from fsdplint.engine.interpreter.events import Call, Store
+from fsdplint.engine.interpreter.instances import is_instance
+from fsdplint.engine.interpreter.modules import holds_fsdp2, is_in_unit, is_module, is_unit
+from fsdplint.engine.interpreter.state import EXIT, Effect, Frame, PathState
+from fsdplint.engine.interpreter.tensors import tensor_of
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    Arguments,
+    ClassValue,
+    Condition,
+    Const,
+    FunctionValue,
+    Mapping,
+    Method,
+    Object,
+    Origin,
+    Parameters,
+    Partial,
+    Sequence,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    class_names,
+    key_of,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.data import DATA_LOADERS
+from fsdplint.knowledge.names import DTENSOR, FSDP1
+
+
+def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    value = resolved(arguments.args[0]) if arguments.args else NONE
+    if not isinstance(value, Object):
+        return copied(value)
+    made = state.new(Origin.ALLOCATED, value.cls, state.site(node, frame))
+    made.args, made.keywords = value.args, dict(value.keywords)
+    return made
+
+
+def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    if len(arguments.args) != 2:
+        return state.unknown()
+    value, classes = resolved(arguments.args[0]), resolved(arguments.args[1])
+    if key_of(classes) == ("symbol", DTENSOR) and _is_sharded_tensor(state, value):
+        return Const(True)
+    options = classes.items if isinstance(classes, Sequence) else [classes]
+    if all(map(_is_fsdp1, options)) and isinstance(value, Object) and is_in_unit(state, value):
+        return Const(False)
+    test = is_instance(value, options)
+    denied = isinstance(test, Const) and not test.value
+    if denied and isinstance(value, Object) and is_unit(value) and _names_fsdp1(*options):
+        site, name = state.site(node, frame), "builtins.isinstance"
+        state.emit(Call(state.tick(), site, name, None, arguments, test))
+    return test
+
+
+def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
+    if len(arguments.args) != 2:
+        return state.unknown()
+    value, name = resolved(arguments.args[0]), arguments.args[1]
+    if key_of(name) in _OF_DTENSORS and _is_sharded_tensor(state, value):
+        return Const(True)
+    if isinstance(value, Object) and isinstance(name, Const):
+        if name.value in value.attrs and value.attrs[str(name.value)].__class__ is not Object:
+            return Const(True)
+        if is_unit(value) and name.value in known.METHODS_OF_FSDP2:
+            return Const(True)
+        if value.sharded and name.value in known.ABSENT_FROM_FSDP2:
+            defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
+            return Const(not is_unit(value) or bool(defined))
+    key = ("hasattr", key_of(value), key_of(name))
+    return Condition("hasattr", tuple(arguments.args), key, value.taint)
+
+
+def _is_sharded_tensor(state: PathState, value: Value) -> bool:
+    tensor = tensor_of(state, value)
+    return tensor is not None and holds_fsdp2(state, tensor.module)
+
+
+def _is_callable(state: PathState, arguments: Arguments, *_: object) -> Value:
+    value = resolved(arguments.args[0]) if arguments.args else NONE
+    if isinstance(value, (Method, FunctionValue, ClassValue, Partial)):
+        return Const(True)
+    if isinstance(value, Const):
+        return Const(False)
+    return state.unknown(value.taint, key=("callable", key_of(value)))
+
+
+def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    if len(arguments.args) < 2:
+        return state.unknown()
+    value, name = resolved(arguments.args[0]), arguments.args[1]
+    if not isinstance(name, Const):
+        if isinstance(value, Symbol):
+            return Symbol(f"{value.name}.?")
+        if isinstance(value, Object):
+            return state.part(value, ".?", taint=name.taint & Taint.RANK)
+        return state.unknown(taint_of(value, name))
+    if isinstance(value, Object) and is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
+        return arguments.args[2] if len(arguments.args) > 2 else state.unknown()
+    return attributes.read(state, value, str(name.value), node, frame)
+
+
+def _number(_: PathState, arguments: Arguments, *__: object) -> Value | None:
+    """``float("inf")``."""
+    value = resolved(arguments.args[0]) if arguments.args else NONE
+    if isinstance(value, Const) and str(value.value).lstrip("+").lower() in ("inf", "infinity"):
+        return Const(float("inf"))
+    return None
+
+
+def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    if len(arguments.args) == 3:
+        owner, name, value = resolved(arguments.args[0]), arguments.args[1], arguments.args[2]
+        if isinstance(owner, Object):
+            known_name = str(name.value) if isinstance(name, Const) else "?"
+            if isinstance(name, Const):
+                owner.attrs[known_name] = value
+            elif not is_module(owner):
+                _unsettle(state, owner)
+            stores.stored(state, owner, known_name, value, node, frame)
+        elif isinstance(owner, Parameters) and isinstance(name, Const):
+            site = state.site(node, frame)
+            state.emit(Store(state.tick(), site, owner, str(name.value), value))
+    return NONE
+
+
+def _unsettle(state: PathState, owner: Object) -> None:
+    """Any of the settings in an object, or of its class, may have another value now."""
+    lineage = list(owner.cls.lineage()) if isinstance(owner.cls, ClassValue) else []
+    classes = [each for each in reversed(lineage) if isinstance(each, ClassValue)]
+    declared = {name: value for each in classes for name, value in each.attrs.items()}
+    for name, value in {**declared, **owner.attrs}.items():
+        if isinstance(value, Const):
+            owner.attrs[name] = state.part(owner, f".{name}")
+
+
+def _same_iterable(state: PathState, arguments: Arguments, *_: object) -> Value:
+    """``list``, ``reversed``, ``tqdm`` …: the same elements."""
+    if not arguments.args:
+        return Sequence([])
+    value = resolved(arguments.args[0])
+    if isinstance(value, Object) and class_names(value.cls) & DATA_LOADERS:
+        return state.part(value, ".iter()")  # it has its batches, and not its attributes
+    if isinstance(value, StateDict):
+        return Sequence([], [state.unknown(Taint.ELEMENT)])  # its keys
+    return materialized(state, copied(value))
+
+
+def _next_of(state: PathState, arguments: Arguments, *_: object) -> Value:
+    return element_of(state, arguments.args[0]) if arguments.args else state.unknown()
+
+
+def _filtered(state: PathState, arguments: Arguments, *_: object) -> Value:
+    if len(arguments.args) < 2:
+        return state.unknown()
+    return resolved(arguments.args[1])
+
+
+def _mapped(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    if len(arguments.args) < 2:
+        return state.unknown()
+    element = element_of(state, resolved(arguments.args[1]))
+    result = calls.apply(state, arguments.args[0], Arguments([element], {}), node, frame)
+    return Sequence([], [result], "generator", repeated=True)
+
+
+def _chained(state: PathState, arguments: Arguments, *_: object) -> Value:
+    return Sequence([], [element_of(state, resolved(value)) for value in arguments.args])
+
+
+def _enumerated(state: PathState, arguments: Arguments, *_: object) -> Value:
+    if not arguments.args:
+        return Sequence([])
+    iterable = resolved(arguments.args[0])
+    if isinstance(iterable, Sequence) and not iterable.rest:
+        pairs: list[Value] = [
+            Sequence([Const(i), item], kind="tuple") for i, item in enumerate(iterable.items)
+        ]
+        return Sequence(pairs)
+    counted: list[Value] = [
+        Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple")
+        for item in kinds(state, iterable)
+    ]
+    return Sequence([], counted, COUNTED)
+
+
+def _zipped(state: PathState, arguments: Arguments, *_: object) -> Value:
+    columns = [element_of(state, resolved(value)) for value in arguments.args]
+    return Sequence([], [Sequence(columns, kind="tuple")])
+
+
+def _partial(state: PathState, arguments: Arguments, *_: object) -> Value:
+    if not arguments.args:
+        return state.unknown()
+    function, *args = arguments.args
+    return Partial(function, tuple(args), dict(arguments.keywords))
+
+
+def _new_dict(state: PathState, arguments: Arguments, *_: object) -> Value:
+    if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
+        return materialized(state, copied(arguments.args[0]))
+    made = keyword_mapping(arguments.keywords)
+    for value in arguments.args:
+        merge(made, resolved(value))
+    return made
+
+
+def _environment_call(state: PathState, arguments: Arguments, *_: object) -> Value:
+    return subscripts.environment(state, arguments.args[0] if arguments.args else NONE)
+
+
+def _whole(_: PathState, arguments: Arguments, *__: object) -> Value | None:
+    """``int`` of a rank read from the environment is the same rank."""
+    value = resolved(arguments.args[0]) if len(arguments.args) == 1 else NONE
+    if isinstance(value, Object) and value.role is not None:
+        return value
+    return None
+
+
+def _length(_: PathState, arguments: Arguments, *__: object) -> Value | None:
+    value = resolved(arguments.args[0]) if arguments.args else NONE
+    if isinstance(value, Const) and isinstance(value.value, (str, tuple)):
+        return Const(len(value.value), value.taint)
+    return None
+
+
+def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
+    """``any(isinstance(m, FSDP) for m in …)``, where that is known of each of them."""
+    value = resolved(arguments.args[0]) if arguments.args else NONE
+    items = [*value.items, *value.rest] if isinstance(value, Sequence) else []
+    if items and all(isinstance(item, Const) and not item.value for item in items):
+        return Const(False)
+    return None
+
+
+def _variables(state: PathState, arguments: Arguments, *_: object) -> Value | None:
+    """``vars(options)``, whose items are the attributes."""
+    value = resolved(arguments.args[0]) if arguments.args else NONE
+    if isinstance(value, Object) and not value.attrs:
+        return state.part(value, ".__dict__")
+    return None
+
+
+def _exit(*_: object) -> Value:
+    return Const(EXIT)
+
+
+def _names_fsdp1(*classes: Value) -> bool:
+    return any(map(_is_fsdp1, classes))
+
+
+def _is_fsdp1(cls: Value) -> bool:
+    cls = resolved(cls)
+    return isinstance(cls, Symbol) and cls.name == FSDP1
+
+
+_OF_DTENSORS = [key_of(Const(name)) for name in ("full_tensor", "to_local", "_local_tensor")]
+_SAME_ITERABLE = (
+    "builtins.list",
+    "builtins.tuple",
+    "builtins.set",
+    "builtins.frozenset",
+    "builtins.iter",
+    "itertools.islice",
+    "builtins.sorted",
+    "builtins.reversed",
+    "tqdm.tqdm",
+    "tqdm.auto.tqdm",
+    "rich.progress.track",
+)
+
+
+EFFECTS: MappingType[str, Effect] = {
+    **dict.fromkeys(_SAME_ITERABLE, _same_iterable),
+    "builtins.isinstance": _is_instance,
+    "builtins.hasattr": _has_attribute,
+    "builtins.float": _number,
+    "builtins.callable": _is_callable,
+    "builtins.getattr": _get_attribute,
+    "builtins.setattr": _set_attribute,
+    "builtins.next": _next_of,
+    "builtins.filter": _filtered,
+    "builtins.map": _mapped,
+    "builtins.enumerate": _enumerated,
+    "builtins.zip": _zipped,
+    "builtins.dict": _new_dict,
+    "collections.OrderedDict": _new_dict,
+    "builtins.int": _whole,
+    "builtins.len": _length,
+    "builtins.any": _any_true,
+    "builtins.vars": _variables,
+    "builtins.exit": _exit,
+    "builtins.quit": _exit,
+    "sys.exit": _exit,
+    "os._exit": _exit,
+    "itertools.chain": _chained,
+    "copy.deepcopy": _deepcopy,
+    "functools.partial": _partial,
+    "os.getenv": _environment_call,
+    "os.environ.get": _environment_call,
+}

@@ -1,0 +1,139 @@
+"""Calls of libraries: what they do, what uses them, and the events that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import forwards, optimizers, tensors, tracking
+from fsdplint.engine.interpreter.effects import (
+    builtins,
+    callbacks,
+    devices,
+    methods,
+    saving,
+    sharding,
+    wrappers,
+)
+from fsdplint.engine.interpreter.effects.unlisted import unlisted
+from fsdplint.engine.interpreter.events import Call
+from fsdplint.engine.interpreter.groups import after_call
+from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const_text
+from fsdplint.engine.interpreter.values import (
+    Arguments,
+    ModuleScope,
+    Object,
+    Scope,
+    Symbol,
+    Taint,
+    Value,
+    resolved,
+    taint_of,
+)
+from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.initialisation import SEEDS
+from fsdplint.knowledge.names import is_optimizer
+from fsdplint.knowledge.tensors import DIVISIONS
+
+
+def call(
+    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    time, name = state.tick(), symbol.name
+    result = _known_call(state, symbol, arguments, node, frame)
+    tracking.used(state, time, name, arguments.values(), node, frame)
+    if name in known.WATCHED_CALLS:
+        names = _trained_names(frame) if name in known.STATE_CALLS else {}
+        state.emit(Call(time, state.site(node, frame), name, None, arguments, result, names))
+    _seeded(state, name, arguments)
+    state.group_up = after_call(state.group_up, name, arguments)
+    return result
+
+
+def _seeded(state: PathState, name: str, arguments: Arguments) -> None:
+    """Modules built from here on draw their weights by this seed."""
+    if name in SEEDS:
+        state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
+
+
+def _known_call(
+    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    result = tensors.function(state, symbol.name, arguments, node, frame)
+    if result is None and symbol.name in EFFECTS:
+        result = EFFECTS[symbol.name](state, arguments, node, frame)
+    if result is not None:
+        return result
+    if is_optimizer(symbol.name):
+        return optimizers.construct(state, symbol, arguments, node, frame)
+    return unlisted(state, symbol, arguments, node, frame)
+
+
+def method(
+    state: PathState, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    time = state.tick()
+    result = methods.known_method(state, receiver, name, arguments, node, frame)
+    tracking.used(state, time, name, [receiver, *arguments.values()], node, frame)
+    _note_weights(state, receiver, name, arguments)
+    if name in DIVISIONS and arguments.args:
+        quotient = receiver if name.endswith("_") else result
+        tensors.divided(state, receiver, arguments.args[0], quotient, node, frame)
+    cast = name in known.CASTS and isinstance(receiver, Object) and is_module(receiver)
+    if name in known.WATCHED_METHODS or cast:
+        names = _trained_names(frame) if name in known.STATE_CALLS else {}
+        state.emit(Call(time, state.site(node, frame), name, receiver, arguments, result, names))
+    return result
+
+
+def _note_weights(state: PathState, receiver: Value, name: str, arguments: Arguments) -> None:
+    """Tracks a module whose weights a method leaves undefined, or sets on some ranks only."""
+    if not isinstance(receiver, Object):
+        return
+    alone = any(guard.divergent for guard in state.guards)
+    if name == "to_empty" or (name == "load_state_dict" and alone):
+        tracking.track(state, receiver)
+    if name == "to" and any(is_const_text(value, "meta") for value in arguments.values()):
+        receiver.on_meta = True
+
+
+def _trained_names(frame: Frame) -> dict[str, Object]:
+    """The modules and optimizers a function can name, nearest and shortest first.
+
+    Attributes of its variables are named as well.
+    """
+    found: dict[str, Object] = {}
+    scope: Scope | None = frame.scope
+    while scope is not None:
+        late = scope.late if isinstance(scope, ModuleScope) else {}
+        named = [pair for item in (scope.names | late).items() for pair in _with_attributes(*item)]
+        for path, item in sorted(named, key=lambda pair: pair[0].count(".")):
+            if item.captures or is_module(item):
+                found.setdefault(path, item)
+        scope = scope.parent
+    return found
+
+
+def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
+    value = resolved(value)
+    if not isinstance(value, Object):
+        return
+    yield name, value
+    for attribute, held in () if is_module(value) else list(value.attrs.items()):
+        inner = resolved(held)
+        if attribute.isidentifier() and isinstance(inner, Object):
+            yield f"{name}.{attribute}", inner
+
+
+# By canonical name. Of two rows for a function, the later one holds.
+EFFECTS: Mapping[str, Effect] = {
+    **wrappers.EFFECTS,
+    **saving.EFFECTS,
+    **sharding.EFFECTS,
+    **optimizers.EFFECTS,
+    **forwards.EFFECTS,
+    **devices.EFFECTS,
+    **callbacks.EFFECTS,
+    **builtins.EFFECTS,
+}

@@ -1,0 +1,222 @@
+"""Methods that are not the program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping as MappingType
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import calls, optimizers, subscripts, tensors, tracking
+from fsdplint.engine.interpreter.effects import containers, saving
+from fsdplint.engine.interpreter.elements import element_of
+from fsdplint.engine.interpreter.events import Call, NoSync
+from fsdplint.engine.interpreter.modules import is_module, is_unit
+from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    Arguments,
+    ClassValue,
+    Const,
+    Mapping,
+    Object,
+    Origin,
+    Parameters,
+    Sequence,
+    StateDict,
+    Symbol,
+    Taint,
+    Tensor,
+    Value,
+    class_names,
+    key_of,
+    read_from,
+    resolved,
+)
+from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.tensors import ELEMENTWISE, NUMBERS, REDUCTIONS
+
+
+def known_method(
+    state: PathState, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    if name in _OF_TENSORS or isinstance(receiver, Tensor):
+        tensor = tensors.tensor_of(state, receiver)
+        if tensor is not None:
+            made = tensors.method(state, tensor, name, arguments, node, frame)
+            return made or state.unknown(tensor.taint)
+    if isinstance(receiver, Object):
+        return _object_method(state, receiver, name, arguments, node, frame)
+    if isinstance(receiver, (Sequence, Mapping)):
+        return containers.container_method(state, receiver, name, arguments, frame)
+    if isinstance(receiver, StateDict):
+        return containers.state_method(state, receiver, name, arguments)
+    if isinstance(receiver, Parameters):
+        return receiver if name not in NUMBERS else state.unknown(receiver.taint)
+    if isinstance(receiver, Const) and isinstance(receiver.value, str):
+        text = containers.text_method(receiver.value, name, arguments)
+        if text is not None:
+            return text
+    state.escape(node, frame, *arguments.values())
+    return calls.result_of(state, ("method", key_of(receiver), name), receiver, arguments)
+
+
+def _object_method(
+    state: PathState, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    effect = _METHODS.get(name)
+    result = None if effect is None else effect(state, receiver, arguments, node, frame)
+    if result is not None:
+        return result
+    return _other_method(state, receiver, name, arguments, node, frame)
+
+
+def _other_method(
+    state: PathState, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    inert = name in known.INERT_METHODS or receiver.captures
+    cls = next(iter(class_names(receiver.cls)), "")
+    if not inert and not (cls and known.is_harmless(cls)):
+        state.escape(node, frame, *arguments.values())
+    unread = not isinstance(receiver.cls, (ClassValue, Symbol))
+    if unread and not inert and receiver.escaped is None:
+        receiver.escaped = state.tick()  # its own method may shard it
+    taint = Taint.RANK if name in known.RANK_ATTRIBUTES else Taint.NONE
+    result = calls.result_of(state, ("method", key_of(receiver), name), receiver, arguments)
+    result.taint |= taint
+    return result
+
+
+# Methods of objects
+
+
+def _parameters(
+    name: str, state: PathState, receiver: Object, _: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    named = name == "named_parameters"
+    return Parameters(receiver, state.tick(), state.site(node, frame), named=named, lazy=True)
+
+
+def _view(name: str, state: PathState, receiver: Object, *_: object) -> Value:
+    step = f".{name}()"
+    made = receiver.attrs.get(step)
+    if made is None:
+        made = receiver.attrs[step] = state.part(receiver, step)
+        if isinstance(made, Object) and name == "items":
+            inner = element_of(state, receiver)
+            made.elements["*"] = Sequence([state.unknown(Taint.ELEMENT), inner], kind="tuple")
+    return made
+
+
+def _submodule(state: PathState, receiver: Object, *_: object) -> Value:
+    return state.part(receiver, ".get_submodule()")
+
+
+def _itself(_: PathState, receiver: Object, *__: object) -> Value:
+    return receiver
+
+
+def _itself_if_module(_: PathState, receiver: Object, *__: object) -> Value | None:
+    return receiver if is_module(receiver) or receiver.origin is not Origin.ALLOCATED else None
+
+
+def _entry_of_file(
+    state: PathState, receiver: Object, arguments: Arguments, *_: object
+) -> Value | None:
+    if not arguments.args or read_from(receiver) is None:
+        return None
+    return subscripts.item(state, receiver, arguments.args[0])
+
+
+def _no_sync(
+    state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    result = state.unknown()
+    if is_unit(receiver) and not (isinstance(receiver.cls, ClassValue) and receiver.cls.opaque()):
+        state.emit(NoSync(state.tick(), state.site(node, frame), receiver))
+    else:
+        site = state.site(node, frame)
+        state.emit(Call(state.tick(), site, "no_sync", receiver, arguments, result))
+    return result
+
+
+def _unsharded(unsharded: bool, state: PathState, receiver: Object, *_: object) -> Value:
+    receiver.unsharded = unsharded
+    return state.unknown()
+
+
+def _appended(
+    state: PathState, receiver: Object, arguments: Arguments, _: ir.Call, frame: Frame
+) -> Value:
+    held = receiver.attrs.get("*appended*")
+    filled = held if isinstance(held, Sequence) else Sequence([])
+    receiver.attrs["*appended*"] = filled
+    filled.items.extend(arguments.args)
+    receiver.repeated |= frame.loops > 0 or len(filled.items) > 2
+    for value in arguments.args:
+        item = resolved(value)
+        if isinstance(item, Object) and item.parent is None and item is not receiver:
+            tracking.attach(state, item, receiver, "[]")
+    receiver.elements.pop("*", None)
+    return NONE
+
+
+def _prepared(
+    state: PathState, _: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """``accelerator.prepare(a, b)`` gives its arguments back, in order."""
+    optimizers.repoint(state, arguments, node, frame)
+    values = arguments.args
+    return values[0] if len(values) == 1 else Sequence(list(values), kind="tuple")
+
+
+def _group_added(
+    state: PathState, receiver: Object, arguments: Arguments, *_: object
+) -> Value | None:
+    if not receiver.captures:
+        return None
+    receiver.captures.extend(optimizers.captured(state, arguments))
+    return NONE
+
+
+def _cleared(
+    state: PathState, receiver: Object, _: Arguments, node: ir.Call, frame: Frame
+) -> Value | None:
+    return NONE if optimizers.repoint_self(state, receiver, node, frame) else None
+
+
+def _applied(
+    state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value | None:
+    """``module.apply(function)``."""
+    if not arguments.args or not is_module(receiver):
+        return None
+    inside = state.part(receiver, ".apply()", taint=Taint.ELEMENT)
+    calls.apply(state, arguments.args[0], Arguments([inside], {}), node, frame)
+    return receiver
+
+
+# None where it says nothing of a call on that object.
+_Method = Callable[[PathState, Object, Arguments, ir.Call, Frame], Value | None]
+
+_METHODS: MappingType[str, _Method] = {
+    **{name: partial(_parameters, name) for name in known.PARAMETER_VIEWS},
+    **{name: partial(_view, name) for name in (*known.SUBMODULE_VIEWS, "items", "keys")},
+    "values": _itself,
+    "get_submodule": _submodule,
+    **dict.fromkeys(("get", "pop"), _entry_of_file),
+    "state_dict": saving.state_of,
+    **dict.fromkeys(known.RETURNS_SELF, _itself_if_module),
+    **dict.fromkeys(("to", "cuda"), _itself),
+    "no_sync": _no_sync,
+    "unshard": partial(_unsharded, True),
+    "reshard": partial(_unsharded, False),
+    **dict.fromkeys(("append", "extend", "insert", "add_module", "register_module"), _appended),
+    **dict.fromkeys(known.REPOINTING_METHODS, _prepared),
+    "add_param_group": _group_added,
+    **dict.fromkeys(("clear", "__init__"), _cleared),
+    "apply": _applied,
+}
+
+# A module has methods of other names in common with its parameters, such as `to` and `float`.
+_OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED

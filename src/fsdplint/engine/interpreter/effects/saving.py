@@ -1,0 +1,98 @@
+"""State dicts and files: what is taken of a module or an optimizer, written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import calls
+from fsdplint.engine.interpreter.events import PlainWrite, states_in
+from fsdplint.engine.interpreter.modules import cut_by_fsdp1, holds_fsdp2
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    Arguments,
+    Const,
+    Object,
+    Sequence,
+    StateDict,
+    Symbol,
+    Value,
+    resolved,
+)
+from fsdplint.knowledge import calls as known
+
+
+def state_of(state: PathState, owner: Object, _: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """``owner.state_dict()``: slices, if the owner is FSDP2's or an optimizer's model sharded.
+
+    An FSDP1 model gathers its own, unless it is told not to.
+    """
+    if owner.captures:
+        site = state.site(node, frame)
+        modules = [capture.module for capture in owner.captures]
+        if any(holds_fsdp2(state, module) for module in modules):
+            return StateDict(modules[0], site, optimizer=owner)
+        if any(cut_by_fsdp1(state, module) for module in modules):
+            return StateDict(modules[0], site, owner, generation=known.Generation.FSDP1)
+    elif holds_fsdp2(state, owner):
+        return StateDict(owner, state.site(node, frame))
+    return state.unknown(owner.taint)
+
+
+def _state_helper(
+    name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    module = resolved(arguments.get(0, "model") or NONE)
+    options = resolved(arguments.get(99, "options") or NONE)
+    if arguments.open or not isinstance(module, Object) or not holds_fsdp2(state, module):
+        return state.unknown()
+    full: Value | None = None
+    if isinstance(options, Object) and isinstance(options.cls, Symbol):
+        full = options.keywords.get("full_state_dict", Const(False))
+    sharded = is_const(options, None) or is_const(full or NONE, False)
+    if not sharded:
+        return state.unknown()
+    site = state.site(node, frame)
+    position = known.STATE_HELPERS[name]
+    optimizer = (
+        None if position is None else resolved(arguments.get(position, "optimizers") or NONE)
+    )
+    sharded_state = StateDict(module, site, optimizer if isinstance(optimizer, Object) else None)
+    return (
+        Sequence([StateDict(module, site), sharded_state], kind="tuple")
+        if name.endswith("get_state_dict")
+        else sharded_state
+    )
+
+
+def _plain_write(
+    name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    value_at, target_at = known.PLAIN_WRITES[name]
+    value = arguments.get(value_at.position, value_at.keyword)
+    target = arguments.get(target_at.position, target_at.keyword)
+    if value is not None:
+        event = PlainWrite(
+            state.tick(), state.site(node, frame), name, value, target, states_in(value)
+        )
+        state.emit(event)
+    return NONE
+
+
+def _plain_read(
+    name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """What a file holds, e.g. by ``torch.load``; its parts know where they come from."""
+    at = known.PLAIN_READS[name]
+    made = calls.result_of(state, ("call", name), Symbol(name), arguments)
+    made.site, made.file = state.site(node, frame), arguments.get(at.position, at.keyword)
+    return made
+
+
+EFFECTS: Mapping[str, Effect] = {
+    **{name: partial(_plain_write, name) for name in known.PLAIN_WRITES},
+    **{name: partial(_plain_read, name) for name in known.PLAIN_READS},
+    **{name: partial(_state_helper, name) for name in known.STATE_HELPERS},
+}

@@ -1,0 +1,266 @@
+"""Containers: what a loop variable is, how a value unpacks, what a store changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fsdplint.engine.interpreter.state import PathState
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    ClassValue,
+    Const,
+    Mapping,
+    Object,
+    Origin,
+    Parameters,
+    Sequence,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    choice,
+    class_names,
+    contained,
+    key_of,
+    resolved,
+)
+from fsdplint.knowledge.data import DATA_LOADERS
+
+_MAX_UNROLLED = 8
+MAX_ELEMENTS = 2_000
+_MAX_SUBMODULES = 40
+
+# The element that stands for all elements of an object.
+EVERY = "*"
+# The one that stands for those that a process takes by a slice that its rank decides.
+BY_RANK = ("rank",)
+# The kind of the sequence that ``enumerate(…)`` is.
+COUNTED = "enumerate"
+_VIEWS = (".modules()", ".named_modules()")
+
+
+def element_of(state: PathState, value: Value) -> Value:
+    """The value that stands for every element of an iterable."""
+    value = resolved(value)
+    if isinstance(value, Sequence):
+        options = [*value.items, *value.rest]
+        return choice(options) if options else state.unknown(Taint.ELEMENT)
+    if isinstance(value, Mapping):
+        return state.unknown(Taint.ELEMENT)
+    if isinstance(value, Parameters):
+        tensor = replace(value, time=state.tick() if value.lazy else value.time, lazy=False)
+        tensor.named = False
+        pair = Sequence([state.unknown(Taint.ELEMENT), tensor], kind="tuple")
+        return pair if value.named else tensor
+    if isinstance(value, Object):
+        return _element_of_object(state, value)
+    return state.unknown(Taint.ELEMENT, key=("element", key_of(value)))
+
+
+def _element_of_object(state: PathState, value: Object) -> Value:
+    if EVERY not in value.elements:
+        constituents = container_items(value)
+        if len(constituents) == 1:
+            constituents[0].taint |= Taint.ELEMENT
+            value.elements[EVERY] = constituents[0]
+        else:
+            cls = constituents[0].cls if constituents else None
+            made = state.part(value, "[]", cls, Taint.ELEMENT)
+            value.elements[EVERY] = _named(state, value, made)
+    return value.elements[EVERY]
+
+
+def _named(state: PathState, whole: Object, element: Object) -> Value:
+    if whole.step in (".named_modules()", ".named_children()", ".items()"):
+        return Sequence([state.unknown(Taint.ELEMENT), element], kind="tuple")
+    return element
+
+
+def container_items(value: Object) -> list[Object]:
+    """The modules a container was filled with, as far as they were seen."""
+    found: list[Object] = []
+    if class_names(value.cls) & DATA_LOADERS:
+        return found  # its dataset is no batch
+    for arg in (*value.args, value.attrs.get("*appended*")):
+        arg = None if arg is None else resolved(arg)
+        items: list[Value] = []
+        if isinstance(arg, Sequence):
+            items = [*arg.items, *arg.rest]
+        elif isinstance(arg, Mapping):
+            items = [*arg.items.values(), *arg.rest]
+        elif isinstance(arg, Object):
+            items = [arg]
+        found.extend(item for item in map(resolved, items) if isinstance(item, Object))
+    return found
+
+
+def named_items(value: Object) -> dict[str, Object]:
+    """The parts of a module dict by name."""
+    known = resolved(value.args[0]) if value.args else None
+    if not isinstance(known, Mapping):
+        return {}
+    pairs = [(key, resolved(item)) for key, item in known.items.items()]
+    return {k: item for k, item in pairs if isinstance(k, str) and isinstance(item, Object)}
+
+
+def is_repeated(value: Object) -> bool:
+    """Whether a container holds more than one block, by a loop or by number."""
+    args = [resolved(arg) for arg in value.args]
+    if value.repeated or any(isinstance(arg, Sequence) and arg.repeated for arg in args):
+        return True
+    if any(isinstance(arg, Mapping) and arg.rest for arg in args):
+        return True
+    items = container_items(value)
+    classes = {id(item.cls) for item in items if isinstance(item.cls, (ClassValue, Symbol))}
+    return (
+        len(items) > 1
+        and len(classes) == 1
+        and len(items) == sum(i.cls is items[0].cls for i in items)
+    )
+
+
+def unpacked(state: PathState, value: Value, count: int) -> list[Value]:
+    """The values that ``count`` targets get from one value."""
+    if isinstance(value, Sequence) and not value.rest and len(value.items) == count:
+        return value.items
+    if isinstance(value, (Sequence, Parameters, StateDict)):
+        return [element_of(state, value)] * count
+    if isinstance(value, Object):
+        return [_position(state, value, index) for index in range(count)]
+    return [state.unknown(value.taint) for _ in range(count)]
+
+
+def _position(state: PathState, value: Object, index: int) -> Value:
+    if index not in value.elements:
+        made = state.unknown(value.taint, key=("position", key_of(value), index))
+        value.elements[index] = made
+    return value.elements[index]
+
+
+def unrolled(value: Value) -> list[Value] | None:
+    """The elements of a short sequence known one by one."""
+    if isinstance(value, Sequence) and not value.rest and len(value.items) <= _MAX_UNROLLED:
+        return value.items
+    return None
+
+
+def kinds(state: PathState, value: Value) -> list[Value]:
+    """One element for each kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
+    if isinstance(value, Sequence) and value.rest and len(value.rest) <= _MAX_UNROLLED:
+        return [*value.items[:_MAX_UNROLLED], *value.rest]
+    return [element_of(state, value)]
+
+
+def submodules(state: PathState, view: Value) -> list[Value]:
+    """The elements of ``model.modules()`` where the model's construction was followed.
+
+    Empty where it was not, or there are too many; ``named_modules()`` gives pairs, and so does
+    ``enumerate(…)`` of either.
+    """
+    if isinstance(view, Sequence) and view.kind == COUNTED:
+        return [
+            Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple")
+            for item in submodules(state, view_of(view))
+        ]
+    whole = view.parent if isinstance(view, Object) else None
+    if whole is None or not isinstance(view, Object) or view.step not in _VIEWS:
+        return []
+    found = list(dict.fromkeys(composed(whole)))
+    if not 1 < len(found) <= _MAX_SUBMODULES:
+        return []
+    if view.step == ".modules()":
+        return list(found)
+    return [Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple") for item in found]
+
+
+def view_of(iterable: Value) -> Value:
+    """The view that is counted along in ``enumerate(model.modules())``; else the iterable."""
+    if not isinstance(iterable, Sequence) or iterable.kind != COUNTED:
+        return iterable
+    items = [item for item in contained(iterable) if isinstance(item, Object)]
+    views = [item.parent for item in items if item.parent and item.parent.step in _VIEWS]
+    return views[0] if views and views[0] is not None else NONE
+
+
+def composed(module: Object, depth: int = 0) -> Iterator[Object]:
+    """A module and the modules it is known to be made of, some perhaps more than once."""
+    yield module
+    held = [resolved(value) for value in module.attrs.values()]
+    parts = [part for part in held if isinstance(part, Object) and part.parent is module]
+    for part in dict.fromkeys([*parts, *container_items(module)]):
+        if depth < 8 and (part.origin is Origin.ALLOCATED or part.cls is not None):
+            yield from composed(part, depth + 1)
+
+
+def copied(value: Value) -> Value:
+    """``value`` itself, unless it is a container whose copy is filled by itself."""
+    value = resolved(value)
+    if isinstance(value, Sequence):
+        return Sequence(
+            list(value.items), list(value.rest), value.kind, value.taint, value.repeated
+        )
+    if isinstance(value, Mapping):
+        return Mapping(dict(value.items), list(value.rest), value.taint)
+    return value
+
+
+def materialized(state: PathState, value: Value, depth: int = 0) -> Value:
+    """``list(value)``: generators of parameters take the tensors now."""
+    value = resolved(value)
+    if isinstance(value, Parameters) and value.lazy:
+        return replace(value, time=state.tick(), lazy=False)
+    if isinstance(value, Sequence) and not _holds_lazy(value):
+        return Sequence(list(value.items), list(value.rest), "list", value.taint, value.repeated)
+    if isinstance(value, Sequence) and depth < 4:  # a list may hold itself
+        items = [materialized(state, item, depth + 1) for item in value.items]
+        rest = [materialized(state, item, depth + 1) for item in value.rest]
+        return Sequence(items, rest, "list", value.taint, value.repeated)
+    return value
+
+
+def _holds_lazy(value: Value) -> bool:
+    return any(isinstance(item, Parameters) and item.lazy for item in contained(value))
+
+
+def chained(state: PathState, left: Sequence, right: Sequence) -> Sequence:
+    """``left + right``."""
+    made = Sequence(list(left.items), list(left.rest), left.kind)
+    extend(state, made, right)
+    return made
+
+
+def extend(state: PathState, target: Sequence, more: Sequence, *, in_loop: bool = False) -> None:
+    """``target += more``; of very many elements it is not known which ones they are."""
+    known, rest = (target.items, target.rest) if not in_loop else (target.rest, target.rest)
+    if len(target.items) + len(target.rest) + len(more.items) + len(more.rest) > MAX_ELEMENTS:
+        target.rest[:] = [state.unknown(Taint.ELEMENT)]
+        return
+    known.extend([*more.items])
+    rest.extend([*more.rest])
+
+
+def merge(target: Mapping, value: Value) -> None:
+    """``target.update(value)``."""
+    if isinstance(value, Mapping):
+        target.items.update(value.items)
+        target.rest.extend(value.rest[: MAX_ELEMENTS - len(target.rest)])
+    else:
+        target.rest.append(value)
+
+
+def store_key(target: Mapping, key: Value, value: Value) -> None:
+    if isinstance(key, Const):
+        target.items[hashable(key.value)] = value
+    else:
+        target.rest.append(value)
+
+
+def hashable(value: object) -> object:
+    return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else repr(value)
+
+
+def keyword_mapping(keywords: dict[str, Value]) -> Mapping:
+    made = Mapping()
+    made.items.update(keywords)
+    return made

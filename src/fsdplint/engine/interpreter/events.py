@@ -1,0 +1,317 @@
+"""What happens on one path through a program, in order: the trace that facts are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    Arguments,
+    Choice,
+    Mapping,
+    Object,
+    Parameters,
+    Sequence,
+    StateDict,
+    Symbol,
+    Tensor,
+    Value,
+    resolved,
+)
+from fsdplint.knowledge.calls import Generation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """A sharding call on ``module``.
+
+    Attributes:
+        keeps_parameters: the original Parameters stay the ones to train (FSDP1 with
+            ``use_orig_params=True``), None where an argument leaves it open.
+        wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
+        keywords: the keyword arguments, those of ``**`` and of a partial included.
+        strategy: FSDP1's ``sharding_strategy``, None where none is given.
+        positional: the arguments without a keyword, the module included.
+    """
+
+    time: int
+    site: Site
+    generation: Generation
+    module: Object
+    keeps_parameters: bool | None
+    wraps_children: bool | None
+    call: ir.Call
+    keywords: dict[str, Value] = field(default_factory=dict)
+    strategy: Value | None = None
+    positional: tuple[Value, ...] = ()
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is given a list of modules, which become one unit together."""
+        given = self.positional[0] if self.positional else self.keywords.get("module")
+        return given is not None and isinstance(resolved(given), Sequence)
+
+    @property
+    def cuts_flat(self) -> bool:
+        """Whether it is FSDP1's, with a strategy that surely gives each rank a part."""
+        if self.generation is not Generation.FSDP1:
+            return False
+        if "sharding_strategy" in self.keywords:
+            strategy = self.keywords["sharding_strategy"]
+            return isinstance(strategy, Symbol) and not strategy.name.endswith("NO_SHARD")
+        plain = [argument for argument in self.call.args if argument.keyword is None]
+        return len(plain) < 3 and not any(argument.star for argument in plain)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuildOptimizer:
+    time: int
+    site: Site
+    optimizer: Object
+    captures: tuple[Parameters, ...]
+    label: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repoint:
+    """The optimizer's parameter groups are written, or it is prepared jointly with its model.
+
+    Attributes:
+        certain: False when unknown code got both, and may have done so.
+    """
+
+    time: int
+    site: Site
+    optimizer: Object
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call that `knowledge` says to watch, whatever else it does.
+
+    Attributes:
+        name: a function's canonical name, a method's own name, or "forward" for a module's call.
+        receiver: what a method or a module's call is on, None for a function.
+        names: by what names the calling function knows modules and optimizers, for calls that
+            take or give state.
+    """
+
+    time: int
+    site: Site
+    name: str
+    receiver: Value | None
+    arguments: Arguments
+    result: Value
+    names: dict[str, Object] = field(default_factory=dict)
+
+    def argument(self, position: int, keyword: str) -> Value | None:
+        """The resolved argument, None if it is not given or not known to be."""
+        found = self.arguments.get(position, keyword)
+        return None if found is None else resolved(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectForward:
+    """``.forward`` of ``module`` called without its hooks; ``source`` is the attribute."""
+
+    time: int
+    site: Site
+    source: Site
+    module: Object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodCall:
+    """A method of the project's own, called on a sharded module outside of its forward.
+
+    Attributes:
+        source: the attribute that names the method.
+        hooked: it is registered, or may be, to run with the forward hooks.
+    """
+
+    time: int
+    site: Site
+    source: Site
+    module: Object
+    name: str
+    hooked: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unwrap:
+    """``module.module`` or the like, read from an FSDP2 unit, which is no wrapper."""
+
+    time: int
+    site: Site
+    module: Object
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoSync:
+    time: int
+    site: Site
+    module: Object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainWrite:
+    """A file written with whatever is in ``value``, by the call ``function``."""
+
+    time: int
+    site: Site
+    function: str
+    value: Value
+    target: Value | None
+    states: tuple[StateDict, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """An attribute assigned to a module or a parameter, ``setattr`` and registration included.
+
+    Attributes:
+        owner: the module, or the parameters that a loop runs through.
+    """
+
+    time: int
+    site: Site
+    owner: Value
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Divided:
+    """``value`` divided ``by`` another; ``result`` is the same object where that is in place."""
+
+    time: int
+    site: Site
+    value: Object
+    by: Value
+    result: Value
+
+
+Event = (
+    Store
+    | Divided
+    | Shard
+    | BuildOptimizer
+    | Repoint
+    | Call
+    | DirectForward
+    | MethodCall
+    | NoSync
+    | Unwrap
+    | PlainWrite
+)
+E = TypeVar("E", bound=Event)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Escape:
+    """A call of unknown code that got hold of ``objects``, directly or through their attributes."""
+
+    time: int
+    site: Site
+    objects: frozenset[Object]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """The number in ``tensor`` is asked for, of which this rank has its own part only."""
+
+    time: int
+    site: Site
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """What a path does with a tracked object or a part of it, other than in the program's own code.
+
+    Attributes:
+        name: the function or method that gets hold of it, "=" for a store into it, "?" where the
+            callee is unknown.
+        objects: the tracked objects it concerns.
+        given: those it gets as a whole, and not only a part of.
+    """
+
+    time: int
+    site: Site
+    name: str
+    objects: frozenset[Object]
+    given: frozenset[Object]
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """One path through one entry.
+
+    Attributes:
+        escapes: what unknown code was given, which no rule reports by itself.
+        reads: where this rank's part of a number was read.
+        combined: when numbers that were read so went to code that may combine those of all ranks.
+        uses: what was done to objects whose every use matters, such as a module whose weights are
+            not what they should be yet.
+        called: the functions and methods of libraries and of unknown code that were called, in
+            order: when, and by which name ("?" where that is not known).
+        picked: what generators yield of their elements only if a test of these says so; that it is
+            what a loop over one is at is not sure.
+        decisions: the conditions that were decided, with the outcome, in order.
+        inside: the calls of the module inside of an FSDP1 wrapper, and of its methods.
+        complete: False when a budget ended the path early.
+        _kept: what was asked for before, and of how many events it is the answer.
+    """
+
+    entry: str
+    path: str
+    events: list[Event] = field(default_factory=list)
+    decisions: list[tuple[object, bool]] = field(default_factory=list)
+    complete: bool = True
+    escapes: list[Escape] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    combined: list[int] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
+    called: list[tuple[int, str]] = field(default_factory=list)
+    picked: set[Object] = field(default_factory=set)
+    inside: set[Site] = field(default_factory=set)
+    _kept: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind, in order."""
+        return self._those(kind, lambda event: isinstance(event, kind))
+
+    def calls(self, *names: str) -> list[Call]:
+        """The watched calls of these names, in order."""
+        return self._those(names, lambda event: isinstance(event, Call) and event.name in names)
+
+    def _those(self, key: object, wanted: Callable[[Event], bool]) -> list[Any]:
+        seen, found = self._kept.get(key, (0, []))
+        if seen < len(self.events):
+            found = [*found, *filter(wanted, self.events[seen:])]
+            self._kept[key] = len(self.events), found
+        return list(found)
+
+
+def states_in(value: Value, depth: int = 0) -> tuple[StateDict, ...]:
+    """The sharded state that is surely in ``value``: in every option, where it is a choice."""
+    if isinstance(value, StateDict):
+        return () if value.escaped else (value,)
+    if depth > 6:
+        return ()
+    if isinstance(value, Choice):
+        found = [states_in(option, depth + 1) for option in value.options]
+        return found[0] if all(found) else ()
+    if isinstance(value, (Mapping, Sequence)):
+        items = value.items.values() if isinstance(value, Mapping) else value.items
+        known = [state for item in items for state in states_in(item, depth + 1)]
+        loose = [states_in(item, depth + 1) for item in value.rest]
+        if loose and all(loose):
+            known.extend(loose[0])
+        return tuple(known)
+    return ()

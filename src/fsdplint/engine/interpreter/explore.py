@@ -1,0 +1,160 @@
+"""Which entries of a program to follow: its scripts, then what can reach sharding besides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.entry import Entry
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.interest import Interest
+from fsdplint.engine.interpreter.paths import Known, paths
+from fsdplint.engine.project.prefilter import mentions_sharding
+from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.unit import Definition, Unit
+from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.knowledge.methods import EVENT_NAMES
+
+
+def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
+    """The traces of every entry of ``units`` that can reach a sharding call."""
+    units = list(units)
+    interest = Interest(SHARDING_NAMES | _hot_names(project, units), EVENT_NAMES)
+    explorer = _Explorer(project, interest)
+    # A program before its tests, should the budget not do for both.
+    units.sort(key=lambda unit: project.is_test(unit.path))
+    for unit in sorted(units, key=lambda unit: not mentions_sharding(unit.text)):
+        if unit.top.entry and project.unit(Path(unit.path)):
+            explorer.follow(Entry(unit))
+    explorer.unsharded = 0
+    for entry in _entries(project, units, explorer.known.reached):
+        explorer.follow(entry)
+    return explorer.traces
+
+
+def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
+    """Names by which the program refers to code that shards, import aliases included."""
+    names: set[str] = set()
+    for unit in units:
+        names.update(project.sharding_names(Path(unit.path)))
+        for definition in unit.definitions.values():
+            every = (definition, *definition.methods.values())
+            names.update(each.name for each in every if each.hot and each.name != "__init__")
+    return frozenset(names)
+
+
+def _entries(project: Project, units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
+    """Hot functions and methods that no entry before has reached, callers before callees."""
+    counts = _mention_counts(units)
+    for unit in units:
+        entries = [each for each in unit.definitions.values() if each.entry]
+        if not entries or project.unit(Path(unit.path)) is None:
+            continue
+        for definition in sorted(entries, key=lambda d: counts[d.name]):
+            if _is_fresh(definition, reached):
+                yield Entry(unit, definition)
+            for method in definition.methods.values():
+                if method.entry and _is_fresh(method, reached):
+                    yield Entry(unit, definition, method)
+
+
+def _is_fresh(definition: Definition, reached: set[ir.Node]) -> bool:
+    """Whether no path has run a function yet."""
+    node = definition.unit.node(definition)
+    return isinstance(node, ir.FunctionDef) and node.function not in reached
+
+
+def _mention_counts(units: list[Unit]) -> Counter[str]:
+    """How many definitions mention a name: callers are mentioned less than what they call."""
+    return Counter(
+        name
+        for unit in units
+        for definition in unit.definitions.values()
+        for name in definition.names | definition.attributes
+    )
+
+
+class _Explorer:
+    """Follows entries one after the other, within a budget for all of them."""
+
+    def __init__(self, project: Project, interest: Interest) -> None:
+        self.project = project
+        self.interest = interest
+        self.traces: list[Trace] = []
+        self.known = Known(project.budget)
+        self.steps = 0
+        self.pairs = 0
+        self.unsharded = 0  # steps since the last entry that shards
+        self.unsharded_in: Counter[Unit] = Counter()  # steps in entries that do not shard
+
+    def follow(self, entry: Entry) -> None:
+        path, name = entry.unit.path, entry.name
+        if reason := self._left_out(entry):
+            self.project.left_out[path, name] = reason
+            return
+        if limit := self._limit_reached(entry.unit):
+            self.project.stop_early(path, name, limit)
+            return
+        try:
+            found, steps = paths(self.project, entry, self.interest, self.known)
+        except Exception as error:  # a fault of the engine's costs no other entry
+            self.project.crashes[entry.unit.path] = error
+            return
+        self.traces.extend(found)
+        self.steps += steps
+        self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in found)
+        self.unsharded = 0 if found else self.unsharded + steps
+        if not found:
+            self.unsharded_in[entry.unit] += steps
+
+    def _limit_reached(self, unit: Unit) -> str:
+        """Why no further entry of ``unit`` is followed, "" if one may be."""
+        budget = self.project.budget
+        if self.steps > budget.steps or self.pairs > budget.shard_pairs:
+            return "the project has too much code that shards"
+        if self.unsharded_in[unit] > budget.unsharded_file_steps:
+            return "none of the code before it in its file shards"
+        if self.unsharded > budget.unsharded_steps:
+            return "none of the many programs before it shards"
+        return ""
+
+    def _left_out(self, entry: Entry) -> str:
+        """Why an entry need not be followed, "" if it has to be."""
+        if _is_mocked(self.project, entry.unit):
+            return "a test puts something in the place of the sharding function"
+        if entry.definition is not None and self._is_quiet(entry.definition):
+            return "what it calls was seen to do nothing to a model"
+        return ""
+
+    def _is_quiet(self, definition: Definition) -> bool:
+        """Whether all that makes an entry of a function ran before, without an event.
+
+        As the functions do that build one of many configurations each.
+        """
+        mentioned = definition.names | definition.attributes
+        leads = mentioned & self.interest.sharding
+        if definition.kind != "def" or mentioned & self.interest.events:
+            return False
+        return leads <= definition.names and all(
+            self._was_quiet(definition.unit, name) for name in leads
+        )
+
+    def _was_quiet(self, unit: Unit, name: str) -> bool:
+        target = self.project.loaded_definition(unit, name)
+        node = None if target is None or target.unit.lowered is None else target.unit.node(target)
+        if not isinstance(node, ir.FunctionDef):
+            return False
+        return node.function in self.known.reached and node.function not in self.known.eventful
+
+
+def _is_mocked(project: Project, unit: Unit) -> bool:
+    """Whether a test, or a fixture for it, puts something in the place of a sharding function."""
+    if not project.is_test(unit.path):
+        return False
+    folders = [unit.directory, *unit.directory.parents]
+    inside = [each for each in folders if each == project.root or project.root in each.parents]
+    found = [project.find("conftest", 1, folder) for folder in inside]
+    shared = [project.sketch(path) for path in found if path is not None]
+    return any(each is not None and each.mocks_sharding for each in (unit, *shared))

@@ -1,0 +1,205 @@
+"""Expressions: operators, tests and texts."""
+
+from __future__ import annotations
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import comparison, tensors
+from fsdplint.engine.interpreter.elements import chained, element_of
+from fsdplint.engine.interpreter.events import Call
+from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.stores import bind_target
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    Arguments,
+    Condition,
+    Const,
+    FunctionValue,
+    Object,
+    Origin,
+    Sequence,
+    Taint,
+    Value,
+    choice,
+    key_of,
+    resolved,
+    taint_of,
+)
+
+# Longer texts, and conditions of more operands, are not known.
+MAX_TEXT = 10_000
+_MAX_OPERANDS = 32
+
+
+def constant(_: PathState, node: ir.Constant, *__: object) -> Value:
+    return Const(node.value)
+
+
+def lambda_(_: PathState, node: ir.Lambda, frame: Frame) -> Value:
+    return FunctionValue(node.function, frame.scope)
+
+
+def truth(state: PathState, node: ir.Expr, frame: Frame) -> Value:
+    """The value that a test is about, each operand of ``and`` and ``or`` a test of its own."""
+    if isinstance(node, ir.BoolOp):
+        state.spend()
+        return bool_op(state, node, frame, tested=True)
+    if isinstance(node, ir.Not):
+        state.spend()
+        inner = truth(state, node.operand, frame)
+        if not isinstance(inner, Const):  # a branch hangs on it, even where it is decided
+            return Condition("not", (inner,), ("not", key_of(inner)), inner.taint)
+        return Const(not inner.value, inner.taint)
+    return tensors.look(state, state.evaluate(node, frame), node, frame)
+
+
+def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
+    test = truth(state, node.test, frame)
+    outcome = state.decisions.known(test)
+    hot = state.interest.is_hot([node.body, node.orelse])
+    if outcome is None and hot and not test.taint.divides:
+        prefer = state.interest.is_hot([node.body]) or not state.interest.is_hot([node.orelse])
+        outcome = state.decisions.decide(test, prefer, 0 if state.importing else 2, node)
+    if outcome is None:
+        up = state.group_up
+        with state.under([state.guard(test, node.test, True, frame)]):
+            body = state.evaluate(node.body, frame)
+        after_body, state.group_up = state.group_up, up
+        with state.under([state.guard(test, node.test, False, frame)]):
+            orelse = state.evaluate(node.orelse, frame)
+        state.group_up = after_body if after_body is state.group_up else None
+        return choice([body, orelse], test.taint | taint_of(body, orelse))
+    with state.under([state.guard(test, node.test, outcome, frame)]):
+        return state.evaluate(node.body if outcome else node.orelse, frame)
+
+
+def bool_op(state: PathState, node: ir.BoolOp, frame: Frame, *, tested: bool = False) -> Value:
+    left = truth(state, node.left, frame)
+    if isinstance(left, Const):
+        absorbs = bool(left.value) == (node.op == "or")
+        return left if absorbs else _operand(state, node.right, frame, tested)
+    up = state.group_up
+    with state.under([state.guard(left, node.left, node.op == "and", frame)]):
+        right = _operand(state, node.right, frame, tested)
+    state.group_up = up if up is state.group_up else None
+    key = state.interned((node.op, key_of(left), key_of(right)))
+    return _joined(state, node.op, left, right, key)
+
+
+def _operand(state: PathState, node: ir.Expr, frame: Frame, tested: bool) -> Value:
+    return truth(state, node, frame) if tested else state.evaluate(node, frame)
+
+
+def _joined(state: PathState, op: str, left: Value, right: Value, key: object) -> Value:
+    """``left op right``; of a test with very many operands it is not known what it is of."""
+    taint = taint_of(left, right)
+    operands = sum(each.size if isinstance(each, Condition) else 1 for each in (left, right))
+    if operands > _MAX_OPERANDS:
+        return state.unknown(taint, key=key)
+    return Condition(op, (left, right), key, taint, operands)
+
+
+def not_(state: PathState, node: ir.Not, frame: Frame) -> Value:
+    value = truth(state, node.operand, frame)
+    known = state.decisions.known(value)
+    if known is not None:
+        return Const(not known, value.taint)
+    return Condition("not", (value,), ("not", key_of(value)), value.taint)
+
+
+def compare(state: PathState, node: ir.Compare, frame: Frame) -> Value:
+    left, right = state.evaluate(node.left, frame), state.evaluate(node.right, frame)
+    return tensors.compared(state, node.op, left, right) or comparison.compare(node.op, left, right)
+
+
+def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
+    left, right = state.evaluate(node.left, frame), state.evaluate(node.right, frame)
+    if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
+        return chained(state, left, right)
+    if node.op == "Add" and _is_text(left) and _is_text(right):
+        assert isinstance(left, Const) and isinstance(right, Const)
+        return _bounded_text(state, f"{left.value}{right.value}", taint_of(left, right))
+    if node.op == "Modulo" and isinstance(node.left, (ir.Constant, ir.FormattedString)):
+        _look_formatted(state, right, node.right, frame)
+    else:
+        if frame.loops and (kept := tensors.accumulated(state, node.op, right)) is not None:
+            state.sums[node] = kept
+        made = tensors.binary(state, node.op, left, right)
+        if made is not None:
+            return made
+    taint = taint_of(left, right)
+    result = state.unknown(taint, key=(node.op, key_of(left), key_of(right)))
+    if node.op == "Divide":
+        tensors.divided(state, left, right, result, node, frame)
+    if node.op == "MatrixMultiply":
+        given = Arguments([left, right], {})
+        site = state.site(node, frame)
+        state.emit(Call(state.tick(), site, "torch.matmul", None, given, result))
+    return result
+
+
+def _bounded_text(state: PathState, text: str, taint: Taint) -> Value:
+    return Const(text, taint) if len(text) <= MAX_TEXT else state.unknown(taint)
+
+
+def _look_formatted(state: PathState, value: Value, node: ir.Expr, frame: Frame) -> None:
+    """``"%.2f" % value`` asks each tensor for its number."""
+    nodes, values = [node], [value]
+    if isinstance(node, ir.Collection) and isinstance(value, Sequence):
+        nodes, values = list(node.elements), value.items
+    for each, place in zip(values, nodes, strict=False):
+        tensors.look(state, each, place, frame)
+
+
+def named(state: PathState, node: ir.NamedExpr, frame: Frame) -> Value:
+    value = state.evaluate(node.value, frame)
+    bind_target(state, node.target, value, frame)
+    return value
+
+
+def formatted(state: PathState, node: ir.FormattedString, frame: Frame) -> Value:
+    values = [state.evaluate(value, frame) for value in node.values]
+    for value, place in zip(values, node.values, strict=True):
+        # With a format it is an error.
+        if frame.unit.text[place.end : place.end + 1] in ("}", ")", ","):
+            tensors.look(state, value, place, frame)
+    known = [value.value for value in values if isinstance(value, Const)]
+    if len(known) == len(values) and len(node.literals) == len(values) + 1:
+        pieces = [text + str(value) for text, value in zip(node.literals, known, strict=False)]
+        return _bounded_text(state, "".join(pieces) + node.literals[-1], taint_of(*values))
+    made = state.unknown(taint_of(*values), key=("text", *map(key_of, values)))
+    made.site = state.site(node, frame)
+    made.args = tuple(v for v in values if isinstance(v, Object) and _is_plain(v))
+    return made
+
+
+def yield_(state: PathState, node: ir.Yield, frame: Frame) -> Value:
+    value = NONE if node.value is None else state.evaluate(node.value, frame)
+    if node.kind == "await":
+        return value
+    if frame.on_yield is not None:
+        run_body, frame.on_yield = frame.on_yield, None
+        run_body(value)
+    given = value if node.kind == "yield" else element_of(state, resolved(value))
+    frame.yielded.append(given)
+    if isinstance(given, Object) and len(state.guards) > frame.mark:
+        state.trace.picked.add(given)
+    return state.unknown()
+
+
+def starred(state: PathState, node: ir.Starred, frame: Frame) -> Value:
+    return state.evaluate(node.value, frame)
+
+
+def opaque(state: PathState, node: ir.Opaque, frame: Frame) -> Value:
+    values = [state.evaluate(child, frame) for child in node.children]
+    return state.unknown(taint_of(*values), key=("opaque", *map(key_of, values)))
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, str)
+
+
+def _is_plain(value: Object) -> bool:
+    """Whether a value in a text is a rank, or an attribute of which nothing else is known."""
+    leaf = value.origin is Origin.PART and not (value.attrs or value.elements or value.cls)
+    return value.role is not None or leaf

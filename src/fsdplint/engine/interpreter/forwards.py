@@ -1,0 +1,82 @@
+"""Calls of modules: by the hooks that gather their parameters, or around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall
+from fsdplint.engine.interpreter.functions import invoke
+from fsdplint.engine.interpreter.modules import is_unit
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    Arguments,
+    ClassValue,
+    Const,
+    FunctionValue,
+    Method,
+    Object,
+    Value,
+    resolved,
+)
+from fsdplint.knowledge.names import REGISTER_FORWARD
+
+# Stands among the hooked methods for one whose name is not known.
+_ANY_METHOD = "*"
+
+
+def forward(
+    state: PathState, module: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    result = state.unknown()
+    state.emit(Call(state.tick(), state.site(node, frame), "forward", module, arguments, result))
+    found = module.cls.lookup("forward") if isinstance(module.cls, ClassValue) else None
+    again = module in state.entered_forwards or state.importing
+    if not again and isinstance(found, FunctionValue) and found.scope.unit.calls_forward:
+        state.entered_forwards.add(module)
+        state.in_forward.append(module)
+        invoke(state, found, [module, *arguments.args], arguments.keywords, frame, node)
+        state.in_forward.pop()
+    return result
+
+
+def direct_forward(
+    state: PathState, method: Method, node: ir.Node, frame: Frame, *, replaced: bool = False
+) -> None:
+    """``module.forward`` is called; ``replaced`` when it is what was assigned to it.
+
+    A method kept from before the assignment is called by its replacement, behind the hooks.
+    """
+    module = resolved(method.receiver)
+    if method.source is None or not isinstance(module, Object) or not is_unit(module):
+        return
+    hooked = module in state.in_forward or "forward" in module.hooked_methods
+    if hooked or module.unsharded or ("forward" in module.attrs and not replaced):
+        return
+    state.emit(DirectForward(state.tick(), state.site(node, frame), method.source, module))
+
+
+def method_call(
+    state: PathState, method: Method, receiver: Value, node: ir.Call, frame: Frame
+) -> None:
+    """Notes a method other than forward, called on a unit outside of the unit's forward."""
+    if method.source is None or not isinstance(receiver, Object) or not receiver.sharded:
+        return
+    if receiver in state.in_forward:
+        return
+    hooked = not receiver.hooked_methods.isdisjoint((method.name, _ANY_METHOD))
+    site = state.site(node, frame)
+    state.emit(MethodCall(state.tick(), site, method.source, receiver, method.name, hooked))
+
+
+def _register_forward(_: PathState, arguments: Arguments, *__: object) -> Value:
+    module, method = arguments.get(0, "module"), arguments.get(1, "method_name")
+    target = None if module is None else resolved(module)
+    if isinstance(target, Object) and is_unit(target):
+        names = {str(method.value)} if isinstance(method, Const) else {"forward", _ANY_METHOD}
+        target.hooked_methods.update(names)
+    return NONE
+
+
+EFFECTS: Mapping[str, Effect] = {REGISTER_FORWARD: _register_forward}

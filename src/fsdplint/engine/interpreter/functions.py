@@ -1,0 +1,161 @@
+"""Functions of the project: how they are entered, and what is given to them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import tracking
+from fsdplint.engine.interpreter.elements import keyword_mapping
+from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    FunctionValue,
+    Origin,
+    Scope,
+    Sequence,
+    Taint,
+    Value,
+    choice,
+    taint_of,
+)
+from fsdplint.knowledge import ranks
+from fsdplint.knowledge.ranks import Role
+
+# Decorators that hand on what the function gives.
+_HAND_ON = frozenset({"classmethod", "staticmethod"})
+_RANK_PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})
+
+
+def invoke(
+    state: PathState,
+    function: FunctionValue,
+    args: list[Value],
+    keywords: dict[str, Value],
+    frame: Frame,
+    node: ir.Node,
+    *,
+    more: bool = False,
+) -> Value:
+    """Runs a project function; where that would go too deep, its result is unknown.
+
+    Args:
+        more: keywords that are not known may be given besides.
+    """
+    again = state.active.count(function.function) > 1
+    if again or len(state.calls) >= state.project.budget.depth:
+        if not again:
+            _stopped_at(state, function)
+        tracking.used(state, state.tick(), "?", [*args, *keywords.values()], node, frame)
+        state.met_unread()
+        return state.unknown(taint_of(*args))
+    state.reached.add(function.function)
+    scope = Scope({}, function.scope, function.scope.unit)
+    receiver = args[0] if function.owner is not None and args else _frame_receiver(function, frame)
+    inner = Frame(scope, function.scope.unit, function, receiver)
+    inner.loops = frame.loops
+    inner.on_yield, state.on_yield = state.on_yield, None
+    _bind_parameters(state, function, args, keywords, inner, more)
+    mark = inner.mark = len(state.guards)
+    state.calls.append((frame.unit.path, node))
+    state.begin(function.function)
+    try:
+        with state.under([] if function.only is None else [function.only]):
+            state.run(function.function.body, inner)
+    finally:
+        state.calls.pop()
+        state.active.pop()
+        del state.guards[mark:]
+    if function.function.is_generator:
+        if decorators(function.function) - _HAND_ON:
+            return state.unknown()  # what a context manager yields is had by entering it
+        return Sequence([], inner.yielded or [NONE], "generator")
+    return choice(inner.returned) if inner.returned else NONE
+
+
+def _stopped_at(state: PathState, function: FunctionValue) -> None:
+    """Note a call that is too deep to be followed, if it may cause an event."""
+    unit = function.scope.unit
+    if not state.importing and state.interest.leads_to_events(
+        state.project, function.function.body, unit
+    ):
+        reason = f"calls nested more than {state.project.budget.depth} deep"
+        state.project.stop_early(state.trace.path, state.trace.entry, reason)
+
+
+def _bind_parameters(
+    state: PathState,
+    function: FunctionValue,
+    args: list[Value],
+    keywords: dict[str, Value],
+    inner: Frame,
+    more: bool,
+) -> None:
+    names, left, extra = inner.scope.names, deque(args), dict(keywords)
+    for parameter in function.function.parameters:
+        name = parameter.name
+        if parameter.kind == "*":
+            names[name] = Sequence(list(left), kind="tuple")
+            left.clear()
+        elif parameter.kind == "**":
+            others = keyword_mapping(extra)
+            others.rest += [state.unknown()] if more else []
+            names[name], extra = others, {}
+        elif parameter.kind == "positional" and left:
+            names[name] = left.popleft()
+            extra.pop(name, None)
+        elif name in extra:
+            names[name] = extra.pop(name)
+        elif parameter.default is not None:
+            names[name] = _default(state, parameter.default, function)
+        else:
+            made = state.unknown(key=("parameter", id(function.function), name))
+            made.step, names[name] = name, made
+
+
+def _default(state: PathState, node: ir.Expr, function: FunctionValue) -> Value:
+    return state.evaluate(node, Frame(function.scope, function.scope.unit))
+
+
+def _frame_receiver(function: FunctionValue, frame: Frame) -> Value | None:
+    """A nested function sees the ``self`` of the method it is defined in."""
+    return frame.receiver if function.owner is None else None
+
+
+def open_parameters(
+    state: PathState, function: FunctionValue, receiver: Value | None
+) -> list[Value]:
+    """Arguments for an entry: nothing is known of them but their names."""
+    made: list[Value] = []
+    names = {parameter.name for parameter in function.function.parameters}
+    for parameter in function.function.parameters:
+        if parameter.kind in ("*", "**"):
+            break
+        if receiver is not None and not made:
+            made.append(receiver)
+            continue
+        taint = Taint.RANK if parameter.name in _RANK_PARAMETERS else Taint.NONE
+        value = state.new(Origin.PARAMETER, taint=taint)
+        value.step = parameter.name
+        value.role = _role_of_parameter(parameter.name, names)
+        value.taint |= Taint.RANK if value.role is Role.NUMBER else Taint.NONE
+        made.append(value)
+    return made
+
+
+def _role_of_parameter(name: str, names: set[str]) -> Role | None:
+    """What a function's parameter is where a launcher calls it, told from all their ``names``."""
+    told_size = bool(names & ranks.SIZE_PARAMETERS)
+    if name in ranks.PARAMETERS or (told_size and name in ranks.PARAMETERS_BESIDE_SIZE):
+        return Role.NUMBER
+    return Role.SIZE if name in ranks.SIZE_PARAMETERS else None
+
+
+def decorators(function: ir.Function) -> set[str]:
+    """The last name of every decorator of a function."""
+    found = set()
+    for node in function.decorators:
+        node = node.func if isinstance(node, ir.Call) else node
+        if isinstance(node, (ir.Name, ir.Attribute)):
+            found.add(node.id if isinstance(node, ir.Name) else node.attr)
+    return found

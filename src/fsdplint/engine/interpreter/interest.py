@@ -1,0 +1,63 @@
+"""Relevance: how much following a block of statements promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fsdplint.engine import ir
+from fsdplint.engine.project.project import Project, identifiers
+from fsdplint.engine.project.unit import Definition, Unit
+
+# What following code promises that may shard.
+SHARDS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interest:
+    """Names by which code refers to sharding, and to anything else that causes events."""
+
+    sharding: frozenset[str]
+    events: frozenset[str]
+    _worths: dict[ir.Node, int] = field(default_factory=dict)
+    _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
+
+    def worth(self, nodes: Sequence[ir.Node]) -> int:
+        """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
+        return max(map(self._worth, nodes), default=1)
+
+    def is_hot(self, nodes: Sequence[ir.Node]) -> bool:
+        """Whether code can reach an event that a rule may ask about."""
+        return self.worth(nodes) > 1
+
+    def leads_to_events(self, project: Project, nodes: Sequence[ir.Node], unit: Unit) -> bool:
+        """Whether code can reach an event, through any number of functions of known names."""
+        mentioned = {name for node in nodes for name in self._names(node)}
+        return self.is_hot(nodes) or self._mention_events(project, unit, mentioned)
+
+    def _worth(self, node: ir.Node) -> int:
+        if node not in self._worths:
+            mentioned = self._names(node)
+            other = 1 if mentioned.isdisjoint(self.events) else 2
+            self._worths[node] = other if mentioned.isdisjoint(self.sharding) else SHARDS
+        return self._worths[node]
+
+    def _names(self, node: ir.Node) -> frozenset[str]:
+        """The names and attributes that occur in ``node``."""
+        if node not in self._mentioned:
+            names, attributes = identifiers(node)
+            self._mentioned[node] = names | attributes
+        return self._mentioned[node]
+
+    def _mention_events(self, project: Project, unit: Unit, names: Iterable[str]) -> bool:
+        seen: set[Definition] = set()
+        waiting = [(unit, name) for name in names]
+        while waiting:
+            found = project.loaded_definition(*waiting.pop())
+            if found is None or found in seen:
+                continue
+            seen.add(found)
+            if not self.events.isdisjoint(found.names | found.attributes):
+                return True
+            waiting += ((found.unit, name) for name in found.names)
+        return False

@@ -1,0 +1,123 @@
+"""Loops: a short display runs element by element, any other loop once for all iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.elements import kinds, submodules, unrolled, view_of
+from fsdplint.engine.interpreter.events import Call
+from fsdplint.engine.interpreter.expressions import truth
+from fsdplint.engine.interpreter.names import lookup
+from fsdplint.engine.interpreter.shape import assigned
+from fsdplint.engine.interpreter.state import Flow, Frame, PathState
+from fsdplint.engine.interpreter.stores import bind_target
+from fsdplint.engine.interpreter.values import (
+    Arguments,
+    Const,
+    Object,
+    Taint,
+    Value,
+    class_names,
+    contained,
+    resolved,
+)
+from fsdplint.knowledge.data import DATA_LOADERS
+
+
+def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
+    iterable = resolved(state.evaluate(node.iterable, frame))
+    _iterated(state, node, iterable, frame)
+    every = submodules(state, iterable)
+    view = view_of(iterable)
+    if every and isinstance(view, Object):
+        return _for_submodules(state, node, every, view, frame)
+    known = unrolled(iterable)
+    with _looping(state, node, frame, known is None):
+        for item in kinds(state, iterable) if known is None else known:
+            bind_target(state, node.target, item, frame)
+            mark = len(state.guards)
+            flow = state.run(node.body, frame)
+            del state.guards[mark:]
+            if flow in (Flow.RETURN, Flow.RAISE) and not _guarded_partially(state):
+                return flow if known is not None or flow is Flow.RETURN else Flow.NEXT
+            if flow is Flow.BREAK:
+                break
+    return state.run(node.orelse, frame)
+
+
+def _iterated(state: PathState, node: ir.For, iterable: Value, frame: Frame) -> None:
+    """A loop over a loader's batches, be they counted or shown as a progress bar."""
+    held = [item for item in contained(iterable) if isinstance(item, Object)]
+    for source in dict.fromkeys(whole for item in held for whole in (item, *item.ancestors())):
+        if class_names(source.cls) & DATA_LOADERS:
+            site = state.site(node, frame)
+            names: list[Value] = [Const(name) for name in _names_of(source, frame)]
+            given = Arguments(names, {})
+            state.emit(Call(state.tick(), site, "iterate", source, given, iterable))
+
+
+def _names_of(value: Object, frame: Frame) -> list[str]:
+    """What the function calls an object: its variables, or attributes of ``self``."""
+    owner = frame.receiver.attrs if isinstance(frame.receiver, Object) else {}
+    own = [name for name, held in frame.scope.names.items() if resolved(held) is value]
+    return own + [f"self.{name}" for name, held in owner.items() if resolved(held) is value]
+
+
+def _for_submodules(
+    state: PathState, node: ir.For, every: list[Value], view: Object, frame: Frame
+) -> Flow:
+    """Each submodule in turn: a test of its class is decided, any other runs both arms."""
+    outer, state.enumerating = state.enumerating, view
+    with _looping(state, node, frame, True):
+        for item in every:
+            bind_target(state, node.target, item, frame)
+            mark = len(state.guards)
+            state.run(node.body, frame)
+            del state.guards[mark:]
+    state.enumerating = outer
+    return state.run(node.orelse, frame)
+
+
+def while_(state: PathState, node: ir.While, frame: Frame) -> Flow:
+    with _looping(state, node, frame, True):
+        test = truth(state, node.test, frame)
+        if state.decisions.known(test) is False:
+            return state.run(node.orelse, frame)
+        by_rank = [state.guard(test, node.test, True, frame)] if test.taint & Taint.RANK else []
+        with state.under(by_rank):
+            flow = state.run(node.body, frame)
+    return flow if flow is Flow.RETURN else state.run(node.orelse, frame)
+
+
+def _guarded_partially(state: PathState) -> bool:
+    """Whether only some ranks or iterations are here, so that others go on."""
+    return any(guard.divergent or guard.progress for guard in state.guards)
+
+
+@contextmanager
+def _looping(
+    state: PathState, node: ir.For | ir.While, frame: Frame, generic: bool
+) -> Iterator[None]:
+    """Constants that the body changes are unknown in it: one run stands for all iterations."""
+    if generic:
+        _forget_constants(state, node, frame)
+        frame.loops += 1
+    yield
+    if generic:
+        frame.loops -= 1
+
+
+def _forget_constants(state: PathState, node: ir.For | ir.While, frame: Frame) -> None:
+    if node not in state.project.assigned:
+        state.project.assigned[node] = list(assigned(node))
+    for target in state.project.assigned[node]:
+        if isinstance(target, ir.Name):
+            old = frame.scope.names.get(target.id)
+            if isinstance(old, Const):
+                frame.scope.names[target.id] = state.unknown(Taint.ELEMENT)
+        elif isinstance(target, ir.Attribute) and isinstance(target.value, ir.Name):
+            owner = resolved(lookup(state, target.value.id, frame.scope))
+            if isinstance(owner, Object) and isinstance(owner.attrs.get(target.attr), Const):
+                owner.attrs[target.attr] = state.unknown(Taint.ELEMENT)

@@ -1,0 +1,65 @@
+"""Modules: whether an object is one, and how it is known to be sharded."""
+
+from __future__ import annotations
+
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.state import PathState
+from fsdplint.engine.interpreter.values import Object, class_names
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.names import MODULE
+
+
+def is_module(value: Object) -> bool:
+    """Whether an object is known to be a module: by class, or because it was sharded."""
+    if value.sharded or MODULE in class_names(value.cls):
+        return True
+    return any(
+        isinstance(cls, str) and (cls.startswith("torch.nn.") or "PreTrainedModel" in cls)
+        for cls in class_names(value.cls)
+    )
+
+
+def is_unit(value: Object) -> bool:
+    return value.generation() is Generation.FSDP2
+
+
+def holds_fsdp2(state: PathState, module: Object) -> bool:
+    """Whether some parameter of a module is surely a DTensor shard of FSDP2's."""
+    if is_unit(module):
+        return True
+    if module.sharded:
+        return False
+    if any(is_unit(above) for above in module.ancestors()):
+        return True
+    events = state.trace.events
+    return any(
+        isinstance(event, Shard)
+        and event.generation is Generation.FSDP2
+        and module in event.module.ancestors()
+        and is_module(module)
+        for event in events
+    )
+
+
+def has_fsdp1(state: PathState, module: Object) -> bool:
+    """Whether FSDP1 wraps a module or a part of it."""
+    return any(
+        isinstance(event, Shard)
+        and event.generation is Generation.FSDP1
+        and module in (event.module, *event.module.ancestors())
+        for event in state.trace.events
+    )
+
+
+def is_in_unit(state: PathState, value: Object) -> bool:
+    """Whether a value is a part of a unit of FSDP2 in which nothing is FSDP1's."""
+    if value.sharded:
+        return False
+    return any(is_unit(whole) and not has_fsdp1(state, whole) for whole in value.ancestors())
+
+
+def cut_by_fsdp1(state: PathState, module: Object) -> bool:
+    """Whether the parameters of a module are surely cut flat by FSDP1."""
+    around = {module, *module.ancestors()}
+    shards = (event for event in state.trace.events if isinstance(event, Shard))
+    return any(event.cuts_flat and event.module in around for event in shards)

@@ -1,0 +1,144 @@
+"""Names: variables, and what an import binds once it is read."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    Choice,
+    Const,
+    Imported,
+    ModuleScope,
+    Scope,
+    Symbol,
+    UnitValue,
+    Value,
+    choice,
+)
+from fsdplint.engine.interpreter.waiting import top_level
+from fsdplint.engine.project.imports import spelled
+from fsdplint.engine.project.unit import Unit
+from fsdplint.knowledge.names import canonical
+
+_UNREAD = frozenset({Imported, Choice})
+
+
+def variable(state: PathState, node: ir.Name, frame: Frame) -> Value:
+    return lookup(state, node.id, frame.scope)
+
+
+def lookup(state: PathState, name: str, scope: Scope) -> Value:
+    current: Scope | None = scope
+    while current is not None:
+        value = current.names.get(name)
+        if value is not None and type(value) not in _UNREAD:
+            return value
+        if isinstance(value, (Imported, Choice)):
+            value = current.names[name] = _read_first(state, value)
+        elif value is None and isinstance(current, ModuleScope) and name in current.waiting:
+            value = current.late.get(name) or _waited_for(state, name, current)
+            if type(value) in _UNREAD:
+                value = current.late[name] = _read_first(state, value)
+        if value is not None:
+            return value
+        outermost, current = current, current.parent
+    if hasattr(builtins, name):
+        return Symbol(f"builtins.{name}")
+    state.met_unread()
+    value = outermost.names[name] = state.unknown(key=("name", outermost.unit.path, name))
+    return value
+
+
+def _read_first(state: PathState, value: Value) -> Value:
+    """The value behind an import, or behind each alternative of one."""
+    if isinstance(value, Imported):
+        return _import_value(state, value)
+    if isinstance(value, Choice) and any(isinstance(o, Imported) for o in value.options):
+        return choice([_read_first(state, option) for option in value.options], value.taint)
+    return value
+
+
+def _import_value(state: PathState, imported: Imported) -> Value:
+    found = state.project.find(imported.module, imported.level, imported.unit)
+    unit = None if found is None else state.project.unit(found)
+    if imported.name is None:
+        return Symbol(canonical(imported.module)) if unit is None else UnitValue(unit)
+    if unit is not None and unit is not imported.unit:
+        member = member_of(state, unit, imported.name)
+        if member is not None:
+            return member
+    return _imported_submodule(state, imported, imported.name, found is None)
+
+
+def _imported_submodule(state: PathState, imported: Imported, name: str, library: bool) -> Value:
+    """``from package import module``, also by a package's own ``__init__``."""
+    submodule = f"{imported.module}.{name}" if imported.module else name
+    found = state.project.find(submodule, imported.level, imported.unit)
+    unit = None if found is None else state.project.unit(found)
+    if unit is not None:
+        return UnitValue(unit)
+    if library and not imported.expected_to_fail:
+        module = imported.module or name
+        note_missing(state, module, imported.level, imported.unit)
+    if library and not imported.level:
+        return Symbol(canonical(submodule))
+    state.met_unread()
+    return state.unknown(key=("import", imported.module, name))
+
+
+def note_missing(state: PathState, module: str, level: int, importer: Unit) -> None:
+    """Note an import of the project's own code that is not there."""
+    if state.project.lacks(module, level, importer):
+        reason = f"the import of `{spelled(module, level)}` resolves to no file"
+        state.project.stop_early(state.trace.path, state.trace.entry, reason)
+
+
+def member_of(state: PathState, unit: Unit, name: str) -> Value | None:
+    """A variable of an imported module, or a submodule of an imported package."""
+    scope = imported_scope(state, unit)
+    if scope.has(name):
+        return lookup(state, name, scope)
+    found = state.project.find(name, 1, unit)
+    inner = None if found is None else state.project.unit(found)
+    return None if inner is None else UnitValue(inner)
+
+
+def imported_scope(state: PathState, unit: Unit) -> ModuleScope:
+    """The variables of an imported module; it runs once, following no branch apart."""
+    if unit not in state.scopes:
+        body = top_level(state.project, unit)
+        named: dict[str, Value] = {"__name__": Const(unit.path)}
+        scope = state.scopes[unit] = ModuleScope(named, None, unit, body.waiting)
+        with _import_time(state):
+            state.run(body.at_once, Frame(scope, unit))
+    return state.scopes[unit]
+
+
+def _waited_for(state: PathState, name: str, scope: ModuleScope) -> Value:
+    """A variable of an imported module that is read for the first time."""
+    waiting = scope.waiting[name]
+    stored = {each: scope.names[each] for each in waiting.names if each in scope.names}
+    scope.late.update({each: state.unknown() for each in waiting.names})  # while they are made
+    with _import_time(state):
+        state.run([waiting.statement], Frame(scope, scope.unit))
+    made = {each: scope.names.pop(each) for each in waiting.names if each in scope.names}
+    scope.late.update(made)
+    scope.names.update(stored)  # what was assigned from outside, after the import
+    return scope.late[name]
+
+
+@contextmanager
+def _import_time(state: PathState) -> Iterator[None]:
+    """What runs inside is no part of the path that made it necessary."""
+    outer = state.guards, state.calls, state.active
+    state.guards, state.calls, state.active = [], [], []
+    state.importing += 1
+    try:
+        yield
+    finally:
+        state.importing -= 1
+        state.guards, state.calls, state.active = outer

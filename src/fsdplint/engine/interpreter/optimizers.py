@@ -1,0 +1,79 @@
+"""Optimizers: which parameters they take, and what points them at others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import tracking
+from fsdplint.engine.interpreter.events import BuildOptimizer, Repoint
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    Arguments,
+    ClassValue,
+    Object,
+    Origin,
+    Parameters,
+    Symbol,
+    Value,
+    contained,
+)
+from fsdplint.knowledge.calls import REPOINTING_CALLS
+
+
+def construct(
+    state: PathState, cls: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """An optimizer of a library's class."""
+    made = state.new(Origin.ALLOCATED, cls, state.site(node, frame))
+    built(state, made, arguments, node, frame)
+    return made
+
+
+def built(
+    state: PathState, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame
+) -> None:
+    captures = captured(state, arguments)
+    optimizer.captures = list(captures)
+    optimizer.args, optimizer.keywords = tuple(arguments.args), dict(arguments.keywords)
+    cls = optimizer.cls
+    label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else ""
+    label = cls.node.name if isinstance(cls, ClassValue) else label.replace("?", "the optimizer")
+    state.emit(
+        BuildOptimizer(state.tick(), state.site(node, frame), optimizer, tuple(captures), label)
+    )
+    tracking.track(state, optimizer)
+
+
+def captured(state: PathState, arguments: Arguments) -> list[Parameters]:
+    """The parameters an optimizer takes: generators are consumed by its constructor."""
+    now = state.tick()
+    return [
+        replace(item, time=now, lazy=False) if item.lazy else item
+        for value in arguments.values()
+        for item in contained(value)
+        if isinstance(item, Parameters)
+    ]
+
+
+def repoint(state: PathState, arguments: Arguments, node: ir.Node, frame: Frame) -> None:
+    for value in arguments.values():
+        for item in contained(value):
+            if isinstance(item, Object) and item.captures:
+                state.emit(Repoint(state.tick(), state.site(node, frame), item))
+
+
+def repoint_self(state: PathState, receiver: Object, node: ir.Call, frame: Frame) -> bool:
+    for whole in (receiver, *receiver.ancestors()):
+        if whole.captures:
+            state.emit(Repoint(state.tick(), state.site(node, frame), whole))
+            return True
+    return False
+
+
+def _prepared(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> None:
+    repoint(state, arguments, node, frame)
+
+
+EFFECTS: Mapping[str, Effect] = dict.fromkeys(REPOINTING_CALLS, _prepared)

@@ -1,0 +1,200 @@
+"""Which paths of an entry to follow: one along the branches that reach sharding, then others.
+
+A path is replayed from the start with the outcomes of its first decisions given, so there is no
+state to save and join, and every finding has a path as its witness. Every branch that matters is
+followed both ways; of the many ways to combine branches, only some are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+
+from fsdplint.engine import ir
+from fsdplint.engine.budget import Budget
+from fsdplint.engine.interpreter.decisions import Decision, Decisions
+from fsdplint.engine.interpreter.entry import Entry, start
+from fsdplint.engine.interpreter.events import Event, Trace
+from fsdplint.engine.interpreter.interest import SHARDS, Interest
+from fsdplint.engine.interpreter.semantics import SEMANTICS
+from fsdplint.engine.interpreter.state import OutOfBudget, PathState
+from fsdplint.engine.project.project import Project
+
+# A kind of event, and where it happens.
+Place = tuple[type[Event], ir.Node]
+
+
+@dataclass(slots=True)
+class Known:
+    """What the paths of all entries so far have shown.
+
+    Attributes:
+        reached: functions and classes that ran.
+        eventful: functions that ran when an event happened, or a path became too long.
+        places: where events happened.
+        cut: the paths since the last one that shards that were cut before they sharded.
+        cut_in: how many of these were cut in a function that took most of them.
+    """
+
+    budget: Budget
+    reached: set[ir.Node] = field(default_factory=set)
+    eventful: set[ir.Node] = field(default_factory=set)
+    places: set[Place] = field(default_factory=set)
+    cut: int = 0
+    cut_in: Counter[ir.Function] = field(default_factory=Counter)
+
+    def endless(self) -> frozenset[ir.Function]:
+        """The functions that no path found an end of, and none need enter again to be cut."""
+        most = self.budget.cuts_per_function
+        return frozenset(each for each, count in self.cut_in.items() if count >= most)
+
+    def allowed(self) -> int:
+        """The steps in which a path has to come to sharding: fewer where others did not."""
+        fewer = max(self.budget.path_steps // (1 + self.cut), self.budget.cut_path_steps)
+        return min(fewer, self.budget.path_steps)
+
+    def add(self, state: PathState, shards: bool) -> bool:
+        """Notes a path; returns whether it has an event at a place that had none before."""
+        if shards:
+            self.cut = 0
+            self.cut_in.clear()
+        elif not state.trace.complete:
+            self.cut += 1
+            self.cut_in.update(state.too_long)
+        self.reached |= state.reached
+        self.eventful |= state.eventful
+        places = {(type(event), event.site.node) for event in state.trace.events}
+        fresh = not places <= self.places
+        self.places |= places
+        return fresh
+
+
+def paths(
+    project: Project, entry: Entry, interest: Interest, known: Known
+) -> tuple[list[Trace], int]:
+    """The paths of an entry that shard, as preferred and then flipped, and the steps it took."""
+    frontier = Frontier(project.budget)
+    found: list[Trace] = []
+    effort = Effort(project.budget)
+    limit = ""
+    prefix: tuple[bool, ...] | None = ()
+    project.keys.clear()  # they hold the objects of the paths they are from, and no others ask
+    while prefix is not None and not limit:
+        state = _path(project, entry, prefix, interest, known)
+        shards = state.may_have_sharded()
+        if shards:
+            found.append(state.trace)
+        effort.add(state, shards, fresh=known.add(state, shards))
+        frontier.add(state.decisions.made, len(prefix))
+        prefix = frontier.next(sharding_seen=bool(found))
+        limit = effort.limit_reached(bool(found), frontier.repeating)
+    if prefix is not None and not frontier.repeating:
+        project.stop_early(entry.unit.path, entry.name, limit)
+    return found, effort.steps
+
+
+def _path(
+    project: Project, entry: Entry, prefix: tuple[bool, ...], interest: Interest, known: Known
+) -> PathState:
+    """Follows one path; returns the state that it ends in, which holds its trace."""
+    trace = Trace(entry.name, entry.unit.path)
+    allowed, endless = known.allowed(), known.endless()
+    state = PathState(project, trace, Decisions(prefix), interest, SEMANTICS, allowed, endless)
+    try:
+        start(state, entry)
+    except (OutOfBudget, RecursionError):
+        trace.complete = False
+        project.stop_early(entry.unit.path, entry.name, "a path is too long")
+    made = state.decisions.made
+    trace.decisions = [(decision.key, decision.outcome) for decision in made]
+    return state
+
+
+@dataclass(slots=True)
+class Effort:
+    """What the paths of an entry took so far.
+
+    Attributes:
+        stale: the steps since the last path with an event at a place that had none before.
+        cut: the paths that were cut before they sharded.
+    """
+
+    budget: Budget
+    paths: int = 0
+    steps: int = 0
+    cost: float = 0.0
+    stale: int = 0
+    cut: int = 0
+
+    def add(self, state: PathState, shards: bool, *, fresh: bool) -> None:
+        self.paths += 1
+        self.steps += state.steps
+        self.cost += state.cost
+        self.stale = 0 if fresh else self.stale + state.steps
+        self.cut += not shards and not state.trace.complete
+
+    def limit_reached(self, sharded: bool, repeating: bool) -> str:
+        """Why no further path is followed, "" if one may be.
+
+        Args:
+            sharded: whether a path shards.
+            repeating: whether the next path only combines branches already followed.
+        """
+        budget = self.budget
+        if self.stale > (budget.repeated_steps if repeating else budget.stale_steps):
+            return "many paths in a row without a new event"
+        if self.cut > budget.cut_paths:
+            return "its paths are too long"
+        steps = budget.entry_steps if sharded else budget.unsharded_entry_steps
+        if self.steps > steps or self.cost > budget.entry_cost:
+            return "its paths are too long together"
+        return f"more than {budget.paths} paths" if self.paths >= budget.paths else ""
+
+
+class Frontier:
+    """Paths not yet followed: new outcomes first, and of those the ones that promise most.
+
+    Attributes:
+        repeating: whether the last one that was taken only combines branches already followed.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        # Of a path's outcomes those up to an index are followed again, with the one there flipped.
+        self.queue: list[tuple[bool, int, int, tuple[bool, ...], int, object]] = []
+        self.covered: set[tuple[object, bool]] = set()
+        self.count = 0
+        self.repeats = 0
+        self.repeating = False
+
+    def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
+        """The decisions to start the next path with; None when no path is worth its cost."""
+        while self.queue:
+            repeat, worth, _, outcomes, index, place = heapq.heappop(self.queue)
+            if not repeat and (place, not outcomes[index]) in self.covered:
+                self._push(True, -worth, outcomes, index, place)  # a path since then covered it
+                continue
+            if not sharding_seen and (repeat or worth != -SHARDS):
+                continue  # only a path that may shard can hold a finding
+            self.repeats += repeat
+            self.repeating = repeat
+            if self.repeats > self.budget.repeats:
+                return None
+            return (*outcomes[:index], not outcomes[index])
+        return None
+
+    def add(self, made: list[Decision], start: int) -> None:
+        """Notes a path: each of its own decisions can be flipped."""
+        outcomes = tuple(decision.outcome for decision in made)
+        self.covered.update((decision.place, decision.outcome) for decision in made)
+        for index, decision in enumerate(made[start:], start):
+            if decision.worth:
+                repeat = (decision.place, not decision.outcome) in self.covered
+                self._push(repeat, decision.worth, outcomes, index, decision.place)
+
+    def _push(
+        self, repeat: bool, worth: int, outcomes: tuple[bool, ...], index: int, place: object
+    ) -> None:
+        self.count += 1
+        heapq.heappush(self.queue, (repeat, -worth, self.count, outcomes, index, place))

@@ -1,0 +1,79 @@
+"""What the nodes of a program mean: a table for expressions, one for statements, and libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import (
+    attributes,
+    branches,
+    calls,
+    cases,
+    definitions,
+    displays,
+    expressions,
+    imports,
+    loops,
+    names,
+    statements,
+    subscripts,
+)
+from fsdplint.engine.interpreter.effects import library
+from fsdplint.engine.interpreter.state import Evaluator, Executor, Semantics
+
+_EXPRESSIONS: Mapping[type[ir.Node], Evaluator] = {
+    ir.Name: names.variable,
+    ir.Constant: expressions.constant,
+    ir.Attribute: attributes.attribute,
+    ir.Call: calls.call,
+    ir.Subscript: subscripts.subscript,
+    ir.Collection: displays.collection,
+    ir.DictDisplay: displays.dict_display,
+    ir.Starred: expressions.starred,
+    ir.Comprehension: displays.comprehension,
+    ir.Lambda: expressions.lambda_,
+    ir.Conditional: expressions.conditional,
+    ir.BoolOp: expressions.bool_op,
+    ir.Not: expressions.not_,
+    ir.Compare: expressions.compare,
+    ir.Matches: cases.matches,
+    ir.BinOp: expressions.bin_op,
+    ir.NamedExpr: expressions.named,
+    ir.FormattedString: expressions.formatted,
+    ir.Yield: expressions.yield_,
+    ir.Opaque: expressions.opaque,
+}
+
+_STATEMENTS: Mapping[type[ir.Node], Executor] = {
+    ir.Expression: statements.expression,
+    ir.Assign: statements.assign,
+    ir.Declare: statements.pass_,
+    ir.AugAssign: statements.aug_assign,
+    ir.Return: statements.return_,
+    ir.Raise: statements.raise_,
+    ir.Assert: statements.assert_,
+    ir.Delete: statements.delete,
+    ir.Scope: statements.scope,
+    ir.Pass: statements.pass_,
+    ir.Break: statements.break_,
+    ir.Continue: statements.continue_,
+    ir.FunctionDef: definitions.function_def,
+    ir.ClassDef: definitions.class_def,
+    ir.Import: imports.import_,
+    ir.ImportFrom: imports.import_from,
+    ir.If: branches.if_,
+    ir.Match: cases.match,
+    ir.Case: branches.if_,
+    ir.For: loops.for_,
+    ir.While: loops.while_,
+    ir.With: statements.with_,
+    ir.Try: statements.try_,
+}
+
+SEMANTICS = Semantics(
+    evaluate=_EXPRESSIONS,
+    execute=_STATEMENTS,
+    library_call=library.call,
+    library_method=library.method,
+)

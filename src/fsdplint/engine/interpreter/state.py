@@ -1,0 +1,385 @@
+"""The state of one path: where it is, what is known, the trace, and the budgets that bound it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.accelerators import prepares_sharded
+from fsdplint.engine.interpreter.decisions import Decisions
+from fsdplint.engine.interpreter.events import Call, Divided, Escape, Event, Repoint, Shard, Trace
+from fsdplint.engine.interpreter.interest import Interest
+from fsdplint.engine.interpreter.ranks import ranks_of, tellers, telling_parts
+from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.interpreter.values import (
+    Arguments,
+    ClassValue,
+    Const,
+    FunctionValue,
+    ModuleScope,
+    Object,
+    Origin,
+    Scope,
+    StateDict,
+    Symbol,
+    Taint,
+    Value,
+    contained,
+    key_of,
+    reachable,
+)
+from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.unit import Unit
+
+# What a path leaves for facts to look at: events, each sharding call as several since facts
+# compare them with each other; and objects that it hands to unknown code, many as one.
+SHARD_COST = 32
+OBJECTS_AT_COST = 64
+# What a call that ends the program evaluates to.
+EXIT = object()
+
+
+class Flow(Enum):
+    """How a block of statements ends."""
+
+    NEXT = "next"
+    RETURN = "return"
+    BREAK = "break"
+    CONTINUE = "continue"
+    RAISE = "raise"
+
+
+class OutOfBudget(Exception):
+    """The path is longer than the engine is willing to follow."""
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """An active function, class body or module.
+
+    Attributes:
+        scope: its variables.
+        unit: the file that its code is in.
+        function: the function that it runs, None for a class body or a module.
+        receiver: what ``self`` is, for methods.
+        returned: the values of the return statements met, partial ones included.
+        yielded: the values that it yielded, as a generator function.
+        loops: how many loops are around, those of its callers included, whose body runs once for
+            all iterations.
+        elsewhere: scopes of the names that are declared global or nonlocal.
+        on_yield: the body of the with statement that entered this generator function.
+        mark: how many branches had been taken when it began.
+        subjects: what the match statements that are under way are about.
+    """
+
+    scope: Scope
+    unit: Unit
+    function: FunctionValue | None = None
+    receiver: Value | None = None
+    returned: list[Value] = field(default_factory=list)
+    yielded: list[Value] = field(default_factory=list)
+    loops: int = 0
+    elsewhere: dict[str, Scope] = field(default_factory=dict)
+    on_yield: Callable[[Value], None] | None = None
+    mark: int = 0
+    subjects: list[Value] = field(default_factory=list)
+
+
+class Under:
+    """A context in which more branches were taken; a class, since generators are slow to enter."""
+
+    __slots__ = ("guards", "mark", "taken")
+
+    def __init__(self, guards: list[Guard], taken: Sequence[Guard]) -> None:
+        self.guards = guards
+        self.taken = taken
+
+    def __enter__(self) -> None:
+        self.mark = len(self.guards)
+        self.guards.extend(self.taken)
+
+    def __exit__(self, *error: object) -> None:
+        del self.guards[self.mark :]
+
+
+# Tables hold functions for all kinds of nodes, each of which takes its own kind.
+Evaluator = Callable[["PathState", Any, Frame], Value]
+Executor = Callable[["PathState", Any, Frame], Flow]
+LibraryCall = Callable[["PathState", Symbol, Arguments, ir.Call, Frame], Value]
+# One library function's; None where it says nothing of a call with these arguments.
+Effect = Callable[["PathState", Arguments, ir.Call, Frame], Value | None]
+LibraryMethod = Callable[["PathState", Value, str, Arguments, ir.Call, Frame], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """What nodes and library calls do.
+
+    Modules reach by these what is defined above them, so that imports run downwards only.
+
+    Attributes:
+        evaluate: for each kind of expression the function that gives its value.
+        execute: for each kind of statement the function that executes it.
+        library_call: what a call of a library's function or class does.
+        library_method: what a method does that is not the program's own.
+    """
+
+    evaluate: Mapping[type[ir.Node], Evaluator]
+    execute: Mapping[type[ir.Node], Executor]
+    library_call: LibraryCall
+    library_method: LibraryMethod
+
+
+@dataclass(slots=True, eq=False)
+class PathState:
+    """One path through one entry, as far as it has been followed.
+
+    Attributes:
+        project: the files of the program, and the budget.
+        trace: what happened so far, which facts are read from.
+        decisions: the outcomes of the conditions that the path had to decide.
+        interest: which code is worth following.
+        semantics: what nodes and library calls do.
+        allowed: the steps that the path may take.
+        endless: functions that are not worth entering before something is sharded.
+        steps: the statements and expressions so far.
+        constants: those of displays, which count for less than a step.
+        cost: what the path leaves for facts to look at so far.
+        clock: the time; events and values are ordered by it.
+        serial: the number of the last object.
+        reached: the functions and classes that ran.
+        eventful: the functions that were not over when an event happened.
+        too_long: the functions that took most of a path that is too long.
+        scopes: the variables of the modules that were imported.
+        guards: the branches taken that what runs now depends on.
+        calls: the calls that lead to what runs now from the entry, outermost first, each with its
+            file.
+        active: the functions that are not over, outermost first.
+        begun: the steps before each of them.
+        importing: how many imports are under way: what runs in them is no part of the path.
+        expecting_failure: whether imports are tried that may fail.
+        undecided: how many branches are around of which both arms run.
+        enumerating: the view of all submodules that a loop is going through, one by one.
+        on_yield: what a generator function that is about to be entered runs where it yields.
+        sums: what an addition to a variable in a loop comes to, by the addition's node.
+        in_forward: the modules whose ``forward`` is under way.
+        entered_forwards: the modules whose ``forward`` was followed; it is followed once.
+        tracked: the objects of which every use is noted.
+        below: the tracked objects that each object is or has.
+        on_meta: whether modules are built on meta; None where that is not known.
+        seed_differs: whether each rank draws other random numbers.
+        group_up: whether the default process group is up; None where that is not known.
+    """
+
+    project: Project
+    trace: Trace
+    decisions: Decisions
+    interest: Interest
+    semantics: Semantics
+    # Budgets
+    allowed: int
+    endless: Container[ir.Function]
+    steps: int = 0
+    constants: int = 0
+    cost: float = 0.0
+    # What there is so far
+    clock: int = 0
+    serial: int = 0
+    reached: set[ir.Node] = field(default_factory=set)
+    eventful: set[ir.Node] = field(default_factory=set)
+    too_long: list[ir.Function] = field(default_factory=list)
+    scopes: dict[Unit, ModuleScope] = field(default_factory=dict)
+    # Where the path is
+    guards: list[Guard] = field(default_factory=list)
+    calls: list[tuple[str, ir.Node]] = field(default_factory=list)
+    active: list[ir.Function] = field(default_factory=list)
+    begun: dict[ir.Function, int] = field(default_factory=dict)
+    importing: int = 0
+    expecting_failure: bool = False
+    undecided: int = 0
+    enumerating: Object | None = None
+    on_yield: Callable[[Value], None] | None = None
+    sums: dict[ir.Expr, Value] = field(default_factory=dict)
+    # What is known of modules and of the process
+    in_forward: list[Object] = field(default_factory=list)
+    entered_forwards: set[Object] = field(default_factory=set)
+    tracked: set[Object] = field(default_factory=set)
+    below: dict[Object, set[Object]] = field(default_factory=dict)
+    on_meta: bool | None = False
+    seed_differs: bool = False
+    group_up: bool | None = None
+
+    # Running
+
+    def evaluate(self, node: ir.Expr, frame: Frame) -> Value:
+        self.steps += 1  # as `spend` does, but for a call that is made at every expression
+        if self.steps > self.allowed:
+            self.run_out()
+        return self.semantics.evaluate[type(node)](self, node, frame)
+
+    def run(self, body: Sequence[ir.Stmt], frame: Frame) -> Flow:
+        for statement in body:
+            self.spend()
+            flow = self.semantics.execute[type(statement)](self, statement, frame)
+            if flow is not Flow.NEXT:
+                return flow
+        return Flow.NEXT
+
+    # Budgets
+
+    def spend(self) -> None:
+        self.steps += 1
+        if self.steps > self.allowed:
+            self.run_out()
+
+    def run_out(self) -> None:
+        """Ends the path, which is too long, unless it may have sharded and is allowed more."""
+        most = self.project.budget.path_steps
+        if self.allowed < most and self.may_have_sharded():
+            self.allowed = most
+            return
+        half = self.steps // 2
+        # What called it may call something else the next time.
+        self.too_long = [each for each in self.active if self.begun[each] < half][-1:]
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Ends the path."""
+        self.eventful.update(self.active)
+        raise OutOfBudget
+
+    def begin(self, function: ir.Function) -> None:
+        self.active.append(function)
+        self.begun[function] = self.steps
+        if function in self.endless and not self.may_have_sharded():
+            self.give_up()
+
+    def may_have_sharded(self) -> bool:
+        return any(map(_may_shard, self.trace.events))
+
+    def charge(self, cost: float) -> None:
+        self.cost += cost
+        if self.cost > self.project.budget.path_cost:
+            raise OutOfBudget
+
+    # Time and place
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def site(self, node: ir.Node, frame: Frame) -> Site:
+        return Site(frame.unit.path, node, tuple(self.calls), tuple(self.guards))
+
+    def emit(self, event: Event) -> None:
+        if not self.importing:
+            self.trace.events.append(event)
+            if not isinstance(event, Divided):  # which says nothing but of a loss
+                self.eventful.update(self.active)
+            self.charge(SHARD_COST if isinstance(event, Shard) else 1)
+
+    def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
+        """The branch in which ``test`` comes out as ``taken``."""
+        if isinstance(node, ir.Not):
+            node, taken = node.operand, not taken
+            test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition
+        divergent = bool(test.taint & Taint.RANK)
+        open_element = self.enumerating is not None and not isinstance(test, Const)
+        progress = bool(test.taint & Taint.ELEMENT) or open_element
+        ranks = ranks_of(test, taken)
+        telling = telling_parts(test, node) if ranks != EVERY_RANK else ()
+        told_by = frozenset(tellers(test)) if telling else frozenset()
+        return Guard(
+            key_of(test),
+            frame.unit.path,
+            node,
+            taken,
+            divergent,
+            progress,
+            ranks=ranks,
+            telling=telling,
+            told_by=told_by,
+        )
+
+    def under(self, guards: Sequence[Guard]) -> Under:
+        """Everything inside happens only if these branches were taken."""
+        return Under(self.guards, guards)
+
+    # Objects
+
+    def new(
+        self,
+        origin: Origin,
+        cls: ClassValue | Symbol | None = None,
+        site: Site | None = None,
+        taint: Taint = Taint.NONE,
+        key: object = None,
+    ) -> Object:
+        self.serial += 1
+        serial = -self.serial if self.importing else self.serial
+        created = Object(serial, origin, cls, site, key=self.interned(key), taint=taint)
+        created.born, created.on_meta = self.clock, self.on_meta
+        return created
+
+    def unknown(self, taint: Taint = Taint.NONE, key: object = None) -> Object:
+        return self.new(Origin.UNKNOWN, taint=taint, key=key)
+
+    def part(
+        self,
+        whole: Object,
+        step: str,
+        cls: ClassValue | Symbol | None = None,
+        taint: Taint = Taint.NONE,
+    ) -> Object:
+        """A submodule, an element or another view of an object."""
+        made = self.new(Origin.PART, cls, taint=taint | whole.taint)
+        made.parent, made.step = whole, step
+        if whole.key is not None:
+            made.key = self.interned(("part", whole.key, step))
+        return made
+
+    def interned(self, key: object) -> object:
+        """A short stand-in for a key: keys made of keys would grow with every call."""
+        if key is None:
+            return None
+        return ("key", self.project.keys.setdefault(key, next(self.project.numbers)))
+
+    # Unread code
+
+    def escape(self, node: ir.Node, frame: Frame, *values: Value) -> None:
+        """Unknown code gets hold of these and of all that is reachable from them."""
+        now = self.tick()
+        had: set[Object] = set()
+        for value in values:
+            for item in contained(value):
+                if isinstance(item, StateDict):
+                    item.escaped = True
+            had.update(reachable(value))
+        self.charge(len(had) / OBJECTS_AT_COST)
+        if had and not self.importing:
+            self.trace.escapes.append(Escape(now, self.site(node, frame), frozenset(had)))
+        for item in had:
+            if item.escaped is None:
+                item.escaped = now
+            if any(capture.module in had for capture in item.captures):
+                self.emit(Repoint(now, self.site(node, frame), item, certain=False))
+
+    def met_unread(self) -> None:
+        """Code that is not read runs, or may: it can bring a process group up."""
+        if self.group_up is False:
+            self.group_up = None
+
+
+def _may_shard(event: Event) -> bool:
+    return isinstance(event, Shard) or (isinstance(event, Call) and prepares_sharded(event))
+
+
+def is_const(value: Value, constant: object) -> bool:
+    return isinstance(value, Const) and value.value is constant
+
+
+def is_const_text(value: Value, text: str) -> bool:
+    return isinstance(value, Const) and value.value == text

@@ -1,0 +1,196 @@
+"""Statements: what runs in order, and the blocks of `with` and `try`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import branches, calls, tensors
+from fsdplint.engine.interpreter.elements import extend
+from fsdplint.engine.interpreter.expressions import truth
+from fsdplint.engine.interpreter.functions import decorators
+from fsdplint.engine.interpreter.shape import adds_to_itself, expects_failed_import, only_imports
+from fsdplint.engine.interpreter.state import EXIT, Flow, Frame, PathState
+from fsdplint.engine.interpreter.stores import bind_target
+from fsdplint.engine.interpreter.values import (
+    NONE,
+    Choice,
+    Const,
+    Context,
+    FunctionValue,
+    Method,
+    Origin,
+    Sequence,
+    Taint,
+    Value,
+    resolved,
+)
+
+
+def expression(state: PathState, node: ir.Expression, frame: Frame) -> Flow:
+    value = state.evaluate(node.value, frame)
+    stop = isinstance(value, Const) and value.value is EXIT
+    return Flow.RAISE if stop else Flow.NEXT
+
+
+def assign(state: PathState, node: ir.Assign, frame: Frame) -> Flow:
+    value = state.evaluate(node.value, frame)
+    if adds_to_itself(node):
+        value = state.sums.pop(node.value, value)
+    for target in node.targets:
+        bind_target(state, target, value, frame)
+    return Flow.NEXT
+
+
+def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
+    old = resolved(state.evaluate(node.target, frame))
+    value = state.evaluate(node.value, frame)
+    extra = resolved(value)
+    if isinstance(old, Sequence) and isinstance(extra, Sequence):
+        extend(state, old, extra, in_loop=frame.loops > 0)
+        return Flow.NEXT
+    if isinstance(node.target, ir.Subscript):
+        return Flow.NEXT  # `group["lr"] *= 0.1` replaces no parameter
+    kept = tensors.accumulated(state, node.op, value) if frame.loops else None
+    if kept is not None:
+        bind_target(state, node.target, kept, frame)
+        return Flow.NEXT
+    taint = old.taint | value.taint | (Taint.ELEMENT if frame.loops else Taint.NONE)
+    result = state.unknown(taint)
+    if node.op == "Divide":
+        tensors.divided(state, old, value, result, node, frame)
+    bind_target(state, node.target, result, frame)
+    return Flow.NEXT
+
+
+def return_(state: PathState, node: ir.Return, frame: Frame) -> Flow:
+    frame.returned.append(NONE if node.value is None else state.evaluate(node.value, frame))
+    return Flow.RETURN
+
+
+def raise_(*_: object) -> Flow:
+    return Flow.RAISE
+
+
+def assert_(state: PathState, node: ir.Assert, frame: Frame) -> Flow:
+    test = truth(state, node.test, frame)
+    if not test.taint.divides and state.decisions.known(test) is None:
+        state.decisions.decide(test, True, 0, node)
+    return Flow.NEXT
+
+
+def delete(_: PathState, node: ir.Delete, frame: Frame) -> Flow:
+    for target in node.targets:
+        if isinstance(target, ir.Name):
+            frame.scope.names.pop(target.id, None)
+    return Flow.NEXT
+
+
+def scope(_: PathState, node: ir.Scope, frame: Frame) -> Flow:
+    for name in node.names:
+        outer = frame.scope.parent
+        while outer is not None and outer.parent is not None:
+            if node.kind == "nonlocal" and name in outer.names:
+                break
+            outer = outer.parent
+        if outer is not None:
+            frame.elsewhere[name] = outer
+    return Flow.NEXT
+
+
+def pass_(*_: object) -> Flow:
+    return Flow.NEXT
+
+
+def break_(*_: object) -> Flow:
+    return Flow.BREAK
+
+
+def continue_(*_: object) -> Flow:
+    return Flow.CONTINUE
+
+
+def with_(state: PathState, node: ir.With, frame: Frame) -> Flow:
+    return _enter(state, node.items, node, frame)
+
+
+def _enter(state: PathState, items: Items[ir.WithItem], node: ir.With, frame: Frame) -> Flow:
+    """Enters the contexts in turn; a generator function runs the rest where it yields."""
+    if not items:
+        return state.run(node.body, frame)
+    item, *others = items
+    flows: list[Flow] = []
+
+    def go_on(value: Value) -> None:
+        if item.target is not None:
+            bind_target(state, item.target, value, frame)
+        flows.append(_enter(state, others, node, frame))
+
+    value = _context(state, item.value, go_on, frame)
+    if not flows:  # any other context, or a generator function that was not followed
+        outer, state.on_meta = state.on_meta, _device_of(state, value)
+        go_on(value)
+        state.on_meta = outer
+    return flows[0]
+
+
+def _device_of(state: PathState, context: Value) -> bool | None:
+    """Whether modules are built on meta inside of a context; None where that depends."""
+    options = context.options if isinstance(context, Choice) else (context,)
+    metas = [isinstance(option, Context) and option.name == "meta" for option in options]
+    return True if all(metas) else None if any(metas) else state.on_meta
+
+
+def _context(
+    state: PathState, node: ir.Expr, go_on: Callable[[Value], None], frame: Frame
+) -> Value:
+    if not isinstance(node, ir.Call):
+        return state.evaluate(node, frame)
+    function = resolved(calls.evaluate_callee(state, node.func, frame))
+    arguments = calls.evaluate_arguments(state, node.args, frame)
+    inner = function.function if isinstance(function, Method) else function
+    if isinstance(inner, FunctionValue) and "contextmanager" in decorators(inner.function):
+        caller = list(state.calls), list(state.active)
+
+        def in_caller(value: Value) -> None:
+            inside = state.calls, state.active
+            state.calls, state.active = caller
+            try:
+                go_on(value)
+            finally:
+                state.calls, state.active = inside
+
+        state.on_yield = in_caller
+    result = calls.apply(state, function, arguments, node, frame)
+    state.on_yield = None
+    return result
+
+
+def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
+    handlers = [statement for handler in node.handlers for statement in handler.body]
+    failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
+    fails = False
+    if state.interest.leads_to_events(state.project, handlers, frame.unit) and not state.importing:
+        fails = state.decisions.decide(failed, False, state.interest.worth(handlers), node)
+    if fails:
+        guard = state.guard(failed, node.handlers[0], True, frame)
+        with state.under([guard]):
+            flow = state.run(handlers, frame)
+    else:
+        outer = state.expecting_failure
+        state.expecting_failure |= expects_failed_import(node)
+        flow = _attempt(state, node, handlers, failed, frame)
+        state.expecting_failure = outer
+    final = state.run(node.final, frame)
+    return final if final is not Flow.NEXT else flow
+
+
+def _attempt(
+    state: PathState, node: ir.Try, handlers: Items[ir.Stmt], failed: Value, frame: Frame
+) -> Flow:
+    """The body of a `try` that is not known to fail."""
+    if state.importing or only_imports(node.body):
+        return branches.both(state, failed, node, handlers, node.body, frame)
+    flow = state.run((*node.body, *node.orelse), frame)
+    return Flow.NEXT if flow is Flow.RAISE and node.handlers else flow

@@ -1,0 +1,150 @@
+"""Stores: what an assignment binds or changes."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter import attributes, tracking
+from fsdplint.engine.interpreter.elements import container_items, store_key, unpacked
+from fsdplint.engine.interpreter.events import Repoint, Store
+from fsdplint.engine.interpreter.modules import is_module, is_unit
+from fsdplint.engine.interpreter.names import imported_scope
+from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Const,
+    Mapping,
+    Object,
+    Origin,
+    Parameters,
+    Sequence,
+    Taint,
+    Tensor,
+    UnitValue,
+    Value,
+    choice,
+    read_from,
+    resolved,
+    taint_of,
+)
+
+
+def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -> None:
+    """Assigns to a name, a tuple of targets, an attribute or a subscript."""
+    if isinstance(target, ir.Name):
+        frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
+    elif isinstance(target, ir.Collection):
+        parts = unpacked(state, resolved(value), len(target.elements))
+        for inner, part in zip_longest(target.elements, parts[: len(target.elements)]):
+            inner = inner.value if isinstance(inner, ir.Starred) else inner
+            bind_target(state, inner, part or state.unknown(), frame)
+    elif isinstance(target, ir.Attribute):
+        _store_attribute(state, resolved(state.evaluate(target.value, frame)), target, value, frame)
+    elif isinstance(target, ir.Subscript):
+        _store_item(state, target, value, frame)
+    elif isinstance(target, ir.Starred):
+        bind_target(state, target.value, value, frame)
+
+
+def _store_attribute(
+    state: PathState, owner: Value, target: ir.Attribute, value: Value, frame: Frame
+) -> None:
+    if isinstance(owner, Object):
+        _overwritten(state, owner, value, target, frame)
+        if isinstance(value, Const) and target.attr in frame.unit.counters:
+            value = state.unknown(Taint.ELEMENT)  # a step count is no constant
+        elif isinstance(value, Const) and state.undecided:
+            value = _or_as_before(state, owner, value, target, frame)
+        owner.attrs[target.attr] = value
+        stored(state, owner, target.attr, value, target, frame)
+        if target.attr == "param_groups":
+            state.emit(Repoint(state.tick(), state.site(target, frame), owner))
+    elif isinstance(owner, Parameters):
+        state.emit(Store(state.tick(), state.site(target, frame), owner, target.attr, value))
+        if target.attr not in ("grad", "requires_grad"):
+            tracking.used(state, state.tick(), "=", [owner], target, frame)
+    elif isinstance(owner, ClassValue):
+        owner.attrs[target.attr] = value
+    elif isinstance(owner, UnitValue):
+        imported_scope(state, owner.unit).names[target.attr] = value
+
+
+def _or_as_before(
+    state: PathState, owner: Object, value: Const, target: ir.Attribute, frame: Frame
+) -> Value:
+    """A constant stored in one of two arms that both run: the attribute may keep its value."""
+    declared = isinstance(owner.cls, ClassValue) and owner.cls.lookup(target.attr) is not None
+    if target.attr not in owner.attrs and owner.origin is Origin.ALLOCATED and not declared:
+        return value
+    before = attributes.read(state, owner, target.attr, target, frame)
+    return choice([before, value], taint_of(before, value))
+
+
+def stored(
+    state: PathState, owner: Object, name: str, value: Value, node: ir.Node, frame: Frame
+) -> None:
+    """An attribute was assigned; a module in it is a part of the owner now."""
+    compose(state, owner, value, f".{name}")
+    _note_tie(state, owner, name)
+    if is_module(owner) or name == "requires_grad":
+        state.emit(Store(state.tick(), state.site(node, frame), owner, name, value))
+
+
+def _note_tie(state: PathState, owner: Object, name: str) -> None:
+    """Tracks a model that gets another weight once it is sharded."""
+    whole = [owner, *owner.ancestors()]
+    if name == "weight" and any(is_unit(each) for each in whole):
+        tracking.track(state, whole[-1])
+
+
+def _overwritten(
+    state: PathState, owner: Object, value: Value, target: ir.Node, frame: Frame
+) -> None:
+    """A store of something new into a tracked object, such as a tensor for a parameter."""
+    inner = resolved(value)
+    own = isinstance(inner, Object) and owner in inner.ancestors()
+    if state.tracked and not own and not isinstance(value, Const):
+        tracking.changed(state, state.tick(), "=", {owner}, target, frame)
+
+
+def compose(state: PathState, owner: Object, value: Value, step: str) -> None:
+    """A module stored in another is a part of it."""
+    value = resolved(value)
+    if not isinstance(value, Object) or value.parent is not None or value is owner:
+        return
+    if is_module(owner) and value not in owner.ancestors():
+        tracking.attach(state, value, owner, step)
+        for index, item in enumerate(container_items(value)):
+            if item.parent is None:
+                tracking.attach(state, item, value, f"[{index}]")
+
+
+def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Frame) -> None:
+    owner = resolved(state.evaluate(target.value, frame))
+    index = state.evaluate(target.index, frame)
+    if isinstance(owner, Mapping):
+        store_key(owner, index, value)
+    elif isinstance(owner, Sequence):
+        owner.rest.append(value)
+    elif isinstance(owner, (Parameters, Tensor)):
+        tracking.used(state, state.tick(), "=", [owner], target, frame)
+    elif isinstance(owner, Object):
+        _overwritten(state, owner, value, target, frame)
+        if isinstance(index, Const) and isinstance(index.value, (int, str)):
+            owner.elements[index.value] = value
+        if read_from(owner) is not None and read_from(resolved(value)) is None:
+            owner.escaped = state.tick()  # it is no longer what the file holds
+        compose(state, owner, value, "[]")
+        _note_repointing(state, owner, index, target, frame)
+
+
+def _note_repointing(
+    state: PathState, owner: Object, index: Value, target: ir.Node, frame: Frame
+) -> None:
+    """``optimizer.param_groups[0]["params"] = …`` gives the optimizer other parameters."""
+    if isinstance(index, Const) and index.value != "params":
+        return
+    for whole in (owner, *owner.ancestors()):
+        if whole.step == ".param_groups" and whole.parent is not None:
+            state.emit(Repoint(state.tick(), state.site(target, frame), whole.parent))

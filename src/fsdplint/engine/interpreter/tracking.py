@@ -1,0 +1,88 @@
+"""What is done to the objects that a path keeps track of, outside of the program's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Use
+from fsdplint.engine.interpreter.state import OBJECTS_AT_COST, Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    Object,
+    Parameters,
+    StateDict,
+    Tensor,
+    Value,
+    contained,
+    reachable,
+)
+
+
+def track(state: PathState, item: Object) -> None:
+    """Notes from now on what is done to ``item`` outside the program's own code."""
+    if not state.importing and item not in state.tracked:
+        state.tracked.add(item)
+        _tracked_below(state, item, {item})
+
+
+def attach(state: PathState, part: Object, whole: Object, step: str) -> None:
+    """An object that is no part of another yet becomes one."""
+    part.parent, part.step = whole, step
+    _tracked_below(state, whole, state.below.get(part, set()))
+
+
+def _tracked_below(state: PathState, whole: Object, items: set[Object]) -> None:
+    for above in (whole, *whole.ancestors()) if items else ():
+        state.below.setdefault(above, set()).update(items)
+
+
+def used(
+    state: PathState, time: int, name: str, values: Sequence[Value], node: ir.Node, frame: Frame
+) -> None:
+    """The function or method ``name`` gets ``values``."""
+    if not state.importing:
+        state.trace.called.append((time, name))
+    if state.tracked:
+        got = {item for value in values for item in _held(value)}
+        state.charge(len(got) / OBJECTS_AT_COST)
+        changed(state, time, name, got, node, frame)
+
+
+def changed(
+    state: PathState, time: int, name: str, got: set[Object], node: ir.Node, frame: Frame
+) -> None:
+    """``name`` does something to these objects, or to what they are parts of."""
+    if state.importing:
+        return
+    whole = _above(got)
+    parts = {item for each in got for item in state.below.get(each, ())}
+    concerned = frozenset(parts | (state.tracked & whole))
+    if concerned:
+        given = concerned & got
+        state.trace.uses.append(Use(time, state.site(node, frame), name, concerned, given))
+
+
+def _above(items: Iterable[Object]) -> set[Object]:
+    """What the items are parts of."""
+    found: set[Object] = set()
+    for item in items:
+        above = item.parent
+        while above is not None and above not in found:
+            found.add(above)
+            above = above.parent
+    return found
+
+
+def _held(value: Value) -> Iterator[Object]:
+    """The objects that code given ``value`` can change, tensors standing for their owners."""
+    if type(value) is not Object:
+        yield from _owners(value)
+    yield from reachable(value)
+
+
+def _owners(value: Value) -> Iterator[Object]:
+    for item in contained(value):
+        if isinstance(item, (Parameters, Tensor)):
+            yield item.module
+        elif isinstance(item, StateDict):
+            yield item.owner

@@ -1,0 +1,600 @@
+"""Abstract values: what an expression can be while a program is executed without being run.
+
+Everything with an identity is an `Object`, whose kind is discovered by use: what is sharded is a
+module, what is stepped an optimizer. Taints say what a value depends on, which decides how a branch
+on it is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.knowledge.calls import Generation, is_harmless
+from fsdplint.knowledge.ranks import Role
+
+if TYPE_CHECKING:
+    from fsdplint.engine.project.unit import Unit, Waiting
+
+
+class Taint(int):
+    """What a value depends on: bits for the rank of the process and the element of a loop, for a
+    number that was read from this rank's part of a tensor, and for what a process makes up itself.
+
+    Plain integers, since taints are combined at every expression and enum flags are slow.
+    """
+
+    NONE: Taint
+    RANK: Taint
+    ELEMENT: Taint
+    LOCAL: Taint
+    OWN: Taint
+
+    def __or__(self, other: int) -> Taint:
+        return _TAINTS[int(self) | other]
+
+    def __and__(self, other: int) -> Taint:
+        return _TAINTS[int(self) & other]
+
+    @property
+    def divides(self) -> bool:
+        """Whether one path stands for all outcomes of a test that depends on it."""
+        return int(self) & ~int(Taint.OWN) != 0
+
+    def without(self, other: Taint) -> Taint:
+        return _TAINTS[int(self) & ~int(other)]
+
+
+# Of more values than these it is not known what becomes of them.
+MAX_CONTAINED = 1_000
+MAX_REACHABLE = 400
+
+_TAINTS = tuple(map(Taint, range(16)))
+Taint.NONE, Taint.RANK, Taint.ELEMENT, _, Taint.LOCAL = _TAINTS[:5]
+Taint.OWN = _TAINTS[8]
+
+
+class Origin(Enum):
+    """Where an object comes from; only an allocated one is known to have no other users."""
+
+    ALLOCATED = "allocated"
+    PARAMETER = "parameter"
+    UNKNOWN = "unknown"
+    PART = "part"
+
+
+@dataclass(slots=True, eq=False)
+class Const:
+    value: object
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Symbol:
+    """An object of a library, by canonical qualified name; "?" stands for any attribute."""
+
+    name: str
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """Variables of a function call, a class body or a module; parents are searched next."""
+
+    names: dict[str, Value]
+    parent: Scope | None
+    unit: Unit
+
+
+@dataclass(slots=True, eq=False)
+class ModuleScope(Scope):
+    """Variables of an imported module.
+
+    Attributes:
+        waiting: the statements that run when the name that they bind is first read.
+        late: the variables that those made.
+    """
+
+    waiting: MappingType[str, Waiting]
+    late: dict[str, Value] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        return name in self.names or name in self.waiting
+
+
+@dataclass(slots=True, eq=False)
+class UnitValue:
+    """A module of the project, imported."""
+
+    unit: Unit
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class FunctionValue:
+    """A function of the project.
+
+    Attributes:
+        only: the decorator that lets some ranks only run it.
+    """
+
+    function: ir.Function
+    scope: Scope
+    owner: ClassValue | None = None
+    taint: Taint = Taint.NONE
+    only: Guard | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ClassValue:
+    """A class of the project.
+
+    Attributes:
+        library: what `class_names` says of it, once it was asked for.
+    """
+
+    node: ir.ClassDef
+    scope: Scope
+    bases: tuple[Value, ...]
+    attrs: dict[str, Value]
+    taint: Taint = Taint.NONE
+    library: frozenset[str] | None = None
+
+    def lineage(self, depth: int = 0) -> Iterator[ClassValue | Symbol]:
+        """The class and its bases, depth first, library classes as symbols."""
+        yield self
+        for base in self.bases:
+            base = resolved(base)
+            if isinstance(base, ClassValue) and depth < 12:
+                yield from base.lineage(depth + 1)
+            elif isinstance(base, Symbol):
+                yield base
+
+    def lookup(self, name: str) -> Value | None:
+        for cls in self.lineage():
+            if isinstance(cls, ClassValue) and name in cls.attrs:
+                return cls.attrs[name]
+        return None
+
+    def opaque(self) -> bool:
+        """Whether a base is unknown code, which may define and shard anything."""
+        return any(
+            not isinstance(base, ClassValue)
+            and not (isinstance(base, Symbol) and is_harmless(base.name))
+            for cls in self.lineage()
+            if isinstance(cls, ClassValue)
+            for base in map(resolved, cls.bases)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Method:
+    """A function bound to a receiver; ``function`` is None for a library's or an unknown one.
+
+    Attributes:
+        source: the attribute expression that bound it.
+    """
+
+    receiver: Value
+    name: str
+    function: FunctionValue | None
+    source: Site | None
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Partial:
+    function: Value
+    args: tuple[Value, ...]
+    keywords: dict[str, Value]
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A list, tuple, set or iterator.
+
+    Attributes:
+        items: the elements known one by one, in order.
+        rest: elements of which only the kind is known (a loop's or a comprehension's).
+    """
+
+    items: list[Value]
+    rest: list[Value] = field(default_factory=list)
+    kind: str = "list"
+    taint: Taint = Taint.NONE
+    repeated: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Mapping:
+    items: dict[object, Value] = field(default_factory=dict)
+    rest: list[Value] = field(default_factory=list)
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Choice:
+    """One of several values, where a branch was not followed apart.
+
+    Attributes:
+        tests: per option, the condition under which it is that one, where it is known.
+    """
+
+    options: tuple[Value, ...]
+    taint: Taint = Taint.NONE
+    tests: tuple[Value, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Inner(Choice):
+    """The module inside of an FSDP1 wrapper, which shares an `Object` with it.
+
+    Calls of it run no hook of the wrapper.
+    """
+
+
+@dataclass(slots=True, eq=False)
+class Parameters:
+    """``module.parameters()`` and what is built from it: the tensors a module held at ``time``.
+
+    Attributes:
+        lazy: a generator, which takes the tensors only when it is consumed.
+        filtered: only some of them, by a condition on the name.
+        named: iterating gives (name, tensor) pairs.
+    """
+
+    module: Object
+    time: int
+    source: Site
+    filtered: bool = False
+    named: bool = False
+    lazy: bool = False
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class StateDict:
+    """The state of a sharded module or optimizer, each tensor of it this rank's slice.
+
+    Attributes:
+        generation: FSDP2's slices are DTensors; those of FSDP1's optimizers are plain, cut flat.
+        element: one value of the dict rather than the dict.
+        escaped: it was handed to unknown code, which may have gathered it in place.
+    """
+
+    owner: Object
+    source: Site
+    optimizer: Object | None = None
+    element: bool = False
+    escaped: bool = False
+    taint: Taint = Taint.NONE
+    generation: Generation = Generation.FSDP2
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """A parameter or gradient of ``module`` as it is at ``time``, or what is computed from it.
+
+    Attributes:
+        partial: how the parts of the ranks are still to be combined, e.g. "sum", if it is a number
+            that was reduced from a shard; "" for a shard.
+        reduced: where that was.
+    """
+
+    module: Object
+    time: int
+    partial: str = ""
+    reduced: Site | None = None
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Condition:
+    """A truth value that is not known: ``op`` applied to ``operands``.
+
+    ``op`` is "not", "and", "or", or a test such as "==" or "isinstance" whose ``key`` says on what.
+
+    Attributes:
+        size: of how many tests it is made.
+        truths: its outcome by rank, as far as it was asked for (see `execute.ranks`).
+    """
+
+    op: str
+    operands: tuple[Value, ...]
+    key: object
+    taint: Taint = Taint.NONE
+    size: int = 1
+    truths: dict[int, bool | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Super:
+    """``super()``: looks attributes up behind ``owner`` in the lineage of ``receiver``."""
+
+    receiver: Object
+    owner: ClassValue
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Imported:
+    """A name that an import binds, resolved when it is first read.
+
+    Attributes:
+        expected_to_fail: the import is in a `try` for the case that the module is not there.
+    """
+
+    unit: Unit
+    module: str
+    level: int
+    name: str | None
+    expected_to_fail: bool = False
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """The result of a call that only counts once it is entered, e.g. an FSDP1 state dict type."""
+
+    name: str
+    args: tuple[Value, ...]
+    taint: Taint = Taint.NONE
+
+
+@dataclass(slots=True, eq=False)
+class Sharded:
+    """One sharding call applied to an object."""
+
+    generation: Generation
+    time: int
+    site: Site
+
+
+@dataclass(slots=True, eq=False)
+class Object:
+    """Anything with identity and attributes.
+
+    Attributes:
+        serial: its number in the run; two runs that decide alike number alike.
+        parent: the object this is an attribute, an element or a view of, reached by ``step``.
+        key: what a condition on it is remembered by; calls with equal arguments share one.
+        repeated: it is a container filled by a loop or a comprehension.
+        args: what it was constructed with, for classes that are not read.
+        escaped: the time it was first given to unknown code.
+        unsharded: ``unshard()`` was called on it and ``reshard()`` was not.
+        hooked_methods: methods registered to run with the forward hooks.
+        captures: the parameters an optimizer was built on.
+        role: what it surely is in a distributed run, if it has to do with the rank.
+        told_by: the function or the variable of the environment that says so, "" for others.
+        born: the time it was made.
+        on_meta: it was built on the meta device, None where that depends.
+        file: where it was read from, as it is, e.g. by ``torch.load``.
+    """
+
+    serial: int
+    origin: Origin
+    cls: ClassValue | Symbol | None = None
+    site: Site | None = None
+    parent: Object | None = None
+    step: str = ""
+    key: object = None
+    taint: Taint = Taint.NONE
+    repeated: bool = False
+    attrs: dict[str, Value] = field(default_factory=dict)
+    elements: dict[object, Value] = field(default_factory=dict)
+    args: tuple[Value, ...] = ()
+    keywords: dict[str, Value] = field(default_factory=dict)
+    sharded: list[Sharded] = field(default_factory=list)
+    escaped: int | None = None
+    unsharded: bool = False
+    hooked_methods: set[str] = field(default_factory=set)
+    captures: list[Parameters] = field(default_factory=list)
+    role: Role | None = None
+    told_by: str = ""
+    born: int = 0
+    on_meta: bool | None = False
+    file: Value | None = None
+
+    def ancestors(self) -> Iterator[Object]:
+        """The objects this is a part of, nearest first, itself excluded."""
+        current = self.parent
+        for _ in range(64):
+            if current is None:
+                return
+            yield current
+            current = current.parent
+
+    def path(self) -> str:
+        """How the object is reached from its root, e.g. ".encoder.layers[]"."""
+        steps = [self.step, *(above.step for above in self.ancestors())]
+        return "".join(reversed(steps))
+
+    def generation(self) -> Generation | None:
+        """Which FSDP this object itself is a unit of, if any."""
+        return self.sharded[-1].generation if self.sharded else None
+
+
+Value = (
+    Const
+    | Symbol
+    | UnitValue
+    | FunctionValue
+    | ClassValue
+    | Method
+    | Partial
+    | Sequence
+    | Mapping
+    | Choice
+    | Parameters
+    | StateDict
+    | Tensor
+    | Condition
+    | Super
+    | Imported
+    | Context
+    | Object
+)
+
+
+@dataclass(slots=True, eq=False)
+class Arguments:
+    """Evaluated arguments; ``open`` when a starred one may add more."""
+
+    args: list[Value]
+    keywords: dict[str, Value]
+    open: bool = False
+
+    def get(self, position: int, keyword: str) -> Value | None:
+        if keyword in self.keywords:
+            return self.keywords[keyword]
+        return self.args[position] if 0 <= position < len(self.args) else None
+
+    def values(self) -> list[Value]:
+        return [*self.args, *self.keywords.values()]
+
+
+NONE = Const(None)
+
+
+def resolved(value: Value) -> Value:
+    """The most telling alternative of a choice or of ``a or b``; any other value itself.
+
+    A tensor is telling only where nothing else may stand in its place, such as what gathers it.
+    """
+    while True:
+        if isinstance(value, Choice):
+            options = value.options
+        elif isinstance(value, Condition) and value.op in ("and", "or"):
+            options = value.operands if value.op == "or" else value.operands[::-1]
+        else:
+            return value
+        telling = [option for option in options if not isinstance(option, Const)]
+        plain = [option for option in telling if not isinstance(option, Tensor)]
+        value = (plain or telling or options)[0]
+
+
+def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
+    """One of ``options``; equal ones are merged."""
+    flat: dict[object, Value] = {}
+    for option in options:
+        for inner in option.options if isinstance(option, Choice) else (option,):
+            flat.setdefault(_sameness(inner), inner)
+    values = tuple(flat.values())
+    return values[0] if len(values) == 1 else Choice(values, taint)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """A value as a key: equal to itself alone.
+
+    It holds the value, since the `id` of one that is collected is another's soon.
+    """
+
+    value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def key_of(value: Value) -> object:
+    """What a condition on ``value`` is remembered by within a run."""
+    if isinstance(value, Const):
+        return ("const", type(value.value).__name__, value.value)
+    if isinstance(value, Symbol):
+        return ("symbol", value.name)
+    if isinstance(value, Object):
+        return value.key if value.key is not None else ("object", value.serial)
+    if isinstance(value, Condition):
+        return value.key
+    return ("value", Identity(value))
+
+
+def same(a: Value, b: Value) -> bool:
+    return a is b or _sameness(a) == _sameness(b)
+
+
+def _sameness(value: Value) -> object:
+    """A key that two values share if they are one, or constants or symbols that are equal."""
+    return key_of(value) if isinstance(value, (Const, Symbol)) else Identity(value)
+
+
+def taint_of(*values: Value | None) -> Taint:
+    taint = Taint.NONE
+    for value in values:
+        if value is not None:
+            taint |= value.taint
+    return taint
+
+
+def contained(value: Value) -> Iterator[Value]:
+    """``value`` and the values held by it as a container, an argument list or a bound method.
+
+    Each comes once; of very many not all do.
+    """
+    seen: set[int] = set()
+    stack = [value]
+    while stack and len(seen) < MAX_CONTAINED:
+        current = stack.pop()
+        if id(current) not in seen:
+            seen.add(id(current))
+            yield current
+            inner = _INNER.get(type(current))
+            if inner is not None:
+                stack.extend(reversed(inner(current)))
+
+
+_INNER: dict[type, Callable[[Any], list[Value]]] = {
+    Sequence: lambda value: [*value.items, *value.rest],
+    Mapping: lambda value: [*value.items.values(), *value.rest],
+    Choice: lambda value: list(value.options),
+    Inner: lambda value: list(value.options),
+    Method: lambda value: [value.receiver],
+    Partial: lambda value: [value.function, *value.args, *value.keywords.values()],
+    Context: lambda value: list(value.args),
+}
+
+
+def reachable(value: Value) -> list[Object]:
+    """Objects that code given ``value`` can get hold of: contained ones and their attributes."""
+    found: dict[Object, None] = {}
+    stack = [item for item in contained(value) if isinstance(item, Object)]
+    while stack and len(found) < MAX_REACHABLE:
+        current = stack.pop()
+        if current in found:
+            continue
+        found[current] = None
+        for held in chain(current.attrs.values(), current.elements.values(), current.args):
+            if type(held) is Object:
+                stack.append(held)
+            elif type(held) in _INNER:
+                stack.extend(item for item in contained(held) if isinstance(item, Object))
+    return list(found)
+
+
+def read_from(value: Value) -> Object | None:
+    """What was read from a file, if ``value`` is that or a part of it, still as it was read."""
+    if not isinstance(value, Object) or value.escaped is not None or value.sharded:
+        return None
+    return next((whole for whole in (value, *value.ancestors()) if whole.file is not None), None)
+
+
+def class_names(value: ClassValue | Symbol | None) -> frozenset[str]:
+    """Canonical names of the library classes among a class and its bases."""
+    if isinstance(value, Symbol):
+        return frozenset((value.name,))
+    if isinstance(value, ClassValue):
+        if value.library is None:
+            symbols = (cls.name for cls in value.lineage() if isinstance(cls, Symbol))
+            value.library = frozenset(symbols)
+        return value.library
+    return frozenset()

@@ -1,0 +1,325 @@
+"""The project's files as one program: which file an import means, and which definitions matter.
+
+Files are found and lowered when they are first needed. `torch` and the standard library are always
+library symbols, even when they lie below the root.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+
+from fsdplint.early_stop import EarlyStop
+from fsdplint.engine import budget, ir
+from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.lower import lower
+from fsdplint.engine.project.folders import Folders
+from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
+from fsdplint.engine.project.unit import Definition, TopLevel, Unit
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
+from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.stars import STAR_NAMES
+from fsdplint.settings.torch_range import EVERY_RELEASE, TorchRange
+
+# Calls that shard, and settings by which a library does.
+_SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
+
+# `test_training.py` and `training_test.py`, as pytest calls its files, and folders such as `tests`,
+# `unit_tests` and `testing`.
+_TEST = re.compile(r"^(?:unit)?test|_test(?:s|ing)?(?:\.\w+)?$")
+
+Reader = Callable[[Path], "str | None"]
+Getter = Callable[[Path], "Unit | None"]
+_BUILTINS = frozenset(dir(builtins))
+
+
+class Project:
+    """Files below ``root``, lowered on demand.
+
+    Attributes:
+        root: no import is resolved to a file outside it.
+        torch: the releases of PyTorch that it is meant to run on.
+        kept: what files were lowered to before.
+        is_plain: whether a file is known to have no name of a sharding call.
+        failures: files that could not be lowered, with the error.
+        unread: files that would take too much, with the reason.
+        crashes: files that the engine failed on, with its error.
+        budget: how much of the program is followed.
+        early_stops: where that was not enough, or code of the project is not there.
+        left_out: entries that need not be followed, by file and name, with the reason.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        read: Reader,
+        torch: TorchRange = EVERY_RELEASE,
+        kept: Kept | None = None,
+        is_plain: Callable[[Path], bool] = lambda _: False,
+    ) -> None:
+        self.root = root
+        self.read = read
+        self.is_plain = is_plain
+        self.torch = torch
+        self.kept = kept
+        self.units: dict[str, Unit | None] = {}
+        self.broken: set[str] = set()
+        self.found: dict[tuple[str, int, Path], Path | None] = {}
+        self.folders = Folders()
+        self.failures: dict[str, InvalidSyntax] = {}
+        self.imported: dict[Path, Imports] = {}
+        self.shared: Shared = {}
+        self.keys: dict[object, int] = {}
+        self.numbers = count()
+        self.top_levels: dict[Unit, TopLevel] = {}
+        self.registering: dict[Unit, bool] = {}
+        self.keeps_nothing: dict[Definition, bool] = {}
+        self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
+        self.budget = budget.BUDGET
+        self.early_stops: dict[EarlyStop, None] = {}
+        self.left_out: dict[tuple[str, str], str] = {}
+        self.unread: dict[str, str] = {}
+        self.crashes: dict[str, Exception] = {}
+
+    def stop_early(self, path: str, entry: str, reason: str) -> None:
+        """Note that part of what an entry does was not analyzed."""
+        self.early_stops.setdefault(EarlyStop(path, entry, reason))
+
+    def stopped_early(self, path: str, entry: str | None = None) -> tuple[EarlyStop, ...]:
+        """Why the analysis stopped early in an entry, or in any entry of the file at ``path``."""
+        stops = (stop for stop in self.early_stops if stop.path == path)
+        return tuple(stop for stop in stops if entry in (None, stop.entry))
+
+    def is_test(self, path: str) -> bool:
+        """Whether a file is a test or belongs to some, by its name or that of a folder it is in."""
+        return any(map(_TEST.search, Path(path).relative_to(self.root).parts))
+
+    def unit(self, path: Path) -> Unit | None:
+        """The unit of a file with its IR, or None if it cannot be read or is not Python."""
+        unit = self.sketch(path)
+        if unit is None or unit.path in self.broken:
+            return None
+        if unit.lowered is None:
+            unit.lowered = self._lower(unit)
+        return unit if unit.lowered is not None else None
+
+    def sketch(self, path: Path) -> Unit | None:
+        """The unit of a file as far as its text tells, or None if it cannot be read."""
+        key = path.as_posix()
+        if key not in self.units:
+            text = self.read(path)
+            made = Unit(key, path.parent, text, self.imports(path)) if text is not None else None
+            self.units[key] = made
+        return self.units[key]
+
+    def note_refused(self) -> None:
+        """Notes the files with suites that could not be lowered when they were needed."""
+        for path, unit in self.units.items():
+            for error in unit.lowered.refused if unit is not None and unit.lowered else ():
+                if isinstance(error, TooDemanding):
+                    self.unread[path] = error.message
+                else:
+                    self.failures.setdefault(path, error)
+
+    def _lower(self, unit: Unit) -> ir.Module | None:
+        try:
+            return lower(unit.text, unit.path, self.kept)
+        except InvalidSyntax as error:
+            self.failures[unit.path] = error
+        except TooDemanding as error:
+            self.unread[unit.path] = error.message
+        except Exception as error:  # a fault of the engine's costs no other file
+            self.crashes[unit.path] = error
+        self.broken.add(unit.path)
+        return None
+
+    def find(self, module: str, level: int, importer: Unit | Path) -> Path | None:
+        """The file a module name means in ``importer`` (or its directory), None for a library."""
+        if isinstance(importer, Path):
+            return self._find(module, level, importer)
+        if (module, level) not in importer.found:
+            importer.found[module, level] = self._find(module, level, importer.directory)
+        return importer.found[module, level]
+
+    def _find(self, module: str, level: int, directory: Path) -> Path | None:
+        top = module.split(".")[0]
+        if not level and (top == "torch" or top in sys.stdlib_module_names):
+            return None
+        key = (module, level, directory)
+        if key not in self.found:
+            found = self._search(module, level, directory)
+            self.found[key] = self.shared.setdefault(found, found)
+        return self.found[key]
+
+    def _search(self, module: str, level: int, directory: Path) -> Path | None:
+        parts = module.split(".") if module else []
+        if level:
+            base = directory
+            for _ in range(level - 1):
+                base = base.parent
+            return self._below_root(self.folders.module(base, parts))
+        for base in self._bases(directory):
+            found = self._below_root(self.folders.module(base, parts))
+            if found is not None:
+                return found
+        return None
+
+    def _below_root(self, found: Path | None) -> Path | None:
+        return found if found is not None and self.root in found.parents else None
+
+    def _bases(self, directory: Path) -> Iterator[Path]:
+        """Where absolute imports start: the importer's directory and those above it, then src."""
+        current = directory
+        while True:
+            yield current
+            if current == self.root or current.parent == current:
+                break
+            current = current.parent
+        yield self.root / "src"
+
+    def sharding_names(self, path: Path, seen: frozenset[Path] = frozenset()) -> frozenset[str]:
+        """The names in a file that mean one of PyTorch's sharding calls, imported or passed on."""
+        names = {name for name in self.bindings(path) if self.refers_to_sharding(path, name)}
+        for module, level in self.imports(path).stars:
+            found = self.find(module, level, path.parent)
+            if found is None:
+                names.update(name for name in names_brought(module, level) if _shards(module, name))
+            elif found not in seen:
+                names |= self.sharding_names(found, seen | {path})
+        return frozenset(names)
+
+    def lacks(self, module: str, level: int, importer: Unit) -> bool:
+        """Whether a module is the project's, by its package, but has no file in it."""
+        if self.find(module, level, importer) is not None:
+            return False
+        if level:
+            return True
+        package, _, inner = module.partition(".")
+        found = self.find(package, 0, importer) if inner else None
+        if found is None or found.name != "__init__.py":
+            return False
+        above = found.parent.parent  # in another package, it is not what the name means
+        return self.folders.module(above, ()) is None
+
+    def refers_to_sharding(
+        self, path: Path, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
+    ) -> bool:
+        """Whether a name in a file is one of PyTorch's sharding calls, imported or passed on."""
+        if (path, name) in seen:
+            return False
+        seen |= {(path, name)}
+        if name in self.bindings(path):
+            module, level, member = self.bindings(path)[name]
+            sources = [(module, level, member)] if member is not None else []
+        else:
+            sources = [(module, level, name) for module, level in self.imports(path).stars]
+        for module, level, member in sources:
+            if not level and _shards(module, member):
+                return True
+            found = self.find(module, level, path.parent)
+            if found is not None and self.refers_to_sharding(found, member, seen):
+                return True
+        return False
+
+    def bindings(self, path: Path) -> Mapping[str, Binding]:
+        """The names that a file's imports bind."""
+        return self.imports(path).bindings
+
+    def imports(self, path: Path) -> Imports:
+        """The imports of a file, read off its text."""
+        if path not in self.imported:
+            self.imported[path] = imports(self.read(path) or "", self.shared)
+        return self.imported[path]
+
+    def defines_one(self, unit: Unit, names: Iterable[str]) -> bool:
+        """Whether one of these names in a file means, or may mean, code of the project."""
+        for name in names:
+            module, level, _ = unit.bindings.get(name, ("", 0, None))
+            imported = name in unit.bindings
+            own = not imported and name not in _BUILTINS  # by a loop or another file's star, say
+            if name in unit.definitions or own:
+                return True
+            if imported and self.find(module, level, unit) is not None:
+                return True
+        return False
+
+    def definition(self, unit: Unit, name: str) -> Definition | None:
+        """The function or class a name means, in whatever file."""
+        return self._definition(unit, name, self.sketch)
+
+    def function(self, unit: Unit, name: str) -> tuple[Unit, ir.Function] | None:
+        """The function that a name means in ``unit``, with the file that it is in."""
+        found = self.definition(unit, name)
+        if found is None or self.unit(Path(found.unit.path)) is None:
+            return None
+        node = found.unit.node(found)
+        return (found.unit, node.function) if isinstance(node, ir.FunctionDef) else None
+
+    def loaded_definition(self, unit: Unit, name: str) -> Definition | None:
+        """The function or class a name means, among the files that are known already."""
+        return self._definition(unit, name, self._known)
+
+    def _known(self, path: Path) -> Unit | None:
+        return self.units.get(path.as_posix())
+
+    def _definition(
+        self, unit: Unit, name: str, get: Getter, seen: frozenset[tuple[Unit, str]] = frozenset()
+    ) -> Definition | None:
+        if name in unit.definitions:
+            return unit.definitions[name]
+        unknown = name not in unit.bindings and not unit.imports.stars
+        if unknown or (unit, name) in seen:
+            return None
+        seen |= {(unit, name)}
+        sources: Iterable[Binding] = ((module, level, name) for module, level in unit.imports.stars)
+        if name in unit.bindings:
+            sources = (unit.bindings[name],)
+        for module, level, member in sources:
+            found = None if member is None else self.find(module, level, unit)
+            target = None if found is None else get(found)
+            if target is not None and member is not None:
+                definition = self._definition(target, member, get, seen)
+                if definition is not None:
+                    return definition
+        return None
+
+    def module(self, unit: Unit, dotted: str) -> Unit | None:
+        """The file that ``package.module`` means in ``unit`` by what it imports."""
+        first, _, rest = dotted.partition(".")
+        if first not in unit.bindings:
+            return None
+        module, level, member = unit.bindings[first]
+        parts = [part for part in (module, member, rest) if part]
+        found = self.find(".".join(parts), level, unit)
+        return None if found is None else self.sketch(found)
+
+    def loaded_module(self, unit: Unit, module: str, level: int) -> Unit | None:
+        """The file that a module name means in ``unit``, if it is known already."""
+        found = self.find(module, level, unit)
+        return None if found is None else self._known(found)
+
+
+def _shards(module: str, name: str) -> bool:
+    return canonical(f"{module}.{name}") in _SHARDS
+
+
+def names_brought(module: str, level: int) -> frozenset[str]:
+    """The names that a star import of a library's module brings, as far as they are known."""
+    return frozenset() if level else STAR_NAMES.get(canonical(module), frozenset())
+
+
+def identifiers(*nodes: ir.Node) -> tuple[frozenset[str], frozenset[str]]:
+    """The names and the attribute names that occur below ``nodes``."""
+    names, attributes = set(), set()
+    for root in nodes:
+        for node in ir.walk(root):
+            if isinstance(node, ir.Name):
+                names.add(node.id)
+            elif isinstance(node, ir.Attribute):
+                attributes.add(node.attr)
+    return frozenset(names), frozenset(attributes)

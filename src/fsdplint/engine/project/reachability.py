@@ -1,0 +1,157 @@
+"""Which definitions matter: those that running may shard, and those that surely lead to it.
+
+A definition is hot when running it may shard: it names a sharding call, or something hot. Branches
+with hot names are worth a path of their own; entries are the definitions that surely refer to
+sharding, by names that resolve, and not just by an attribute that others have too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.unit import Definition, Unit
+from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
+
+# An attribute name that more definitions share than this says nothing about which is meant.
+_MAX_NAMESAKES = 3
+
+# What many may refer to at once stands between them, since each with each would be as many as their
+# number squared: the definitions of a name (in one file, or in all where that is None), and those
+# of a file.
+_Group = tuple[Unit | None, str] | Unit
+Users = dict[Definition | _Group, list[Definition | _Group]]
+
+
+def heat(project: Project, units: list[Unit]) -> None:
+    """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
+    every = list(_every_definition(units))
+    decorated = _decorated(project, every)  # first, since registries come to be known by it
+    users = _users(project, units)
+    shards = [each for unit in units for each in _sharding(project, unit)]
+    surely = _spread(shards, users, decorated)
+    # Not the other way round: what a registry hands out is nothing to what else it decorates.
+    _hand_out(project, surely, users)
+    surely = _spread(surely, users)
+    _refer_loosely(every, users)
+    maybe = _spread(shards, users)
+    # Those of registries are in none of the units.
+    for definition in {*every, *maybe, *surely}:
+        definition.hot, definition.entry = definition in maybe, definition in surely
+        if definition.hot and is_registered(project, definition):
+            definition.unit.registers = True
+
+
+def is_registered(project: Project, definition: Definition) -> bool:
+    """Whether a function of the project decorates it, so that importing the file has effects."""
+    return project.defines_one(definition.unit, definition.decorators)
+
+
+def _spread(start: Iterable[Definition], *users: Users) -> set[Definition]:
+    """``start`` and all that refer to it, through any number of others."""
+    queue: list[Definition | _Group] = list(start)
+    found = set(queue)
+    while queue:
+        last = queue.pop()
+        fresh = {user for each in users for user in each.get(last, ())} - found
+        found |= fresh
+        queue.extend(fresh)
+    return {each for each in found if isinstance(each, Definition)}
+
+
+def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
+    for unit in units:
+        yield unit.top
+        for top in unit.definitions.values():
+            yield top
+            yield from top.methods.values()
+
+
+def _users(project: Project, units: list[Unit]) -> Users:
+    """Who refers to a definition: by a name that means it, or as a method of the same class."""
+    users: Users = defaultdict(list)
+    for unit in units:
+        modules = _modules(project, unit)
+        for definition in _every_definition([unit]):
+            for target in _targets(project, definition, modules):
+                users[target].append(definition)
+            if definition.owner is not None:
+                users[definition].append(definition.owner)
+    return users
+
+
+def _decorated(project: Project, every: Iterable[Definition]) -> Users:
+    """What a function or class decorates."""
+    found: Users = defaultdict(list)
+    for definition in every:
+        for name in definition.decorators:
+            decorator = project.definition(definition.unit, name)
+            if decorator is not None:
+                found[decorator].append(definition)
+    return found
+
+
+def _hand_out(project: Project, registered: Iterable[Definition], users: Users) -> None:
+    """Adds that what stands beside a decorator may hand out what it decorates."""
+    for definition in registered:
+        for name in definition.decorators:
+            decorator = project.definition(definition.unit, name)
+            if decorator is not None:
+                users[definition].append(decorator.unit)
+                users[decorator.unit] = [*decorator.unit.definitions.values()]
+
+
+def _targets(
+    project: Project, definition: Definition, modules: dict[str, list[Unit]]
+) -> Iterator[Definition]:
+    """What a definition refers to, by names and as ``self.method`` and ``module.function``."""
+    owner = definition.owner
+    if owner is not None:
+        for attribute in definition.attributes & owner.methods.keys():
+            yield owner.methods[attribute]
+    for name in definition.names:
+        target = project.loaded_definition(definition.unit, name)
+        if target is not None:
+            yield target
+        for module in modules.get(name, ()):
+            for attribute in definition.attributes & module.definitions.keys():
+                yield module.definitions[attribute]
+
+
+def _modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
+    """The files that a name may mean in ``unit`` as modules."""
+    found: dict[str, list[Unit]] = defaultdict(list)
+    meant = [
+        (name, f"{module}.{member}".lstrip(".") if member else module, level)
+        for name, (module, level, member) in unit.bindings.items()
+    ]
+    dotted = unit.imports.modules
+    meant += [(module.split(".")[0], module, 0) for module, level in dotted if not level]
+    for name, module, level in meant:
+        target = project.loaded_module(unit, module, level)
+        if target is not None:
+            found[name].append(target)
+    return found
+
+
+def _refer_loosely(every: list[Definition], users: Users) -> None:
+    """Adds what attributes may mean: those of the same file, or any where few have the name."""
+    counts = Counter(definition.name for definition in every)
+
+    def meant(name: str, unit: Unit) -> _Group:
+        return None if counts[name] <= _MAX_NAMESAKES else unit, name
+
+    for definition in every:
+        users[definition].append(meant(definition.name, definition.unit))
+        for attribute in definition.attributes & counts.keys():
+            users[meant(attribute, definition.unit)].append(definition)
+
+
+def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
+    """The definitions that name a sharding call, or a setting that makes a library shard."""
+    names = project.sharding_names(Path(unit.path))
+    for definition in _every_definition([unit]):
+        if definition.names & names or definition.attributes & (SHARDING_NAMES | SETTING_NAMES):
+            yield definition

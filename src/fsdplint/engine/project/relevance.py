@@ -1,0 +1,207 @@
+"""Which files take part in sharding, found without parsing any.
+
+A program that shards holds a file with the name of a sharding call, and its other files are reached
+from there: what such a file imports is read when it runs, and what makes it run imports it, be it
+through other files. An import names the file that it means, so a file without the name of any file
+found so far adds nothing, and need not be looked at.
+
+So the scan loses no finding: rules report on paths that shard, and no path through the files left
+out does. `tests/fuzz/test_sieve.py` checks random programs with every file taken as well. Only
+where more than ``_MAX_IMPORTERS`` files import those that shard is one left out by what it names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.early_stop import TOP_LEVEL
+from fsdplint.engine.project.prefilter import mentions_sharding
+from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.reachability import heat
+from fsdplint.engine.project.unit import Unit
+from fsdplint.files.problem import is_python
+
+# Up to so many importers every one is taken; of more, those that name what they import.
+_MAX_IMPORTERS = 60
+
+_RELATIVE = ("from .", "from  ", "from\t")
+
+Files = Mapping[Path, bool]  # whether each may hold a sharding call
+Graph = Mapping[Path, list[Path]]
+
+
+def related_units(
+    project: Project, files: Iterable[Path], focus: Collection[Path] | None = None
+) -> list[Unit]:
+    """The units that take part in sharding, in file order.
+
+    These are the files that hold a sharding call and those that import them, through any number of
+    files; where that is a large part of a large project, only those that name what they import.
+
+    Args:
+        focus: if given, only the programs that these files are a part of are wanted: what they
+            import, what imports them, and what that imports.
+    """
+    every: Files = {
+        path: mentions_sharding(text)
+        for path in files
+        if (text := "" if project.is_plain(path) else project.read(path)) is not None
+    }
+    if focus is not None and not every.keys() <= set(focus):
+        every = _programs(project, every, focus)
+    strict = [path for path, shards in every.items() if shards]
+    importers = _importers(project, every, strict)
+    if len(importers) > _MAX_IMPORTERS:
+        wanted = frozenset(focus or ())  # first, so that a budget is not spent on others
+        others = [path for path in every if path not in strict]
+        importers = _naming(project, strict, sorted(others, key=lambda p: p not in wanted))
+    chosen = {*strict, *importers}
+    units = [unit for path in every if path in chosen and (unit := project.sketch(path))]
+    heat(project, units)
+    for path in strict:
+        if not is_python(project.read(path) or ""):
+            project.unit(path)  # which tells why
+    return units
+
+
+def _programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
+    """The files of the programs that those in ``focus`` are a part of."""
+    graph = {path: _imported(project, path) for path in every}
+    users: dict[Path, list[Path]] = defaultdict(list)
+    for path, targets in graph.items():
+        for target in targets:
+            users[target].append(path)
+    program = _reach(_reach(focus, users), graph)
+    return {path: shards for path, shards in every.items() if path in program}
+
+
+def _imported(project: Project, path: Path) -> list[Path]:
+    modules = project.imports(path).modules
+    found = (project.find(module, level, path.parent) for module, level in modules)
+    return [target for target in found if target is not None]
+
+
+def _reach(start: Iterable[Path], graph: Graph) -> set[Path]:
+    """``start`` and all that can be reached from it."""
+    queue = list(start)
+    seen = set(queue)
+    for current in queue:
+        fresh = set(graph.get(current, ())) - seen
+        seen |= fresh
+        queue.extend(fresh)
+    return seen
+
+
+def _importers(project: Project, every: Collection[Path], strict: Collection[Path]) -> list[Path]:
+    """Up to one more than can be taken of the files that import ``strict``, through others too."""
+    found: dict[Path, None] = {}
+    fresh = list(strict)
+    while fresh and len(found) <= _MAX_IMPORTERS:
+        targets, words = frozenset(fresh), _words(fresh)
+        fresh = []
+        for path in every:
+            if path in found or path in strict or not _has_one(project, path, words):
+                continue
+            if not targets.isdisjoint(_imported(project, path)):
+                found[path] = None
+                fresh.append(path)
+            if len(found) > _MAX_IMPORTERS:
+                break
+    return list(found)
+
+
+def _has_one(project: Project, path: Path, words: Collection[str]) -> bool:
+    text = project.read(path) or ""
+    return any(word in text for word in words)
+
+
+def _words(paths: Iterable[Path]) -> frozenset[str]:
+    """What an import of one of the files has in its text."""
+    return frozenset(word for path in paths for word in _ways(path))
+
+
+def _ways(path: Path) -> tuple[str, ...]:
+    if path.stem != "__init__":
+        return (path.stem,)
+    return (path.parent.name, *_RELATIVE)  # the files of a package also mean it by dots alone
+
+
+def _naming(project: Project, strict: list[Path], others: list[Path]) -> list[Path]:
+    """Those of ``others`` that import a function or class which can reach a sharding call."""
+    units = [unit for path in strict if (unit := project.sketch(path))]
+    taken = {path: _taken(project, path) for path in others}
+    chosen: dict[Path, None] = {}
+    while True:
+        heat(project, units)
+        carried = _carried(project)
+        left = (path for path in others if path not in chosen)
+        every = [path for path in left if taken[path].has_one_of(project, path, carried)]
+        fresh = every[: project.budget.users - len(chosen)]
+        for path in every[len(fresh) :]:
+            reason = f"more than {project.budget.users} files use code that shards"
+            project.stop_early(path.as_posix(), TOP_LEVEL, reason)
+        added = [unit for path in fresh if (unit := project.sketch(path))]
+        if not added:
+            return list(chosen)
+        chosen.update(dict.fromkeys(fresh))
+        units.extend(added)
+
+
+# The names by which the definitions of a file that can reach a sharding call can be imported.
+Carried = Mapping[Path, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What of the project a file imports.
+
+    Attributes:
+        members: names, each with the file that it is from.
+        files: those that are imported as modules, or with all of their names.
+    """
+
+    members: frozenset[tuple[Path, str]]
+    files: frozenset[Path]
+
+    def has_one_of(self, project: Project, path: Path, carried: Carried) -> bool:
+        """Whether a carried name is among it, or in the file at ``path`` that it is of."""
+        if any(name in carried.get(file, ()) for file, name in self.members):
+            return True
+        names = {name for file in self.files for name in carried.get(file, ())}
+        return bool(names) and _has_one(project, path, names)
+
+
+def _carried(project: Project) -> Carried:
+    """The files known so far that pass something hot on, registries among them."""
+    found: dict[Path, frozenset[str]] = {}
+    for unit in filter(None, project.units.values()):
+        own = {definition.name for definition in unit.definitions.values() if definition.hot}
+        passed_on = {
+            name
+            for name in unit.bindings
+            if (target := project.loaded_definition(unit, name)) is not None and target.hot
+        }
+        passed_on |= project.sharding_names(Path(unit.path))
+        if own or passed_on:
+            found[Path(unit.path)] = frozenset(own | passed_on)
+    return found
+
+
+def _taken(project: Project, path: Path) -> _Taken:
+    imports, folder = project.imports(path), path.parent
+    members = {
+        (file, member)
+        for module, level, member in imports.bindings.values()
+        if member is not None and (file := project.find(module, level, folder)) is not None
+    }
+    named = [
+        (f"{module}.{member}".lstrip(".") if member else module, level)
+        for module, level, member in imports.bindings.values()
+    ]
+    plain = [(module, level) for module, level in imports.modules if not level and "." in module]
+    every = dict.fromkeys([*named, *plain, *imports.stars])
+    files = {project.find(module, level, folder) for module, level in every}
+    return _Taken(frozenset(members), frozenset(file for file in files if file is not None))

@@ -1,0 +1,243 @@
+"""A file of the program: what its text says it defines, and its IR once that is needed.
+
+What a definition refers to is read off the text, which takes a fortieth of the time that LibCST
+does: enough to tell what can reach a sharding call. A word too many, such as a parameter's name,
+makes something look related that is not; that costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from keyword import kwlist
+from pathlib import Path
+from typing import Literal
+
+from fsdplint.engine import ir
+from fsdplint.engine.project.imports import Binding, Imports
+from fsdplint.files.blocks import Block, blocks, code_only
+from fsdplint.knowledge.calls import SHARDING_NAMES
+
+_KEYWORDS = frozenset(kwlist)
+# A keyword argument, what is assigned to and what is defined are no references.
+_NAME = re.compile(r"(?<![\w.])(?<!def )(?<!class )([^\W\d]\w*)(?![\w\"'])(?![ \t]*=(?!=))")
+_ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
+_COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
+_FORWARD = re.compile(r"\.\s*forward\b")
+_SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
+# What an object is asked for is not called: neither does anything with it nor leads to it.
+_TYPE_TEST = re.compile(
+    r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
+)
+# `patch("package.module.fully_shard")`, `patch.object(module, "fully_shard")` and the like.
+_MOCKED = re.compile(
+    rf"\b(?:patch|setattr|object)\s*\([^()\"']*[\"'](?:[\w.]+\.)?(?:{'|'.join(SHARDING_NAMES)})[\"']"
+)
+# Where a statement may start, and the brackets that it goes on in.
+_STATEMENT = re.compile(r"^(?=[^\s#])|[\[({]|[\])}]", re.MULTILINE)
+_VARIABLE = re.compile(r"([^\W\d]\w*)[ \t]*(?::[^=\n]*)?=(?!=)")
+
+Kind = Literal["def", "class", "variable", "module"]
+
+
+@dataclass(slots=True, eq=False)
+class Definition:
+    """A function, a class with its methods, a variable of a module (a table of functions, say), or
+    what a module does when it runs.
+
+    Attributes:
+        names: the names that it refers to, its decorators apart.
+        attributes: the attributes.
+        decorators: the names in its decorators.
+        hot: running or calling it may reach a sharding call.
+        entry: it surely can.
+    """
+
+    unit: Unit
+    kind: Kind
+    name: str
+    owner: Definition | None
+    names: frozenset[str]
+    attributes: frozenset[str]
+    decorators: frozenset[str] = frozenset()
+    methods: dict[str, Definition] = field(default_factory=dict)
+    hot: bool = False
+    entry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A statement of a module that runs when one of the names that it binds is first read."""
+
+    statement: ir.Stmt
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopLevel:
+    """The statements of a module that is imported: those that run at once, in order, and those that
+    wait, by the names that they bind."""
+
+    at_once: tuple[ir.Stmt, ...]
+    waiting: Mapping[str, Waiting]
+
+
+@dataclass(eq=False)
+class Unit:
+    """One file of the program.
+
+    Attributes:
+        imports: those anywhere in the file.
+        definitions: functions and classes at the top level, nested in ``if`` and ``try`` too, and
+            the variables beside them.
+        top: what stands outside of functions and classes.
+        calls_forward: some module's ``.forward`` is read, other than ``super()``'s.
+        counters: attributes that some statement of the file counts up or down.
+        registers: a decorated function shards, so that importing the file may register it.
+        lowered: the IR, once it is needed.
+        found: the files that the modules it imports mean, by name and level, None for libraries.
+        read: of names that were asked for, whether an attribute of them may be read.
+    """
+
+    path: str
+    directory: Path
+    text: str
+    imports: Imports
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    calls_forward: bool = False
+    registers: bool = False
+    counters: frozenset[str] = frozenset()
+    lowered: ir.Module | None = None
+    found: dict[tuple[str, int], Path | None] = field(default_factory=dict)
+    read: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        code = code_only(self.text)
+        self.counters = frozenset(_COUNTER.findall(code))
+        forwards = len(_FORWARD.findall(code))
+        self.calls_forward = forwards > len(_SUPER_FORWARD.findall(code))
+        self.top = _Sketch(self, code).take()
+
+    @property
+    def bindings(self) -> Mapping[str, Binding]:
+        """The names that imports bind."""
+        return self.imports.bindings
+
+    @property
+    def module(self) -> ir.Module:
+        assert self.lowered is not None, self.path
+        return self.lowered
+
+    def reads_from(self, name: str) -> bool:
+        """Whether an attribute of ``name`` may be read in the file."""
+        if name not in self.read:
+            self.read[name] = f"{name}." in self.text
+        return self.read[name]
+
+    @cached_property
+    def mocks_sharding(self) -> bool:
+        """Whether something is put in the place of a sharding function, as tests do."""
+        return _MOCKED.search(self.text) is not None
+
+    @cached_property
+    def _nodes(self) -> dict[tuple[str, ...], ir.FunctionDef | ir.ClassDef]:
+        nodes: dict[tuple[str, ...], ir.FunctionDef | ir.ClassDef] = {}
+        for node in _top_level(self.module.body):
+            nodes[(_name(node),)] = node
+            if isinstance(node, ir.ClassDef):
+                nodes.update({(node.name, _name(inner)): inner for inner in _top_level(node.body)})
+        return nodes
+
+    def node(self, definition: Definition) -> ir.FunctionDef | ir.ClassDef | None:
+        """Where a function or class is defined; None if that is in a loop or the like."""
+        owner = definition.owner
+        return self._nodes.get((owner.name, definition.name) if owner else (definition.name,))
+
+
+class _Sketch:
+    """Takes the definitions of a unit from its code."""
+
+    def __init__(self, unit: Unit, code: str) -> None:
+        self.unit = unit
+        self.code = code
+        self.inside: dict[Block | None, list[Block]] = {}
+        for block in blocks(code):
+            self.inside.setdefault(block.parent, []).append(block)
+
+    def take(self) -> Definition:
+        """What stands outside of functions and classes; the definitions go to the unit."""
+        tops = self.inside.get(None, [])
+        for block in tops:
+            self.unit.definitions[block.name] = self.define(block, None)
+        pieces = list(_between(self.code, 0, len(self.code), tops))
+        for piece in pieces:
+            for variable in self.variables(piece):
+                self.unit.definitions.setdefault(variable.name, variable)
+        return Definition(self.unit, "module", "<module>", None, *words(pieces))
+
+    def define(self, block: Block, owner: Definition | None) -> Definition:
+        inner = self.inside.get(block, []) if block.kind == "class" else []
+        names, attributes = words(_between(self.code, block.header, block.end, inner))
+        decorators, _ = words([self.code[block.start : block.header]])
+        kind: Kind = "class" if block.kind == "class" else "def"
+        made = Definition(self.unit, kind, block.name, owner, names, attributes, decorators)
+        for each in inner:
+            method = made.methods[each.name] = self.define(each, made)
+            made.names |= method.names
+            made.attributes |= method.attributes
+        return made
+
+    def variables(self, piece: str) -> Iterator[Definition]:
+        for start, end in pairwise([*_starts(piece), len(piece)]):
+            target = _VARIABLE.match(piece, start, end)
+            if target is not None:
+                found = words([piece[target.end() : end]])
+                yield Definition(self.unit, "variable", target[1], None, *found)
+
+
+def _starts(piece: str) -> Iterator[int]:
+    """Where statements start that are not indented."""
+    depth = 0
+    for found in _STATEMENT.finditer(piece):
+        if found.group():
+            depth = depth + 1 if found.group() in "[({" else max(depth - 1, 0)
+        elif not depth:
+            yield found.start()
+
+
+def _between(code: str, start: int, end: int, inner: Iterable[Block]) -> Iterator[str]:
+    """What of ``code`` is in none of the blocks."""
+    for block in inner:
+        yield code[start : block.start]
+        start = block.end
+    yield code[start:end]
+
+
+def words(pieces: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names and the attributes that pieces of a `code_only` text refer to."""
+    names: set[str] = set()
+    attributes: set[str] = set()
+    for piece in pieces:
+        if "isinstance" in piece or "issubclass" in piece:
+            piece = _TYPE_TEST.sub(r"\1\2)", piece)
+        names.update(_NAME.findall(piece))
+        attributes.update(_ATTRIBUTE.findall(piece))
+    return frozenset(names - _KEYWORDS), frozenset(attributes)
+
+
+def _name(node: ir.FunctionDef | ir.ClassDef) -> str:
+    return node.function.name if isinstance(node, ir.FunctionDef) else node.name
+
+
+def _top_level(body: Iterable[ir.Stmt]) -> Iterator[ir.FunctionDef | ir.ClassDef]:
+    for node in body:
+        if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
+            yield node
+        elif isinstance(node, ir.If):
+            yield from _top_level((*node.body, *node.orelse))
+        elif isinstance(node, ir.Try):
+            handlers = [stmt for handler in node.handlers for stmt in handler.body]
+            yield from _top_level((*node.body, *handlers, *node.orelse))

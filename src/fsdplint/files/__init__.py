@@ -1,0 +1,1 @@
+"""Files: found, read without loss, and replaced."""

@@ -1,0 +1,301 @@
+"""Which files a run looks at: the paths given, without what git and the settings leave out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.files import disk
+from fsdplint.files.decoding import Skipped, SourceError
+from fsdplint.files.file import absolute, kind, regular
+from fsdplint.settings.selection import suggest
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+SUFFIXES = (".py", ".pyi", ".ipynb")
+_MAX_IGNORES = 1_000_000  # bytes of a .gitignore; a larger one leaves nothing out
+_ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
+_SKIPPED_DIRECTORIES = frozenset(
+    {
+        ".bzr",
+        ".direnv",
+        ".eggs",
+        ".git",
+        ".hg",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".nox",
+        ".pants.d",
+        ".pytest_cache",
+        ".pytype",
+        ".ruff_cache",
+        ".svn",
+        ".tox",
+        ".venv",
+        "__pycache__",
+        "__pypackages__",
+        "build",
+        "dist",
+        "node_modules",
+        "venv",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Gitignore lines that hold for what is below ``base``."""
+
+    base: str
+    spec: GitIgnoreSpec
+
+    @classmethod
+    def of(cls, base: str, lines: Iterable[str]) -> Patterns:
+        """Compile ``lines``.
+
+        Raises:
+            ValueError: a line is no pattern.
+        """
+        from pathspec import GitIgnoreSpec
+
+        return cls(base, GitIgnoreSpec.from_lines(lines))
+
+    def decide(self, path: str, directory: bool) -> bool | None:
+        """Whether the last matching pattern leaves ``path`` out (True) or takes it in (False)."""
+        relative = os.path.relpath(path, self.base).replace(os.sep, "/")
+        if relative.startswith("../"):
+            return None
+        return self.spec.check_file(relative + "/" if directory else relative).include
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What was found.
+
+    Attributes:
+        files: in order of their path, each once.
+        failures: what could not be looked into.
+        skipped: what has a source file's name and is none.
+    """
+
+    files: tuple[Path, ...]
+    failures: tuple[SourceError, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discovery:
+    """The Python files and notebooks at and below ``paths``.
+
+    A path that is given itself is taken whatever excludes it. A directory reached through a
+    symbolic link is entered once, and a file that has several names is taken under its own.
+    """
+    walk = _Walk(tuple(exclude))
+    for path in paths:
+        if disk.is_folder(path):
+            walk.enter(os.fspath(path))
+        elif disk.exists(path):
+            walk.add(os.fspath(path), disk.real(path))
+        else:
+            disk.unrepeatable()  # it is one of any names that is suggested
+            walk.failures.append(SourceError(os.fspath(path), f"does not exist{_nearest(path)}"))
+    walk.follow_links()
+    files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
+    return Discovery(tuple(map(Path, files)), tuple(walk.failures), tuple(walk.skipped))
+
+
+def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ...]:
+    """Those of ``paths`` that a search of the current folder does not leave out.
+
+    What git ignores is taken: a file that a hook passes is one that git tracks all the same.
+    """
+    return tuple(path for path in paths if not _left_out(os.path.relpath(path), exclude))
+
+
+def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
+    path = Path(relative)
+    # The folders too, since a search enters no excluded one, whatever is taken in again below it.
+    steps = [(path, disk.is_folder(path)), *((folder, True) for folder in path.parents)]
+    inside = [(step, directory) for step, directory in steps if step.name not in ("", "..")]
+    return any(
+        (directory and step.name in _SKIPPED_DIRECTORIES)
+        or any(patterns.decide(absolute(step), directory) for patterns in exclude)
+        for step, directory in inside
+    )
+
+
+def project_root(path: Path) -> Path:
+    """The nearest directory at or above ``path`` that a project starts in, else its own."""
+    # Not resolve(), which would leave a project that is linked to.
+    start = Path(os.path.abspath(path if disk.is_folder(path) else path.parent))  # noqa: PTH100
+    for directory in (start, *start.parents):
+        if is_project(directory):
+            return directory
+    return start
+
+
+def is_project(directory: Path) -> bool:
+    """Whether a project starts in ``directory``, by the files that only projects have."""
+    return any(disk.exists(directory / marker) for marker in _ROOT_MARKERS)
+
+
+def repository(directory: Path) -> Path:
+    """The directory of the git repository that ``directory`` lies in, else itself."""
+    inside = (p for p in (directory, *directory.parents) if disk.exists(p / ".git"))
+    return next(inside, directory)
+
+
+def _nearest(path: Path) -> str:
+    try:
+        return suggest(path.name, (entry.name for entry in disk.entries(os.fspath(path.parent))))
+    except OSError:
+        return ""
+
+
+class _Walk:
+    def __init__(self, exclude: tuple[Patterns, ...]) -> None:
+        self.exclude = exclude
+        self.files: dict[str, str] = {}
+        self.failures: list[SourceError] = []
+        self.skipped: list[Skipped] = []
+        self.links: list[tuple[str, tuple[Patterns, ...]]] = []
+        self.entered: set[str] = set()
+
+    def add(self, path: str, real: str) -> None:
+        self.files.setdefault(real, path)
+
+    def skip(self, path: str, special: str) -> None:
+        self.skipped.append(Skipped(absolute(path), f"is {special} and not a file"))
+
+    def enter(self, root: str) -> None:
+        self.directory(root, _ignores_above(root))
+
+    def follow_links(self) -> None:
+        # Last, so that what a link leads to is known by its own name where it has one.
+        while self.links:
+            path, ignores = self.links.pop(0)
+            special = _special(path)
+            if disk.is_folder(path):
+                self.directory(path, ignores)
+            elif special:
+                self.skip(path, special)
+            else:
+                self.add(path, disk.real(path))
+
+    def directory(self, path: str, ignores: tuple[Patterns, ...]) -> None:
+        pending = [(path, disk.real(path), ignores)]
+        while pending:
+            path, real, ignores = pending.pop()
+            if real in self.entered:
+                continue
+            self.entered.add(real)
+            ignores = (*ignores, *_ignores_in(path))
+            children = self.children(path, real, ignores)
+            pending.extend((child, below, ignores) for child, below in children)
+
+    def children(
+        self, path: str, real: str, ignores: tuple[Patterns, ...]
+    ) -> Iterator[tuple[str, str]]:
+        """Take the files of the directory at ``path`` and give its directories.
+
+        Each with its path without links, which is below the ``real`` one.
+        """
+        for entry in self.entries(path):
+            link, directory = entry.is_symlink(), _is_directory(entry)
+            wanted = entry.name not in _SKIPPED_DIRECTORIES if directory else _is_source(entry)
+            if not wanted or self.left_out(entry.path, directory, ignores):
+                continue
+            if directory and disk.exists(f"{entry.path}{os.sep}pyvenv.cfg"):
+                continue
+            below = f"{real.rstrip(os.sep)}{os.sep}{entry.name}"
+            if link:
+                self.links.append((entry.path, ignores))
+            elif directory:
+                yield entry.path, below
+            elif entry.is_file():
+                self.add(entry.path, below)
+            else:
+                self.skip(entry.path, _special(entry.path))
+
+    def entries(self, path: str) -> list[os.DirEntry[str]]:
+        try:
+            return disk.entries(path)
+        except OSError as error:
+            self.failures.append(SourceError(path, error.strerror or str(error)))
+            return []
+
+    def left_out(self, path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
+        excluded = any(patterns.decide(path, directory) for patterns in self.exclude)
+        return excluded or _ignored(path, directory, ignores)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads to itself
+
+
+def _is_source(entry: os.DirEntry[str]) -> bool:
+    """A file by its name, unless it is the lock of an editor."""
+    return entry.name.endswith(SUFFIXES) and not entry.name.startswith(".#")
+
+
+def _special(path: str) -> str:
+    """What is no file though it may have the name of one; a broken link fails on reading."""
+    found = disk.kind(path)
+    return kind(found) if found else ""
+
+
+def _ignored(path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
+    for patterns in reversed(ignores):
+        decision = patterns.decide(path, directory)
+        if decision is not None:
+            return decision
+    return False
+
+
+def _ignores_above(root: str) -> tuple[Patterns, ...]:
+    """The patterns of the repository around ``root``, unless they leave out ``root`` itself."""
+    start = Path(os.path.abspath(root))  # noqa: PTH100 - git does not follow links either
+    if disk.exists(start / ".git"):
+        return _repository_excludes(start)
+    ignores: list[Patterns] = []
+    for directory in start.parents:
+        ignores[:0] = _ignores_in(os.fspath(directory))
+        if disk.exists(directory / ".git"):
+            found = (*_repository_excludes(directory), *ignores)
+            return () if _ignored(os.fspath(start), True, found) else found
+    return ()
+
+
+def _repository_excludes(directory: Path) -> tuple[Patterns, ...]:
+    return tuple(_read_patterns(directory / ".git" / "info" / "exclude", directory))
+
+
+def _ignores_in(directory: str) -> Iterator[Patterns]:
+    return _read_patterns(Path(directory, ".gitignore"), Path(directory))
+
+
+def _read_patterns(file: Path, base: Path) -> Iterator[Patterns]:
+    try:
+        if not disk.is_file(file):
+            return
+        lines = regular(file, _MAX_IGNORES).decode("utf-8", "replace").splitlines()
+    except (OSError, SourceError):
+        return
+    yield Patterns.of(os.fspath(base), _valid(lines))
+
+
+def _valid(lines: Iterable[str]) -> Iterator[str]:
+    from pathspec import GitIgnoreSpec
+
+    for line in lines:
+        try:
+            GitIgnoreSpec.from_lines([line])
+        except ValueError:
+            continue  # git warns of nothing here either
+        yield line

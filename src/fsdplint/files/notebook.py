@@ -1,0 +1,233 @@
+"""Jupyter notebooks: code cells to text, and edited text back into otherwise untouched JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.escapes import written
+from fsdplint.files.magics import mask
+
+_WHITESPACE = " \t\r\n"
+_DECODER = json.JSONDecoder(strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A code cell: its place among all cells from 1, its source, and that value in the JSON."""
+
+    number: int
+    source: str
+    start: int
+    end: int
+
+    @property
+    def code(self) -> str:
+        """The source as Python, ending with a line end."""
+        code = mask(self.source)
+        return code if code.endswith("\n") else code + "\n"
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """The JSON document and its code cells that are not empty."""
+
+    document: str
+    cells: tuple[Cell, ...]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(len(cell.code) for cell in self.cells)]
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """The 1-based cell and line in it of an ``offset`` into the joined code."""
+        if not self.cells:
+            return None
+        index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
+        cell = self.cells[index]
+        return cell.number, cell.code.count("\n", 0, offset - self._starts[index]) + 1
+
+    def in_document(self, start: int, end: int) -> tuple[int, int]:
+        """Where ``start`` to ``end`` of the joined code is written in the document, half-open."""
+        first, _ = self._written(start)
+        if start == end:
+            return first, first
+        _, last = self._written(end - 1)
+        return first, max(first, last)
+
+    def _written(self, offset: int) -> tuple[int, int]:
+        """Where a character of the joined code is written, or the end of its cell's source."""
+        index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
+        cell = self.cells[index]
+        characters = written(self.document, cell.start, cell.end)
+        inside = offset - self._starts[index]
+        if inside < len(characters):
+            return characters[inside]
+        end = characters[-1][1] if characters else cell.start + 1
+        return end, end
+
+    def replace(self, old: str, new: str) -> str:
+        """The document in which the joined code ``old`` has become ``new``."""
+        parts: list[str] = []
+        position = 0
+        for cell, source in zip(self.cells, self._sources(old, new), strict=True):
+            if source != cell.source:
+                parts.append(self.document[position : cell.start])
+                parts.append(_dump(source, self.document[cell.start : cell.end]))
+                position = cell.end
+        return "".join([*parts, self.document[position:]])
+
+    def _sources(self, old: str, new: str) -> list[str]:
+        if old == new:
+            return [cell.source for cell in self.cells]
+        masked = [line for cell in self.cells for line in _split(cell.code)]
+        originals = [line for cell in self.cells for line in _lines(cell)]
+        owners = [index for index, cell in enumerate(self.cells) for _ in _lines(cell)]
+        magics = {m: o for m, o in zip(masked, originals, strict=True) if m != o}
+        sources = [""] * len(self.cells)
+        new_lines = _split(new)
+        for tag, i, j, k, end in _changes(masked, new_lines):
+            if tag == "equal":
+                for line in range(i, j):
+                    sources[owners[line]] += originals[line]
+            else:
+                # Text put in between two cells belongs to the one whose lines it replaces, and
+                # an insertion to the cell that goes on after it.
+                owner = owners[min(i, len(owners) - 1)]
+                sources[owner] += "".join(magics.get(line, line) for line in new_lines[k:end])
+        return [_unended(s, cell.source) for s, cell in zip(sources, self.cells, strict=True)]
+
+
+def parse_notebook(document: str, path: str) -> tuple[str, Notebook]:
+    """The joined code of a notebook's Python cells, and the notebook to write edits into.
+
+    A notebook whose kernel is another language has no Python cells.
+
+    Raises:
+        SourceError: the text is no notebook of nbformat 4.
+    """
+    try:
+        cells = tuple(_code_cells(document))
+        language = _language(json.loads(document, strict=False))
+    except IndexError as error:
+        raise SourceError(path, "is not a Jupyter notebook: it is cut off") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise SourceError(path, f"is not a Jupyter notebook: {error}") from error
+    notebook = Notebook(document, cells if language == "python" else ())
+    code = "".join(cell.code for cell in notebook.cells)
+    if any("\ud800" <= character <= "\udfff" for character in code):
+        raise SourceError(path, "holds a character that is half of a surrogate pair")
+    return code, notebook
+
+
+def _language(notebook: dict[str, dict[str, dict[str, str]]]) -> str:
+    metadata = notebook.get("metadata", {})
+    language = metadata.get("language_info", {}).get("name")
+    return (language or metadata.get("kernelspec", {}).get("language") or "python").lower()
+
+
+def _code_cells(document: str) -> Iterator[Cell]:
+    top = dict(_members(document, _skip(document, 0)))
+    if "cells" not in top:
+        raise ValueError("no cells")
+    for number, start in enumerate(_items(document, top["cells"]), 1):
+        members = dict(_members(document, start))
+        kind, _ = _DECODER.raw_decode(document, members["cell_type"])
+        if kind != "code":
+            continue
+        source, end = _DECODER.raw_decode(document, members["source"])
+        text = source if isinstance(source, str) else "".join(source)
+        yield Cell(number, text, members["source"], end)
+
+
+def _members(document: str, start: int) -> Iterator[tuple[str, int]]:
+    """The keys of the object at ``start`` with the offsets of their values."""
+    if document[start] != "{":
+        raise ValueError(f"expected an object at character {start}")
+    position = _skip(document, start + 1)
+    while document[position] != "}":
+        key, position = _DECODER.raw_decode(document, position)
+        value = _skip(document, _skip(document, position) + 1)
+        yield key, value
+        position = _after_value(document, value)
+
+
+def _items(document: str, start: int) -> Iterator[int]:
+    """The offsets of the values in the array at ``start``."""
+    if document[start] != "[":
+        raise ValueError(f"expected an array at character {start}")
+    position = _skip(document, start + 1)
+    while document[position] != "]":
+        yield position
+        position = _after_value(document, position)
+
+
+def _after_value(document: str, start: int) -> int:
+    _, end = _DECODER.raw_decode(document, start)
+    position = _skip(document, end)
+    return _skip(document, position + 1) if document[position] == "," else position
+
+
+def _skip(document: str, position: int) -> int:
+    while document[position] in _WHITESPACE:
+        position += 1
+    return position
+
+
+def _lines(cell: Cell) -> list[str]:
+    source = cell.source if cell.source.endswith("\n") else cell.source + "\n"
+    return _split(source)
+
+
+def _split(text: str) -> list[str]:
+    # Not str.splitlines, which also splits at form feeds and other separators within strings.
+    return [line for line in re.split(r"(?<=\n)", text) if line]
+
+
+def _unended(source: str, original: str) -> str:
+    return source if original.endswith("\n") else source.removesuffix("\n")
+
+
+def _changes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
+    """Which lines of ``old`` became which of ``new``, as ``SequenceMatcher.get_opcodes`` does."""
+    head = _common_prefix(old, new)
+    tail = _common_prefix(old[head:][::-1], new[head:][::-1])
+    old_end, new_end = len(old) - tail, len(new) - tail
+    from difflib import SequenceMatcher  # for edited notebooks alone
+
+    matcher = SequenceMatcher(None, old[head:old_end], new[head:new_end], autojunk=False)
+    middle = [
+        (t, i + head, j + head, k + head, e + head) for t, i, j, k, e in matcher.get_opcodes()
+    ]
+    first = ("equal", 0, head, 0, head)
+    last = ("equal", old_end, len(old), new_end, len(new))
+    return [first, *middle, last]
+
+
+def _common_prefix(one: list[str], two: list[str]) -> int:
+    unequal = (n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
+    return next(unequal, min(len(one), len(two)))
+
+
+def _dump(source: str, original: str) -> str:
+    """``source`` as JSON in the form of ``original``, whose unchanged strings stay as written."""
+    ascii_only = original.isascii()
+    if original.startswith('"'):
+        return json.dumps(source, ensure_ascii=ascii_only)
+    written = {}
+    ends = []
+    for start in _items(original, 0):
+        text, end = _DECODER.raw_decode(original, start)
+        written[text] = original[start:end]
+        ends.append((start, end))
+    separator = original[ends[0][1] : ends[1][0]] if len(ends) > 1 else ", "
+    items = [
+        written.get(line) or json.dumps(line, ensure_ascii=ascii_only) for line in _split(source)
+    ]
+    return original[: ends[0][0]] + separator.join(items) + original[ends[-1][1] :]

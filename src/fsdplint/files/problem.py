@@ -1,0 +1,73 @@
+"""Why a file is not Python; apart from the parser, which is slow to import."""
+
+from __future__ import annotations
+
+from fsdplint.files.file import SourceFile
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+
+_MAX_CHARACTERS = 1_000_000  # of which CPython's tree may take half a gigabyte
+# Above which one f-string could take it more than seconds.
+_MAX_UNSEEN = 100_000
+# Texts that were parsed, which several ask for; the texts themselves would take the memory.
+_PYTHON: set[tuple[int, int]] = set()
+_TOO_DEEP = (RecursionError, MemoryError)
+
+
+def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
+    """Why ``source`` is not Python of any version, in CPython's words if it has some.
+
+    Raises:
+        TooDemanding: it is too much for CPython's parser too, so that nobody knows.
+    """
+    if len(source.text) > _MAX_CHARACTERS:
+        raise TooDemanding("is too large to be parsed")
+    try:
+        _parse(source.text)
+    except SyntaxError as error:
+        place = source.offset(error.lineno or 1, error.offset or 1)
+        return _parser_problem(source, InvalidSyntax(error.msg, place))
+    except (ValueError, *_TOO_DEEP):
+        return _parser_problem(source, None)
+    return None
+
+
+def is_python(text: str) -> bool:
+    """Whether CPython takes ``text`` for Python; it may be of a newer version if not."""
+    if len(text) > _MAX_CHARACTERS:
+        return False
+    try:
+        _parse(text)
+    except (SyntaxError, TooDemanding, ValueError, *_TOO_DEEP):
+        return False
+    return True
+
+
+def _parse(text: str) -> None:
+    import ast
+    import warnings
+
+    key = len(text), hash(text)
+    if key not in _PYTHON:
+        if len(text) > _MAX_UNSEEN:
+            from fsdplint.files.limits import expect_short_formats
+
+            expect_short_formats(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+        _PYTHON.add(key)
+
+
+def _parser_problem(source: SourceFile, known: InvalidSyntax | None) -> InvalidSyntax | None:
+    """The problem of ``source`` for LibCST, which knows newer syntax than an old CPython does."""
+    from fsdplint.engine.frontend.syntax import parse  # slow to import
+
+    try:
+        parse(source.text)
+    except InvalidSyntax as error:
+        return known or error
+    except TooDemanding:
+        if known is None:
+            raise
+        return known
+    return None

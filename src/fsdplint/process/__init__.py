@@ -1,0 +1,1 @@
+"""Processes and threads of our own, and their standard streams."""

@@ -1,0 +1,85 @@
+"""Rules on a program. What a rule does wrong is told, and costs nothing but what it would find."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from fsdplint.engine.program import Program
+from fsdplint.faults import internal
+from fsdplint.files.decoding import SourceError
+from fsdplint.finding import Finding, Fix
+from fsdplint.fixes.declined import Declined
+from fsdplint.rule import Report, Rule, plainest
+
+# Each fix of a finding looks through its file: so many characters for a rule's in one file.
+MAX_MENDED = 1_000_000
+_TOO_MANY = Declined("fixes of the other findings come first, of which this file has very many")
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What a rule finds in a program, and where it failed itself."""
+
+    findings: list[Finding] = field(default_factory=list)
+    faults: list[SourceError] = field(default_factory=list)
+
+
+def judge(rule: Rule, program: Program) -> Judgement:
+    """What ``rule`` finds in ``program``; of one that fails, what it found before."""
+    judgement = Judgement()
+    reports: list[Report] = []
+    try:
+        for report in rule.reports(program):
+            reports.append(report)
+        reports = _shown_by_programs(rule, program, reports)
+    except Exception as error:  # whatever it is, the other rules go on
+        reason = internal(rule.name, error)
+        judgement.faults.extend(SourceError(path, reason) for path in _culprits(rule, program))
+    mended: Counter[str] = Counter()
+    for report in plainest(reports):
+        path = report.span.path
+        mended[path] += len(program.tree(path).text)
+        made = _fix(rule, report, judgement) if mended[path] <= MAX_MENDED else _TOO_MANY
+        judgement.findings.append(rule.finding(report, made))
+    return judgement
+
+
+def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> list[Report]:
+    """The reports without those that a test shows of code that is no test.
+
+    What a test hands over, such as a mock or None, is not what a program does.
+    """
+    is_test = program.project.is_test
+    tests = {path for path in {trace.path for trace in program.traces} if is_test(path)}
+    own = tuple(trace for trace in program.traces if trace.path not in tests)
+    if len(own) == len(program.traces) or all(is_test(report.span.path) for report in reports):
+        return reports
+    shown = {report.span for report in rule.reports(replace(program, traces=own))}
+    return [report for report in reports if report.span in shown or is_test(report.span.path)]
+
+
+def _fix(rule: Rule, report: Report, judgement: Judgement) -> Fix | Declined:
+    try:
+        return report.fix()
+    except Exception as error:  # the finding is true all the same
+        reason = internal(f"the fix of {rule.name}", error)
+        judgement.faults.append(SourceError(report.span.path, reason))
+        return Declined("the fix cannot be made for an internal error")
+
+
+def _culprits(rule: Rule, program: Program) -> list[str]:
+    """The files whose programs ``rule`` fails on, or the project if it takes several for it."""
+    every = sorted({trace.path for trace in program.traces})
+    found = [path for path in every if _fails(rule, program, path)]
+    return found or [program.project.root.as_posix()]
+
+
+def _fails(rule: Rule, program: Program, path: str) -> bool:
+    own = tuple(trace for trace in program.traces if trace.path == path)
+    try:
+        for _ in rule.reports(replace(program, traces=own)):
+            pass
+    except Exception:  # the same fault, which is told already
+        return True
+    return False

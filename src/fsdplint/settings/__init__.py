@@ -1,0 +1,1 @@
+"""Settings, and which rules and releases they select."""

@@ -1,0 +1,365 @@
+"""Settings of a project: `[tool.fsdplint]` in pyproject.toml, or a fsdplint.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fsdplint.files import disk
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.discover import Patterns
+from fsdplint.files.file import absolute, regular
+from fsdplint.rules import RULES
+from fsdplint.settings.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
+from fsdplint.settings.torch_range import TorchRange
+
+OUTPUT_FORMATS = (
+    "full",
+    "concise",
+    "json",
+    "json-lines",
+    "github",
+    "gitlab",
+    "junit",
+    "rdjson",
+    "sarif",
+)
+_KEYS = (
+    "select",
+    "extend-select",
+    "ignore",
+    "per-file-ignores",
+    "exclude",
+    "target-torch",
+    "output-format",
+    "baseline",
+    "preview",
+    "strict",
+)
+_MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
+# A key of many parts, which takes the parser a time that grows with their square.
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_DEEP = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*\.[ \t]*){{50}}")
+
+
+def _by_default(preview: bool = False) -> frozenset[str]:
+    return resolve(["ALL"], RULES, preview)
+
+
+class ConfigError(Exception):
+    """Settings that cannot be used; the message is one line that names the file and the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run.
+
+    Attributes:
+        select: names of the rules to run; all but the preview rules by default.
+        per_file_ignores: patterns of files, each with the names of rules not to run on them.
+        exclude: patterns of files not to look at unless they are given themselves.
+        target_torch: the PyTorch releases the code is meant for; every one by default.
+        baseline: the absolute path of the baseline to report against, or None.
+        preview: whether ALL and prefixes mean preview rules too.
+        strict: whether a run fails if the analysis of a program stopped early.
+    """
+
+    select: frozenset[str] = field(default_factory=_by_default)
+    per_file_ignores: tuple[tuple[Patterns, frozenset[str]], ...] = ()
+    exclude: tuple[Patterns, ...] = ()
+    target_torch: TorchRange = field(default=TorchRange())
+    output_format: str = "full"
+    baseline: str | None = None
+    preview: bool = False
+    strict: bool = False
+
+    def enabled(self, path: str) -> frozenset[str]:
+        """The names of the rules to run on the file at ``path``."""
+        ignored = [
+            names for patterns, names in self.per_file_ignores if patterns.decide(path, False)
+        ]
+        return self.select.difference(*ignored)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Paths that are checked together, since the same settings count for them.
+
+    Attributes:
+        excluded: those that are not, though they were given.
+    """
+
+    paths: tuple[str, ...]
+    settings: Settings
+    excluded: tuple[str, ...] = ()
+
+
+def find_config(start: Path) -> Path | None:
+    """The nearest file with settings in ``start`` or above it, up to its git repository's folder.
+
+    What is above a repository is no part of it: anybody may have put settings into a shared folder.
+    A pyproject.toml without a `[tool.fsdplint]` table says nothing about us and is passed over.
+
+    Raises:
+        ConfigError: a pyproject.toml on the way cannot be read.
+    """
+    return _nearest(Path(absolute(start)), {})
+
+
+def _nearest(directory: Path, known: dict[Path, Path | None]) -> Path | None:
+    """The file for ``directory``; ``known`` spares reading those above several again."""
+    if directory not in known:
+        last = directory == directory.parent or disk.exists(directory / ".git")
+        known[directory] = _settings_in(directory) or (
+            None if last else _nearest(directory.parent, known)
+        )
+    return known[directory]
+
+
+def _settings_in(directory: Path) -> Path | None:
+    own, shared = directory / "fsdplint.toml", directory / "pyproject.toml"
+    if disk.is_file(own):
+        return own
+    return shared if disk.is_file(shared) and _table(shared) is not None else None
+
+
+def defaults(preview: bool = False) -> Settings:
+    """The settings without a file, with or without the preview rules."""
+    return Settings(select=_by_default(preview), preview=preview)
+
+
+def load_settings(file: Path, rules: Sequence[Named], preview: bool = False) -> Settings:
+    """The settings in ``file``.
+
+    Args:
+        preview: whether preview rules are on, even if the file does not say so.
+
+    Raises:
+        ConfigError: it cannot be read, or a key or a value is not understood.
+    """
+    return _Reader(file, _table(file) or {}, rules, preview).settings()
+
+
+def settings_for(
+    paths: Sequence[str],
+    config: str | None,
+    isolated: bool,
+    rules: Sequence[Named],
+    preview: bool = False,
+) -> Settings:
+    """The settings to check ``paths`` with: those of ``config``, or found above all of them.
+
+    Args:
+        isolated: whether no file is read.
+        preview: whether preview rules are on, even if no file says so.
+
+    Raises:
+        ConfigError: a file cannot be used, or is given although none is to be read.
+    """
+    if isolated and config is not None:
+        raise ConfigError("--isolated and --config exclude each other")
+    if isolated:
+        return defaults(preview)
+    if config is not None:
+        return load_settings(Path(config), rules, preview)
+    found = find_config(Path(os.path.commonpath(map(_directory, paths))))
+    return load_settings(found, rules, preview) if found else defaults(preview)
+
+
+def groups_for(
+    paths: Sequence[str],
+    config: str | None,
+    isolated: bool,
+    rules: Sequence[Named],
+    preview: bool = False,
+) -> tuple[Group, ...]:
+    """``paths`` with the settings to check them with: those of ``config``, or found above each.
+
+    So what is found in a file does not depend on which others are given with it.
+
+    Raises:
+        ConfigError: as `settings_for`.
+    """
+    if isolated or config is not None:
+        return (Group(tuple(paths), settings_for(paths, config, isolated, rules, preview)),)
+    known: dict[Path, Path | None] = {}
+    found: dict[Path | None, list[str]] = {}
+    for path in paths:
+        found.setdefault(_nearest(Path(_directory(path)), known), []).append(path)
+    return tuple(
+        Group(
+            tuple(together),
+            load_settings(file, rules, preview) if file else defaults(preview),
+        )
+        for file, together in found.items()
+    )
+
+
+def _directory(path: str) -> str:
+    return absolute(path if disk.is_folder(path) else Path(path).parent)
+
+
+def select_rules(
+    settings: Settings,
+    rules: Sequence[Named],
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    extend_select: Sequence[str] = (),
+) -> Settings:
+    """``settings`` with what the command line selects; ``select`` replaces what the file says.
+
+    Raises:
+        UnknownRuleError: a selector means no rule.
+        ConfigError: none of the rules that are selected is left.
+    """
+    preview = settings.preview
+    named = resolve(select, rules, preview) | resolve(extend_select, rules, preview)
+    if not select:
+        named |= (settings.select - ALWAYS_SELECTED) or settings.select
+    ignored = resolve(ignore, rules)
+    if not named - ignored:
+        raise ConfigError("--ignore leaves none of the selected rules")
+    always = ALWAYS_SELECTED if select else settings.select
+    return replace(settings, select=(named | always) - ignored)
+
+
+def _table(file: Path) -> Mapping[str, object] | None:
+    """Our table in ``file``, or None if it is a pyproject.toml that has none."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        text = regular(file, _MAX_SIZE).decode()
+        if _DEEP.search(text):
+            raise ConfigError(f"{file}: is nested too deeply")
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    except SourceError as error:
+        raise ConfigError(f"{file}: {error.reason}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{file}: is nested too deeply") from error
+    except ValueError as error:
+        raise ConfigError(f"{file}: is not TOML: {_one_line(error)}") from error
+    if file.name != "pyproject.toml":
+        return document
+    tool = document.get("tool", {})
+    table = tool.get("fsdplint") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise ConfigError(f"{file}: tool.fsdplint: expected a table")
+    return table
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+class _Reader:
+    """Turns a table into settings; errors name the file and the key."""
+
+    def __init__(
+        self, file: Path, table: Mapping[str, object], rules: Sequence[Named], preview: bool
+    ) -> None:
+        self.file = file
+        self.table = table
+        self.rules = rules
+        self.preview = preview
+        self.base = os.fspath(Path(os.path.abspath(file)).parent)  # noqa: PTH100 - as above
+
+    def settings(self) -> Settings:
+        for key in self.table:
+            if key not in _KEYS:
+                raise self.error(key, f"unknown key{suggest(key, _KEYS)}")
+        preview = self.boolean("preview") or self.preview
+        return Settings(
+            select=self.selected(preview),
+            per_file_ignores=self.per_file_ignores("per-file-ignores"),
+            exclude=self.exclude("exclude"),
+            target_torch=self.torch_range("target-torch"),
+            output_format=self.output_format("output-format"),
+            baseline=self.baseline("baseline"),
+            preview=preview,
+            strict=self.boolean("strict"),
+        )
+
+    def selected(self, preview: bool) -> frozenset[str]:
+        names = self.names("select", ["ALL"], preview) | self.names("extend-select", [], preview)
+        ignored = self.names("ignore", [])
+        if not names:
+            raise self.error("select", "selects no rule")
+        if not names - ignored:
+            raise self.error("ignore", "leaves none of the selected rules")
+        return (names | ALWAYS_SELECTED) - ignored
+
+    def names(self, key: str, default: list[str], preview: bool = True) -> frozenset[str]:
+        return self.resolve(key, self.table.get(key, default), preview)
+
+    def resolve(self, key: str, value: object, preview: bool = True) -> frozenset[str]:
+        try:
+            return resolve(self.strings(key, value), self.rules, preview)
+        except UnknownRuleError as error:
+            raise self.error(key, str(error)) from error
+
+    def boolean(self, key: str) -> bool:
+        value = self.table.get(key, False)
+        if not isinstance(value, bool):
+            raise self.error(key, "expected true or false")
+        return value
+
+    def strings(self, key: str, value: object) -> list[str]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, "expected a list of strings")
+        return value
+
+    def per_file_ignores(self, key: str) -> tuple[tuple[Patterns, frozenset[str]], ...]:
+        value = self.table.get(key, {})
+        if not isinstance(value, dict):
+            raise self.error(key, "expected a table of patterns, each with a list of rules")
+        return tuple(
+            (self.patterns(key, [pattern]), self.resolve(f"{key}.{pattern!r}", names))
+            for pattern, names in value.items()
+        )
+
+    def exclude(self, key: str) -> tuple[Patterns, ...]:
+        lines = self.strings(key, self.table.get(key, []))
+        return (self.patterns(key, lines),) if lines else ()
+
+    def patterns(self, key: str, lines: list[str]) -> Patterns:
+        try:
+            return Patterns.of(self.base, lines)
+        except ValueError as error:
+            raise self.error(key, _one_line(error)) from error
+
+    def torch_range(self, key: str) -> TorchRange:
+        value = self.table.get(key)
+        if value is None:
+            return TorchRange()
+        if not isinstance(value, str):
+            raise self.error(key, 'expected a string such as ">=2.6,<2.14"')
+        try:
+            return TorchRange.parse(value)
+        except ValueError as error:
+            raise self.error(key, str(error)) from error
+
+    def output_format(self, key: str) -> str:
+        value = self.table.get(key, "full")
+        if not isinstance(value, str) or value not in OUTPUT_FORMATS:
+            hint = suggest(str(value), OUTPUT_FORMATS)
+            raise self.error(key, f"expected one of {', '.join(OUTPUT_FORMATS)}{hint}")
+        return value
+
+    def baseline(self, key: str) -> str | None:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value:
+            raise self.error(key, "expected the name of a file, relative to this one's folder")
+        return os.path.normpath(Path(self.base) / value)
+
+    def error(self, key: str, message: str) -> ConfigError:
+        return ConfigError(f"{self.file}: {key}: {message}")

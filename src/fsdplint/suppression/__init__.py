@@ -1,0 +1,1 @@
+"""Findings that a project has accepted: by comments, or in a baseline."""

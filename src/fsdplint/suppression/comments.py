@@ -1,0 +1,286 @@
+"""Comments that silence findings: `# fsdplint: ignore[name] -- reason`, `ignore-file`, `# noqa`.
+
+Between the names and the reason may stand the release that ends it: `until torch>=2.9`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fsdplint.files.lexing import LogicalLine, logical_lines
+from fsdplint.finding import Edit, Finding, Fix, Safety, Span
+from fsdplint.settings.selection import UnknownRuleError, find, suggest
+from fsdplint.settings.torch_range import EVERY_RELEASE, Release, TorchRange
+
+if TYPE_CHECKING:
+    from fsdplint.files.file import SourceFile
+    from fsdplint.rule import Rule
+
+UNUSED = "unused-suppression"
+# Silence about these would make a file that was not looked at seem clean.
+NEVER_SUPPRESSED = frozenset({"invalid-syntax"})
+
+_MENTION = re.compile(r"fsdplint:|noqa", re.IGNORECASE)
+_OURS = "fsdplint:"
+_OWN = re.compile(
+    r"""\#[ \t]*fsdplint:[ \t]*(?P<verb>[\w-]*)[ \t]*
+        (?:\[(?P<rules>[^\]#]*)\])?
+        (?:[ \t]*until\b[ \t]*(?P<until>(?:(?!--)[^#\r\n])*))?
+        (?:[ \t]*--(?P<reason>(?:(?!\#[ \t]*(?:[^\W\d]|-\*-)).)*))?""",
+    re.VERBOSE,
+)
+# What another tool reads, where it begins a comment: `type: ignore`, `noqa`, `-*- coding`.
+_DIRECTIVE = re.compile(r"[\w-]+[ \t]*:|-\*-|noqa|nosec|pragma|region|endregion", re.IGNORECASE)
+_NOQA = re.compile(
+    r"\#[ \t]*noqa(?::[ \t]?(?P<codes>[A-Z]+[0-9]+(?:[, \t]+[A-Z]+[0-9]+)*))?(?![\w-])",
+    re.IGNORECASE,
+)
+_UNTIL = re.compile(r"torch[ \t]*>=[ \t]*(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+_VERBS = ("ignore", "ignore-file")
+
+
+@dataclass(slots=True)
+class Suppression:
+    """One directive of a comment.
+
+    Attributes:
+        span: the directive with its reason.
+        comment: the whole comment it stands in.
+        scope: the offsets that a finding starts between for it to be silenced.
+        rules: what the directive calls each rule, and the rule's name.
+        whole: whether it is for the whole file.
+        own: ours and not another tool's `noqa`, so it must silence something.
+        used: the names of the rules that it silenced.
+        problem: what of it is not understood, if anything.
+        until: the release from which it is not needed any more.
+    """
+
+    span: tuple[int, int]
+    comment: tuple[int, int]
+    scope: tuple[int, int]
+    rules: dict[str, str]
+    own: bool
+    whole: bool = False
+    used: set[str] = field(default_factory=set)
+    problem: str = ""
+    until: Release | None = None
+
+    def silences(self, finding: Finding) -> bool:
+        """Whether ``finding`` is meant, which then counts as used."""
+        meant = finding.rule in self.rules.values() and finding.rule not in NEVER_SUPPRESSED
+        if meant and self.scope[0] <= finding.span.start < self.scope[1]:
+            self.used.add(finding.rule)
+            return True
+        return False
+
+
+def suppress(
+    source: SourceFile,
+    findings: Iterable[Finding],
+    rules: Sequence[Rule],
+    enabled: frozenset[str],
+    torch: TorchRange = EVERY_RELEASE,
+) -> list[Finding]:
+    """The ``findings`` that no comment of ``source`` silences, and the comments that silence none.
+
+    Args:
+        findings: all of this file.
+        enabled: the names of the rules that ran; a comment for another one may be of use.
+        torch: the releases of PyTorch that the file is meant for; a comment that was until one
+            that all of these have reached silences nothing.
+    """
+    findings = list(findings)
+    if not findings and not has_own_comment(source.text):
+        return []  # most files; a `noqa` without a finding is no concern of ours
+    every = list(_suppressions(source.text, rules))
+    expired = [s for s in every if s.until is not None and torch.is_from(s.until)]
+    comments = _Comments(s for s in every if s not in expired)
+    kept = [finding for finding in findings if not comments.silence(finding)]
+    if UNUSED in enabled:
+        rule = next(rule for rule in rules if rule.name == UNUSED)
+        idle = [
+            found
+            for suppression in comments.all
+            if suppression.own
+            for found in _unused(source, suppression, rule, enabled)
+        ]
+        idle += [_expired(source, suppression, rule) for suppression in expired]
+        kept += [finding for finding in idle if not comments.silence(finding)]
+    return kept
+
+
+def has_own_comment(text: str) -> bool:
+    """Whether ``text`` may hold a comment that is for nobody but us."""
+    return _OURS in text
+
+
+def directive(rules: Sequence[str], reason: str) -> str:
+    """The comment that silences ``rules`` on the statement it is put behind."""
+    return f"# fsdplint: ignore[{', '.join(rules)}] -- {reason}"
+
+
+def has_directive(text: str, comment: tuple[int, int]) -> bool:
+    """Whether one of ours stands in the comment between the offsets."""
+    return _OWN.search(text, *comment) is not None
+
+
+class _Comments:
+    """Suppressions, found by where they apply: scopes are the same or do not overlap."""
+
+    def __init__(self, suppressions: Iterable[Suppression]) -> None:
+        self.all = list(suppressions)
+        self.whole = [s for s in self.all if s.whole]
+        self.by_scope: dict[tuple[int, int], list[Suppression]] = {}
+        for suppression in self.all:
+            if not suppression.whole:
+                self.by_scope.setdefault(suppression.scope, []).append(suppression)
+        self.scopes = sorted(self.by_scope)
+
+    def silence(self, finding: Finding) -> bool:
+        index = bisect_right(self.scopes, (finding.span.start, sys.maxsize)) - 1
+        near = self.by_scope[self.scopes[index]] if index >= 0 else []
+        # Every one that means it counts as used, so all are asked.
+        return bool([s for s in (*self.whole, *near) if s.silences(finding)])
+
+
+def _suppressions(text: str, rules: Sequence[Rule]) -> Iterator[Suppression]:
+    if not _MENTION.search(text):
+        return
+    lines = list(logical_lines(text))
+    following: LogicalLine | None = None
+    found: list[Suppression] = []
+    for line in reversed(lines):
+        following = line if line.code else following
+        scope = (following.start, following.end) if following else (0, 0)
+        for comment in reversed(line.comments):
+            trailing = (line.start, line.end)
+            directives = [
+                *_of_comment(text, comment, scope, rules),
+                *_noqa(text, comment, trailing, rules),
+            ]
+            found += reversed(directives)
+    yield from reversed(found)
+
+
+def _of_comment(
+    text: str, comment: tuple[int, int], scope: tuple[int, int], rules: Sequence[Rule]
+) -> Iterator[Suppression]:
+    for match in _OWN.finditer(text, *comment):
+        verb, listed = match["verb"], match["rules"]
+        whole = verb == "ignore-file"
+        lines = (0, len(text) + 1) if whole else scope
+        span = match.start(), match.start() + len(match[0].rstrip(" \t"))
+        suppression = Suppression(span, comment, lines, {}, own=True, whole=whole)
+        if verb not in _VERBS:
+            suppression.problem = f"unknown directive {verb!r}{suggest(verb, _VERBS)}"
+        elif not (listed or "").strip():
+            suppression.problem = f"`{verb}` names no rule, e.g. `{verb}[{rules[-1].name}]`"
+        else:
+            _read_rules(suppression, listed, rules)
+            _read_until(suppression, match["until"])
+        yield suppression
+
+
+def _read_rules(suppression: Suppression, listed: str, rules: Sequence[Rule]) -> None:
+    for word in filter(None, re.split(r"[,\s]+", listed)):
+        try:
+            suppression.rules[word] = find(word, rules)
+        except UnknownRuleError as error:
+            suppression.problem = str(error)
+
+
+def _read_until(suppression: Suppression, condition: str | None) -> None:
+    if condition is None:
+        return
+    match = _UNTIL.fullmatch(condition.strip())
+    if match is None:
+        suppression.problem = "`until` takes a release, e.g. `until torch>=2.9`"
+    else:
+        suppression.until = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
+
+
+def _noqa(
+    text: str, comment: tuple[int, int], scope: tuple[int, int], rules: Sequence[Rule]
+) -> Iterator[Suppression]:
+    for match in _NOQA.finditer(text, *comment):
+        codes = re.split(r"[, \t]+", match["codes"].upper()) if match["codes"] else [""]
+        meant = {r.code: r.name for r in rules if any(r.code.startswith(c) for c in codes)}
+        yield Suppression(match.span(), comment, scope, meant, own=False)
+
+
+def _unused(
+    source: SourceFile, suppression: Suppression, rule: Rule, enabled: frozenset[str]
+) -> Iterator[Finding]:
+    span = Span(source.path, *suppression.span)
+    if suppression.problem:
+        yield Finding(
+            rule.name,
+            rule.code,
+            rule.severity,
+            f"suppression is not understood: {suppression.problem}",
+            span,
+            fix_declined="what it means to suppress is not known",
+        )
+        return
+    idle = enabled - suppression.used - {UNUSED}
+    words = [word for word, name in suppression.rules.items() if name in idle]
+    if words:
+        names = ", ".join(f"`{word}`" for word in words)
+        message = f"no finding of {names} here to suppress"
+        fix = _removal(source, suppression, words)
+        yield Finding(rule.name, rule.code, rule.severity, message, span, fix=fix)
+
+
+def _expired(source: SourceFile, suppression: Suppression, rule: Rule) -> Finding:
+    assert suppression.until is not None
+    major, minor, patch = suppression.until
+    release = f"{major}.{minor}.{patch}" if patch else f"{major}.{minor}"
+    return Finding(
+        rule.name,
+        rule.code,
+        rule.severity,
+        f"suppression was until torch {release}, which the code is meant for now",
+        Span(source.path, *suppression.span),
+        fix=_removal(source, suppression, list(suppression.rules)),
+    )
+
+
+def _removal(source: SourceFile, suppression: Suppression, words: Sequence[str]) -> Fix:
+    kept = [word for word in suppression.rules if word not in words]
+    if kept:
+        start, end = _brackets(source.text, suppression)
+        edit = Edit(Span(source.path, start, end), ", ".join(kept))
+        return Fix("remove what suppresses nothing", Safety.SAFE, (edit,))
+    start, end = _with_blanks(source.text, suppression)
+    rest = source.text[end : suppression.comment[1]]
+    # What follows in words begins the comment then, and other tools read the beginning.
+    begins = end > suppression.span[1] and _DIRECTIVE.match(rest)
+    safety = Safety.UNSAFE if begins and not rest.startswith("#") else Safety.SAFE
+    return Fix("remove the comment", safety, (Edit(Span(source.path, start, end), ""),))
+
+
+def _brackets(text: str, suppression: Suppression) -> tuple[int, int]:
+    start = text.index("[", suppression.span[0]) + 1
+    return start, text.index("]", start)
+
+
+def _with_blanks(text: str, suppression: Suppression) -> tuple[int, int]:
+    """The directive's offsets with the blanks, and the line, that would be left for nothing."""
+    start, end = suppression.span
+    rest = text[end : suppression.comment[1]]
+    words = rest.lstrip()
+    if words and not words.startswith("#"):
+        return text.index("fsdplint", start), end + len(rest) - len(words)  # it stays a comment
+    if words and start == suppression.comment[0]:
+        return start, end + len(rest) - len(words)
+    before = text[:start].rstrip(" \t\f")
+    alone = not before or before[-1] in "\r\n"
+    if not alone or words:
+        return len(before), end
+    newline = re.compile(r"\r\n|\r|\n|").match(text, end)
+    return len(before), newline.end() if newline else end
