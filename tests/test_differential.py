@@ -148,6 +148,15 @@ def test_a_program_that_fails_later_has_another_fault(pool: ProcessPoolExecutor)
     assert found.judgement.verdict == OTHERWISE
 
 
+def test_a_program_that_fails_later_in_its_statement_has_another_fault() -> None:
+    inner = Rank(RAISED, "TypeError: no", [("train.py", 3, "<module>"), ("train.py", 1, "policy")])
+    later, sooner = (Rank(RAISED, "ValueError", [("train.py", n, "<module>")]) for n in (3, 2))
+    before = Run((inner,), {})
+    for rank, verdict in ((later, OTHERWISE), (sooner, HARMED)):
+        judged = compare([], before, Run((rank,), {}), frozenset(), lambda *at: at)
+        assert judged.verdict == verdict
+
+
 def test_a_run_that_is_cut_off_at_work_says_nothing() -> None:
     cut = Run((Rank(SLOW),), {})
     assert compare(["direct-forward"], FAILED, cut, frozenset(), lambda *at: at).verdict == TOO_SLOW

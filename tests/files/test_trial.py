@@ -59,7 +59,8 @@ def test_what_the_parser_takes_or_refuses_is_survived(text: str) -> None:
         "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         "raise MemoryError",
         "import fsdplint.engine.frontend.trial as trial; trial._BYTES = 2**27; trial.main()",
-        "from fsdplint.engine.frontend import trial as t\nt._CPU_SECONDS = 1\nt._limit()\nwhile True: pass",
+        "from fsdplint.engine.frontend import trial as t; t._CPU_SECONDS = 1; t._limit()\n"
+        "while True: pass",
     ],
     ids=["crash", "error", "memory", "time"],
 )
