@@ -39,7 +39,7 @@ SAMPLE = {
     "fsdp1-mixed-requires-grad": "policies/embed-root",
     "global-rank-as-device": "devices/direct-text-first",
     "grad-scaler-on-fsdp1": "scalers/always-cuda-unscaled-none",
-    "inference-mode-forward": "evaluations/launched-decorator-value",
+    "inference-mode-forward": "evaluations/always-decorator_bare-value",
     "inplace-on-sharded-output": "inplace/view-always-method-none",
     "local-rank-argument": "options/zero-evaluation",
     "mesh-arguments": "meshes/nccl-mesh_position-none",

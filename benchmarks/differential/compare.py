@@ -140,7 +140,9 @@ def _got_as_far(before: Run, after: Run, moved: Moved) -> bool:
     # The outermost calls come first: a function's line says nothing of when it is called.
     lines = [[moved(*place[:2]) for place in rank.stack] for rank in before.ranks if rank.stack]
     now = [[place[:2] for place in rank.stack] for rank in after.ranks if rank.stack]
-    bound = any(name in after.failure() for name in _UNBOUND)
+    # A name that the fix lost, unless names were lacking before.
+    old, new = before.failure(), after.failure()
+    bound = any(name in new and name not in old for name in _UNBOUND)
     if bound or not (lines and now):
         return False
     # In one statement, a call of an argument's fails before the call that gets it.
