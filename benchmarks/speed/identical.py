@@ -22,21 +22,22 @@ from pathlib import Path
 _CHECK = "from fsdplint.cli.main import main; main()"
 # In the place of the scan: every file is a unit.
 _EVERY = """
-from fsdplint.engine import heat, program
+from fsdplint.engine import program
+from fsdplint.engine.project.reachability import mark_reachability
 
 def every(project, files, focus=None):
     units = [unit for path in files if (unit := project.unit(path)) is not None]
-    heat.heat(project, units)
+    mark_reachability(project, units)
     return units
 
 program.related_units = every
 """
 # In the place of the few that pay: a process for every few files.
 _AHEAD = """
-from fsdplint.engine import ahead
+from fsdplint.engine.frontend import parallel
 
-ahead._cores = lambda: 5
-ahead._CHARACTERS_EACH = 1
+parallel._cores = lambda: 5
+parallel._CHARACTERS_EACH = 1
 """
 
 

@@ -314,8 +314,8 @@ def _raised(
     from fsdplint.run_rules import judge
 
     focus = list(map(Path, program_files.checked))
-    kept = sources.kept(root)
-    program = analyze(root, every, sources.text, focus, torch, kept, sources.is_left)
+    ir_cache = sources.ir_cache(root)
+    program = analyze(root, every, sources.text, focus, torch, ir_cache, sources.is_left)
     for rule in RULES:
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)

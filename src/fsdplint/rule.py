@@ -105,7 +105,7 @@ def _none(_: Program) -> Iterator[Report]:
     return iter(())
 
 
-def plainest(reports: Iterable[Report]) -> list[Report]:
+def with_least_evidence(reports: Iterable[Report]) -> list[Report]:
     """One report per place: of several paths there, the one with the least evidence."""
     best: dict[Span, Report] = {}
     for report in reports:

@@ -10,7 +10,7 @@ from fsdplint.faults import internal
 from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Finding, Fix
 from fsdplint.fixes.declined import Declined
-from fsdplint.rule import Report, Rule, plainest
+from fsdplint.rule import Report, Rule, with_least_evidence
 
 # Each fix of a finding looks through its file: so many characters for a rule's in one file.
 MAX_MENDED = 1_000_000
@@ -37,7 +37,7 @@ def judge(rule: Rule, program: Program) -> Judgement:
         reason = internal(rule.name, error)
         judgement.faults.extend(SourceError(path, reason) for path in _culprits(rule, program))
     mended: Counter[str] = Counter()
-    for report in plainest(reports):
+    for report in with_least_evidence(reports):
         path = report.span.path
         mended[path] += len(program.tree(path).text)
         made = _fix(rule, report, judgement) if mended[path] <= MAX_MENDED else _TOO_MANY

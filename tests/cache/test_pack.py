@@ -16,7 +16,7 @@ from fsdplint.cache import pack, recording
 from fsdplint.cache.folder import LOWERED, place, stored
 from fsdplint.cli.main import main
 from fsdplint.engine.frontend import lower_statements
-from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.ir_cache import IRCache
 
 LONG = f"""{SCRIPT}
 def unused():
@@ -169,7 +169,7 @@ def test_a_run_is_known_by_the_code_that_lowered_what_it_used(
 def test_rows_that_are_not_used_stay_as_long_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept = Kept({"a": "1" * 10, "b": "2" * 10})
+    kept = IRCache({"a": "1" * 10, "b": "2" * 10})
     kept.used = {"c": "3" * 10, "b": "2" * 10}
     assert pack.unpacked(pack.packed(kept)) == {"c": "3" * 10, "b": "2" * 10, "a": "1" * 10}
     monkeypatch.setattr(pack, "_MAX_ROWS", 25)

@@ -16,7 +16,7 @@ from helpers import placed, write
 from fsdplint.check import check
 from fsdplint.engine.frontend import lower_statements, worker
 from fsdplint.engine.frontend import parallel as ahead
-from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.frontend.parallel import Workers
 from fsdplint.process.child import command
@@ -32,9 +32,9 @@ def wait_for(done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def all_lowered(texts: list[str], count: int = 2) -> tuple[Workers, Kept]:
+def all_lowered(texts: list[str], count: int = 2) -> tuple[Workers, IRCache]:
     """What ``count`` processes made of ``texts``, and they are done."""
-    kept = Kept({})
+    kept = IRCache({})
     workers = Workers(texts, kept)
     workers.start(count)
     for _, thread in workers.served:
@@ -81,7 +81,7 @@ def test_without_a_python_to_start_there_are_none(
 def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import time; time.sleep(600)"
     monkeypatch.setattr(ahead, "command", lambda _: [sys.executable, "-c", code])
-    workers = Workers(TEXTS, Kept({}))
+    workers = Workers(TEXTS, IRCache({}))
     workers.start(1)
     wait_for(lambda: workers.begun == {TEXTS[0]})
     workers.awaited(TEXTS[1])
@@ -95,7 +95,7 @@ def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.Monke
 
 
 def test_what_the_run_has_come_to_is_left_out() -> None:
-    kept = Kept({})
+    kept = IRCache({})
     workers = Workers(TEXTS, kept)
     workers.awaited(TEXTS[0])
     workers.awaited(TEXTS[3])

@@ -10,8 +10,7 @@ from helpers import program, project, write
 
 from fsdplint.engine.budget import BUDGET
 from fsdplint.engine.interpreter.registering import registers
-from fsdplint.engine.project import reachability as heat
-from fsdplint.engine.project import relevance
+from fsdplint.engine.project import reachability, relevance
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.relevance import related_units
 
@@ -31,8 +30,8 @@ def hot(root: Path, files: dict[str, str]) -> set[str]:
         stem = Path(each.path).stem
         for definition in each.definitions.values():
             methods = definition.methods.values()
-            found |= {f"{stem}:{definition.name}"} if definition.hot else set()
-            found |= {f"{stem}:{definition.name}.{m.name}" for m in methods if m.hot}
+            found |= {f"{stem}:{definition.name}"} if definition.may_shard else set()
+            found |= {f"{stem}:{definition.name}.{m.name}" for m in methods if m.may_shard}
     return found
 
 
@@ -231,7 +230,7 @@ def test_hot_through_a_base_class_of_another_file(tmp_path: Path) -> None:
 def test_an_attribute_with_many_namesakes_means_those_of_its_file(tmp_path: Path) -> None:
     many = {
         f"m{i}.py": SHARD + "class A:\n    def run(self): fully_shard(self)\n"
-        for i in range(heat._MAX_NAMESAKES + 1)
+        for i in range(reachability._MAX_NAMESAKES + 1)
     }
     text = "import m0\ndef f(x): x.run()\n"
     assert "x:f" not in hot(tmp_path / "many", {**many, "x.py": text})

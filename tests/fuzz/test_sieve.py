@@ -16,7 +16,7 @@ import pytest
 from fsdplint.engine import program
 from fsdplint.engine.project import relevance
 from fsdplint.engine.project.project import Project, Unit
-from fsdplint.engine.project.reachability import heat
+from fsdplint.engine.project.reachability import mark_reachability
 from fsdplint.finding import Finding
 from tests.fuzz.programs import Program, seeds
 from tests.fuzz.properties import checked, written
@@ -36,7 +36,7 @@ def every_unit(
 ) -> list[Unit]:
     """In the place of the sieve: all files there are."""
     units = [unit for path in files if (unit := project.unit(path)) is not None]
-    heat(project, units)
+    mark_reachability(project, units)
     return units
 
 

@@ -20,7 +20,7 @@ from fsdplint.cache.folder import LOWERED, place, store, stored
 from fsdplint.files import disk
 
 if TYPE_CHECKING:
-    from fsdplint.engine.frontend.ir_cache import Kept
+    from fsdplint.engine.frontend.ir_cache import IRCache
 
 _HEAD = b"fsdplint ir 1 "  # raised when what follows is laid out otherwise
 _CHECKSUM = 8  # hexadecimal digits
@@ -38,17 +38,17 @@ class Packs:
     """
 
     def __init__(self, *, on_disk: bool = True) -> None:
-        self.opened: dict[str, Kept] = {}
+        self.opened: dict[str, IRCache] = {}
         self.on_disk = on_disk
 
-    def of(self, root: Path) -> Kept:
+    def of(self, root: Path) -> IRCache:
         """What is kept of the project at ``root``."""
         name = self._name(root)
         if name not in self.opened:
-            from fsdplint.engine.frontend.ir_cache import Kept  # and with it the engine
+            from fsdplint.engine.frontend.ir_cache import IRCache  # and with it the engine
 
             data = stored(place(), name, LOWERED) if self.on_disk else None
-            self.opened[name] = Kept({} if data is None else unpacked(data))
+            self.opened[name] = IRCache({} if data is None else unpacked(data))
         return self.opened[name]
 
     def _name(self, root: Path) -> str:
@@ -63,7 +63,7 @@ class Packs:
                 store(place(), name, packed(kept), LOWERED)
 
 
-def packed(kept: Kept) -> bytes:
+def packed(kept: IRCache) -> bytes:
     """The rows of ``kept`` as bytes, those used last before others."""
     press = zlib.compressobj(_QUICK)
     parts = [press.compress(f"{row}\n".encode("ascii")) for row in _fitting(kept)]
@@ -71,7 +71,7 @@ def packed(kept: Kept) -> bytes:
     return _HEAD + b"%08x" % zlib.crc32(body) + body
 
 
-def _fitting(kept: Kept) -> Iterator[str]:
+def _fitting(kept: IRCache) -> Iterator[str]:
     room = _MAX_ROWS
     for key, row in {**kept.used, **kept.before}.items():
         room -= len(row)

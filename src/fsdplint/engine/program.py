@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.ir_cache import Kept
-from fsdplint.engine.frontend.parallel import lowered_ahead
+from fsdplint.engine.frontend.ir_cache import IRCache
+from fsdplint.engine.frontend.parallel import lower_in_parallel
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.explore import explore
@@ -183,7 +183,7 @@ def analyze(
     read: Reader,
     focus: Collection[Path] | None = None,
     torch: TorchRange = EVERY_RELEASE,
-    kept: Kept | None = None,
+    ir_cache: IRCache | None = None,
     is_plain: Callable[[Path], bool] = lambda _: False,
 ) -> Program:
     """What the program in ``files`` does, following imports to other files below ``root``.
@@ -192,13 +192,13 @@ def analyze(
         focus: the files that findings are wanted for, if not for all.
         read: the text of a file, or None if it cannot be read.
         torch: the releases of PyTorch that the program is meant to run on.
-        kept: what files were lowered to by other runs, which this one adds to.
+        ir_cache: what files were lowered to by other runs, which this one adds to.
         is_plain: whether a file is known to have no name of a sharding call, without reading it.
     """
     files = tuple(files)
-    project = Project(root, read, torch, kept, is_plain)
+    project = Project(root, read, torch, ir_cache, is_plain)
     units = related_units(project, files, focus)
-    with lowered_ahead(kept, units):
+    with lower_in_parallel(ir_cache, units):
         traces = explore(project, units)
     note_unknown_origins(project, units)
     return Program(project, tuple(units), tuple(traces), torch, files)

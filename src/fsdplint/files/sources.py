@@ -14,7 +14,7 @@ from fsdplint.suppression.comments import has_own_comment
 
 if TYPE_CHECKING:
     from fsdplint.cache.pack import Packs
-    from fsdplint.engine.frontend.ir_cache import Kept
+    from fsdplint.engine.frontend.ir_cache import IRCache
 
 
 # Characters of texts that are held. Of a larger tree, those that say nothing of sharding are read
@@ -79,7 +79,7 @@ class Sources:
         source = self.read(path)
         return None if source is None else source.text
 
-    def kept(self, root: Path) -> Kept | None:
+    def ir_cache(self, root: Path) -> IRCache | None:
         """What the files of the project at ``root`` were lowered to, if that is kept."""
         return self.packs.of(root) if self.packs else None
 

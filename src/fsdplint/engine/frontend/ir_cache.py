@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.ir_json import Later, decoded, encoded
 
 
-class Kept:
+class IRCache:
     """IR as JSON by a digest of the text that it was lowered from.
 
     Attributes:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 
 
-def lower(text: str, path: str, kept: Kept | None = None) -> ir.Module:
+def lower(text: str, path: str, ir_cache: IRCache | None = None) -> ir.Module:
     """Lowers a module; the suites of its functions, of what can wait, when asked for.
 
     Args:
-        kept: where to look for what was lowered before, and to leave what was not.
+        ir_cache: where to look for what was lowered before, and to leave what was not.
 
     Raises:
         InvalidSyntax: if the text is not Python.
         TooDemanding: if it would take minutes, or the process's stack or memory.
     """
-    file = _File(text, kept)
+    file = _File(text, ir_cache)
     top = file.top()
     return ir.Module(0, len(text), path, top.body, top.exact, file.refused)
 
@@ -33,12 +33,12 @@ class _File:
     """
 
     text: str
-    kept: Kept | None
+    ir_cache: IRCache | None
     refused: list[InvalidSyntax | TooDemanding] = field(default_factory=list)
 
     def top(self) -> ir.LoweredSuite:
         """What is at the top level."""
-        known = self.kept and self.kept.module(self.text, self.suite)
+        known = self.ir_cache and self.ir_cache.module(self.text, self.suite)
         if known:
             return known
         from fsdplint.engine.frontend.lower_statements import (
@@ -46,8 +46,8 @@ class _File:
         )
 
         lowered = lower_module(self.text, self.suite)
-        if self.kept:
-            self.kept.keep_module(self.text, lowered)
+        if self.ir_cache:
+            self.ir_cache.keep_module(self.text, lowered)
         return lowered
 
     def suite(self, start: int, end: int) -> ir.LoweredSuite:
@@ -60,12 +60,12 @@ class _File:
         return ir.LoweredSuite((ir.Raise(start, end, None),), False)
 
     def _suite(self, text: str, start: int) -> ir.LoweredSuite:
-        known = self.kept and self.kept.suite(text, start)
+        known = self.ir_cache and self.ir_cache.suite(text, start)
         if known:
             return known
         from fsdplint.engine.frontend.lower_statements import lower_suite
 
         lowered = lower_suite(text, start)
-        if self.kept:
-            self.kept.keep_suite(text, start, lowered)
+        if self.ir_cache:
+            self.ir_cache.keep_suite(text, start, lowered)
         return lowered

@@ -1,8 +1,8 @@
-"""Files lowered ahead of the run, by other processes, where there are many.
+"""Parallel lowering: other processes lower the files of a large project.
 
-What they lower is what the run would: a process gets a text and gives back its row of `Kept`. The
-run waits for what one is at; what none has begun, or one failed on, it lowers itself. So nothing
-depends on them but how long it takes.
+What they lower is what the run would: a process gets a text and gives back its row of `IRCache`.
+The run waits for what one is at; what none has begun, or one failed on, it lowers itself. So
+nothing depends on them but how long it takes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
-from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.project.unit import Unit
 from fsdplint.process.child import command
 
@@ -30,20 +30,20 @@ _WORKER = "fsdplint.engine.frontend.worker"
 
 
 @contextmanager
-def lowered_ahead(kept: Kept | None, units: Iterable[Unit]) -> Iterator[None]:
+def lower_in_parallel(ir_cache: IRCache | None, units: Iterable[Unit]) -> Iterator[None]:
     """Lowers the files of ``units`` beside what is done in the meantime, if that pays."""
-    texts = [unit.text for unit in units if kept and not kept.knows(unit.text)]
+    texts = [unit.text for unit in units if ir_cache and not ir_cache.knows(unit.text)]
     count = _processes(sum(map(len, texts)))
-    if kept is None or not count:
+    if ir_cache is None or not count:
         yield
         return
-    workers = Workers(texts, kept)
+    workers = Workers(texts, ir_cache)
     try:
         workers.start(count)
-        kept.awaited = workers.awaited
+        ir_cache.awaited = workers.awaited
         yield
     finally:
-        kept.awaited = None
+        ir_cache.awaited = None
         workers.stop()
 
 
@@ -74,8 +74,8 @@ class Workers:
         begun: those that one is at.
     """
 
-    def __init__(self, texts: Iterable[str], kept: Kept) -> None:
-        self.kept = kept
+    def __init__(self, texts: Iterable[str], ir_cache: IRCache) -> None:
+        self.ir_cache = ir_cache
         self.waiting = deque(texts)
         self.taken: set[str] = set()
         self.begun: set[str] = set()
@@ -148,4 +148,4 @@ class Workers:
             raise BrokenPipeError
         key, _, row = answer.strip().partition(" ")
         if row:
-            self.kept.ahead[key] = row
+            self.ir_cache.ahead[key] = row

@@ -1,6 +1,6 @@
 """A process that lowers files for another one: see `fsdplint.engine.frontend.parallel`.
 
-For each line that it reads it writes one, the row of `Kept` for the file. It ends when its input
+For each line that it reads it writes one, the row of `IRCache` for the file. It ends when its input
 does, and so with the process that started it, however that ends.
 """
 
@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 
-from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.process.stack import deep
@@ -29,9 +29,9 @@ def _serve() -> None:
 
 def _row(text: str) -> str:
     """By what a file is known, and what its top level is lowered to; empty if it cannot be."""
-    kept = Kept({})
+    ir_cache = IRCache({})
     try:
-        lower(text, "", kept)
+        lower(text, "", ir_cache)
     except (InvalidSyntax, TooDemanding):  # which the other process finds, and tells
         return ""
-    return " ".join(*kept.used.items()) if kept.used else ""
+    return " ".join(*ir_cache.used.items()) if ir_cache.used else ""

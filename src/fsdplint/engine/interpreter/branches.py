@@ -60,15 +60,18 @@ def _decide_branch(
     orelse: Items[ir.Stmt],
 ) -> bool | None:
     """The outcome to follow, or None where following both at once loses nothing."""
-    hot_body, hot_orelse = state.interest.is_hot(body), state.interest.is_hot(orelse)
+    body_may_shard, orelse_may_shard = (
+        state.interest.may_shard(body),
+        state.interest.may_shard(orelse),
+    )
     leaves_body, leaves_orelse = leaves(body), leaves(orelse)
-    if not (hot_body or hot_orelse or leaves_body or leaves_orelse):
+    if not (body_may_shard or orelse_may_shard or leaves_body or leaves_orelse):
         return None
-    if hot_body != hot_orelse and not (leaves_body or leaves_orelse):
-        prefer = hot_body
+    if body_may_shard != orelse_may_shard and not (leaves_body or leaves_orelse):
+        prefer = body_may_shard
     else:
         prefer = not leaves_body or leaves_orelse
-    other_is_hot = hot_orelse if prefer else hot_body
+    other_is_hot = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
     other = orelse if prefer else body
     worth = 0 if other_leaves and not returns_value(other) else 1

@@ -152,8 +152,8 @@ def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
         return (symbols[0] if optimizers else state.unknown()), None
     for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
         inner = resolved(option)
-        hot = isinstance(inner, FunctionValue) and state.interest.is_hot([inner.function])
-        if state.decisions.decide(test, hot, 2, (Identity(inner), hot)):
+        may_shard = isinstance(inner, FunctionValue) and state.interest.may_shard([inner.function])
+        if state.decisions.decide(test, may_shard, 2, (Identity(inner), may_shard)):
             return option, test
     if function.tests:
         return function.options[-1], function.tests[-1]
@@ -165,7 +165,7 @@ def _call_unknown(
 ) -> Value:
     state.escape(node, frame, *arguments.values())
     tracking.used(state, state.tick(), "?", [function, *arguments.values()], node, frame)
-    state.met_unread()
+    state.note_unread_code()
     return result_of(state, ("call", key_of(function)), function, arguments)
 
 

@@ -28,7 +28,7 @@ def instantiate(
     made = state.new(Origin.ALLOCATED, cls, state.site(node, frame))
     made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
     if any(map(may_set_up, class_names(cls))):
-        state.met_unread()
+        state.note_unread_code()
     init = cls.lookup("__init__")
     if any(is_optimizer(name) or name == "torch.optim.Optimizer" for name in class_names(cls)):
         optimizers.built(state, made, arguments, node, frame)

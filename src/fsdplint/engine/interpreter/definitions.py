@@ -53,7 +53,7 @@ def _decorate(
     for decorator in reversed(decorators):
         value = resolved(state.evaluate(decorator, frame))
         if isinstance(value, Symbol) and may_set_up(value.name):
-            state.met_unread()  # it runs before what it decorates
+            state.note_unread_code()  # it runs before what it decorates
         if isinstance(value, FunctionValue):
             result = resolved(invoke(state, value, [made], {}, frame, decorator))
             if isinstance(result, FunctionValue) and result is not made:

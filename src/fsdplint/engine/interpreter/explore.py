@@ -21,7 +21,7 @@ from fsdplint.knowledge.methods import EVENT_NAMES
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """The traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
-    interest = Interest(SHARDING_NAMES | _hot_names(project, units), EVENT_NAMES)
+    interest = Interest(SHARDING_NAMES | _names_of_sharding_code(project, units), EVENT_NAMES)
     explorer = _Explorer(project, interest)
     # A program before its tests, should the budget not do for both.
     units.sort(key=lambda unit: project.is_test(unit.path))
@@ -34,14 +34,14 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     return explorer.traces
 
 
-def _hot_names(project: Project, units: list[Unit]) -> frozenset[str]:
+def _names_of_sharding_code(project: Project, units: list[Unit]) -> frozenset[str]:
     """Names by which the program refers to code that shards, import aliases included."""
     names: set[str] = set()
     for unit in units:
         names.update(project.sharding_names(Path(unit.path)))
         for definition in unit.definitions.values():
             every = (definition, *definition.methods.values())
-            names.update(each.name for each in every if each.hot and each.name != "__init__")
+            names.update(each.name for each in every if each.may_shard and each.name != "__init__")
     return frozenset(names)
 
 

@@ -55,9 +55,11 @@ def truth(state: PathState, node: ir.Expr, frame: Frame) -> Value:
 def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
     test = truth(state, node.test, frame)
     outcome = state.decisions.known(test)
-    hot = state.interest.is_hot([node.body, node.orelse])
-    if outcome is None and hot and not test.taint.divides:
-        prefer = state.interest.is_hot([node.body]) or not state.interest.is_hot([node.orelse])
+    may_shard = state.interest.may_shard([node.body, node.orelse])
+    if outcome is None and may_shard and not test.taint.divides:
+        prefer = state.interest.may_shard([node.body]) or not state.interest.may_shard(
+            [node.orelse]
+        )
         outcome = state.decisions.decide(test, prefer, 0 if state.importing else 2, node)
     if outcome is None:
         up = state.group_up

@@ -47,7 +47,7 @@ def invoke(
         if not again:
             _stopped_at(state, function)
         tracking.used(state, state.tick(), "?", [*args, *keywords.values()], node, frame)
-        state.met_unread()
+        state.note_unread_code()
         return state.unknown(taint_of(*args))
     state.reached.add(function.function)
     scope = Scope({}, function.scope, function.scope.unit)

@@ -26,14 +26,14 @@ class Interest:
         """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
         return max(map(self._worth, nodes), default=1)
 
-    def is_hot(self, nodes: Sequence[ir.Node]) -> bool:
+    def may_shard(self, nodes: Sequence[ir.Node]) -> bool:
         """Whether code can reach an event that a rule may ask about."""
         return self.worth(nodes) > 1
 
     def leads_to_events(self, project: Project, nodes: Sequence[ir.Node], unit: Unit) -> bool:
         """Whether code can reach an event, through any number of functions of known names."""
         mentioned = {name for node in nodes for name in self._names(node)}
-        return self.is_hot(nodes) or self._mention_events(project, unit, mentioned)
+        return self.may_shard(nodes) or self._mention_events(project, unit, mentioned)
 
     def _worth(self, node: ir.Node) -> int:
         if node not in self._worths:

@@ -48,7 +48,7 @@ def lookup(state: PathState, name: str, scope: Scope) -> Value:
         outermost, current = current, current.parent
     if hasattr(builtins, name):
         return Symbol(f"builtins.{name}")
-    state.met_unread()
+    state.note_unread_code()
     value = outermost.names[name] = state.unknown(key=("name", outermost.unit.path, name))
     return value
 
@@ -86,7 +86,7 @@ def _imported_submodule(state: PathState, imported: Imported, name: str, library
         note_missing(state, module, imported.level, imported.unit)
     if library and not imported.level:
         return Symbol(canonical(submodule))
-    state.met_unread()
+    state.note_unread_code()
     return state.unknown(key=("import", imported.module, name))
 
 

@@ -44,7 +44,7 @@ class Known:
     cut: int = 0
     cut_in: Counter[ir.Function] = field(default_factory=Counter)
 
-    def endless(self) -> frozenset[ir.Function]:
+    def cut_functions(self) -> frozenset[ir.Function]:
         """The functions that no path found an end of, and none need enter again to be cut."""
         most = self.budget.cuts_per_function
         return frozenset(each for each, count in self.cut_in.items() if count >= most)
@@ -99,8 +99,10 @@ def _path(
 ) -> PathState:
     """Follows one path; returns the state that it ends in, which holds its trace."""
     trace = Trace(entry.name, entry.unit.path)
-    allowed, endless = known.allowed(), known.endless()
-    state = PathState(project, trace, Decisions(prefix), interest, SEMANTICS, allowed, endless)
+    allowed, cut_functions = known.allowed(), known.cut_functions()
+    state = PathState(
+        project, trace, Decisions(prefix), interest, SEMANTICS, allowed, cut_functions
+    )
     try:
         start(state, entry)
     except (OutOfBudget, RecursionError):

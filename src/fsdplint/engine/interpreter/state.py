@@ -144,7 +144,7 @@ class PathState:
         interest: which code is worth following.
         semantics: what nodes and library calls do.
         allowed: the steps that the path may take.
-        endless: functions that are not worth entering before something is sharded.
+        cut_functions: functions that are not worth entering before something is sharded.
         steps: the statements and expressions so far.
         constants: those of displays, which count for less than a step.
         cost: what the path leaves for facts to look at so far.
@@ -181,7 +181,7 @@ class PathState:
     semantics: Semantics
     # Budgets
     allowed: int
-    endless: Container[ir.Function]
+    cut_functions: Container[ir.Function]
     steps: int = 0
     constants: int = 0
     cost: float = 0.0
@@ -254,7 +254,7 @@ class PathState:
     def begin(self, function: ir.Function) -> None:
         self.active.append(function)
         self.begun[function] = self.steps
-        if function in self.endless and not self.may_have_sharded():
+        if function in self.cut_functions and not self.may_have_sharded():
             self.give_up()
 
     def may_have_sharded(self) -> bool:
@@ -367,7 +367,7 @@ class PathState:
             if any(capture.module in had for capture in item.captures):
                 self.emit(Repoint(now, self.site(node, frame), item, certain=False))
 
-    def met_unread(self) -> None:
+    def note_unread_code(self) -> None:
         """Code that is not read runs, or may: it can bring a process group up."""
         if self.group_up is False:
             self.group_up = None

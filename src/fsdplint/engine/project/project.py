@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fsdplint.early_stop import EarlyStop
 from fsdplint.engine import budget, ir
-from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.project.folders import Folders
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
@@ -44,7 +44,7 @@ class Project:
     Attributes:
         root: no import is resolved to a file outside it.
         torch: the releases of PyTorch that it is meant to run on.
-        kept: what files were lowered to before.
+        ir_cache: what files were lowered to before.
         is_plain: whether a file is known to have no name of a sharding call.
         failures: files that could not be lowered, with the error.
         unread: files that would take too much, with the reason.
@@ -59,14 +59,14 @@ class Project:
         root: Path,
         read: Reader,
         torch: TorchRange = EVERY_RELEASE,
-        kept: Kept | None = None,
+        ir_cache: IRCache | None = None,
         is_plain: Callable[[Path], bool] = lambda _: False,
     ) -> None:
         self.root = root
         self.read = read
         self.is_plain = is_plain
         self.torch = torch
-        self.kept = kept
+        self.ir_cache = ir_cache
         self.units: dict[str, Unit | None] = {}
         self.broken: set[str] = set()
         self.found: dict[tuple[str, int, Path], Path | None] = {}
@@ -128,7 +128,7 @@ class Project:
 
     def _lower(self, unit: Unit) -> ir.Module | None:
         try:
-            return lower(unit.text, unit.path, self.kept)
+            return lower(unit.text, unit.path, self.ir_cache)
         except InvalidSyntax as error:
             self.failures[unit.path] = error
         except TooDemanding as error:

@@ -1,8 +1,9 @@
 """Which definitions matter: those that running may shard, and those that surely lead to it.
 
-A definition is hot when running it may shard: it names a sharding call, or something hot. Branches
-with hot names are worth a path of their own; entries are the definitions that surely refer to
-sharding, by names that resolve, and not just by an attribute that others have too.
+A definition may shard when running it can reach a sharding call: it names one, or names something
+that may shard. Branches with such names are worth a path of their own. Entry points are the
+definitions that surely refer to sharding, by names that resolve, and not just by an attribute that
+others have too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _Group = tuple[Unit | None, str] | Unit
 Users = dict[Definition | _Group, list[Definition | _Group]]
 
 
-def heat(project: Project, units: list[Unit]) -> None:
+def mark_reachability(project: Project, units: list[Unit]) -> None:
     """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
     every = list(_every_definition(units))
     decorated = _decorated(project, every)  # first, since registries come to be known by it
@@ -39,8 +40,8 @@ def heat(project: Project, units: list[Unit]) -> None:
     maybe = _spread(shards, users)
     # Those of registries are in none of the units.
     for definition in {*every, *maybe, *surely}:
-        definition.hot, definition.entry = definition in maybe, definition in surely
-        if definition.hot and is_registered(project, definition):
+        definition.may_shard, definition.entry = definition in maybe, definition in surely
+        if definition.may_shard and is_registered(project, definition):
             definition.unit.registers = True
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project
-from fsdplint.engine.project.reachability import heat
+from fsdplint.engine.project.reachability import mark_reachability
 from fsdplint.engine.project.unit import Unit
 from fsdplint.files.problem import is_python
 
@@ -60,7 +60,7 @@ def related_units(
         importers = _naming(project, strict, sorted(others, key=lambda p: p not in wanted))
     chosen = {*strict, *importers}
     units = [unit for path in every if path in chosen and (unit := project.sketch(path))]
-    heat(project, units)
+    mark_reachability(project, units)
     for path in strict:
         if not is_python(project.read(path) or ""):
             project.unit(path)  # which tells why
@@ -135,7 +135,7 @@ def _naming(project: Project, strict: list[Path], others: list[Path]) -> list[Pa
     taken = {path: _taken(project, path) for path in others}
     chosen: dict[Path, None] = {}
     while True:
-        heat(project, units)
+        mark_reachability(project, units)
         carried = _carried(project)
         left = (path for path in others if path not in chosen)
         every = [path for path in left if taken[path].has_one_of(project, path, carried)]
@@ -175,14 +175,14 @@ class _Taken:
 
 
 def _carried(project: Project) -> Carried:
-    """The files known so far that pass something hot on, registries among them."""
+    """The files known so far that pass on something that may shard, registries among them."""
     found: dict[Path, frozenset[str]] = {}
     for unit in filter(None, project.units.values()):
-        own = {definition.name for definition in unit.definitions.values() if definition.hot}
+        own = {definition.name for definition in unit.definitions.values() if definition.may_shard}
         passed_on = {
             name
             for name in unit.bindings
-            if (target := project.loaded_definition(unit, name)) is not None and target.hot
+            if (target := project.loaded_definition(unit, name)) is not None and target.may_shard
         }
         passed_on |= project.sharding_names(Path(unit.path))
         if own or passed_on:

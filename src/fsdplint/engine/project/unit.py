@@ -52,7 +52,7 @@ class Definition:
         names: the names that it refers to, its decorators apart.
         attributes: the attributes.
         decorators: the names in its decorators.
-        hot: running or calling it may reach a sharding call.
+        may_shard: running or calling it may reach a sharding call.
         entry: it surely can.
     """
 
@@ -64,7 +64,7 @@ class Definition:
     attributes: frozenset[str]
     decorators: frozenset[str] = frozenset()
     methods: dict[str, Definition] = field(default_factory=dict)
-    hot: bool = False
+    may_shard: bool = False
     entry: bool = False
 
 
