@@ -1,0 +1,22 @@
+"""The page on how the analysis works names modules and packages that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "fsdplint"
+PAGE = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
+
+
+def test_each_module_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"[\w/]+\.py\b|\b[\w/]+/(?=[\s`,])", PAGE))
+    assert len(named) > 15
+    folders = (PACKAGE, PACKAGE / "engine", PACKAGE / "engine" / "interpreter")
+    missing = {name for name in named if not any((each / name).exists() for each in folders)}
+    assert missing == set()
+
+
+def test_the_page_is_one_page() -> None:
+    assert len(PAGE.splitlines()) <= 100
