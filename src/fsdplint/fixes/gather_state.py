@@ -14,9 +14,10 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import clash, dotted, fresh, written_between
+from fsdplint.knowledge.checkpoints import HELPERS
+from fsdplint.knowledge.names import DISTRIBUTED
 
 _PATH = re.compile(r"[^\W\d][\w.]*")
-_HELPERS = "torch.distributed.checkpoint.state_dict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def gather_state(
     if guards:
         edits = _put(code, place, _when_saving(code, guarded, place, write, guards, lines))
     else:
-        test = f"{imports.module('torch.distributed', 'dist')}.get_rank() == 0"
+        test = f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
         edits = _guard(code, guarded, [*lines, f"if {test}:"], replaced)
     title = "gather the whole state on every rank, and write it on one"
     return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits, *replaced))
@@ -132,8 +133,8 @@ def _call(imports: Imports, state: GatheredState) -> str:
         return state.gather
     of = state.model if state.optimizer is None else f"{state.model}, {state.optimizer}"
     kind = "model" if state.optimizer is None else "optimizer"
-    get = imports.name(_HELPERS, f"get_{kind}_state_dict")
-    options = imports.name(_HELPERS, "StateDictOptions")
+    get = imports.name(HELPERS, f"get_{kind}_state_dict")
+    options = imports.name(HELPERS, "StateDictOptions")
     return f"{get}({of}, options={options}(full_state_dict=True, cpu_offload=True))"
 
 

@@ -10,8 +10,8 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
+from fsdplint.knowledge.checkpoints import HELPERS
 
-_HELPERS = "torch.distributed.checkpoint.state_dict"
 _PARAMETERS = ("state_dict", "strict", "assign")
 
 
@@ -38,8 +38,8 @@ def load_state(
     given = _arguments(code, call)
     imports = Imports(code, call)
     kind = "model" if optimizer is None else "optimizer"
-    load = imports.name(_HELPERS, f"set_{kind}_state_dict")
-    options = imports.name(_HELPERS, "StateDictOptions")
+    load = imports.name(HELPERS, f"set_{kind}_state_dict")
+    options = imports.name(HELPERS, "StateDictOptions")
     settings = "full_state_dict=True, broadcast_from_rank0=True"
     settings += f", strict={given['strict']}" if "strict" in given else ""
     of = model if optimizer is None else f"{model}, {optimizer}"

@@ -10,7 +10,7 @@ from fsdplint.fixes.environment import holder, is_only_read, is_read_before, num
 from fsdplint.fixes.environment import text as read_text
 from fsdplint.fixes.imports import Imports, resolved
 from fsdplint.knowledge.launch import LOCAL_RANKS
-from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.names import DISTRIBUTED, canonical
 
 
 @builder
@@ -80,6 +80,6 @@ def ask_global_rank(code: Code, test: ir.Node) -> Fix:
     if len(ranks) != 1:
         raise NoFixError(f"`{code.short(test)}` is no test of one rank")
     imports = Imports(code, test)
-    text = f"{imports.name('torch.distributed', 'get_rank')}()"
+    text = f"{imports.name(DISTRIBUTED, 'get_rank')}()"
     edits = (code.edit(ranks[0].start, ranks[0].end, text), *imports.edits())
     return Fix("ask for the rank among all nodes", Safety.UNSAFE, edits)

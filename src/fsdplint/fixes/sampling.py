@@ -11,6 +11,7 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.data import DATA
 
 
 class Asking(Enum):
@@ -64,7 +65,7 @@ def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | 
         raise NoFixError(f"what `{code.short(loader)}` is given is not plain to see")
     dataset = _dataset(code, loader)
     imports = Imports(code, loader)
-    name = imports.name("torch.utils.data", "DistributedSampler")
+    name = imports.name(DATA, "DistributedSampler")
     sampler = f"sampler={name}({dataset}{'' if shuffle else ', shuffle=False'})"
     edits = [_sampler_argument(code, loader, sampler), *imports.edits()]
     if epochs is not None:
@@ -117,7 +118,7 @@ def _test(epochs: Epochs, imports: Imports) -> str:
         return ""
     if epochs.asking is Asking.NONE:
         return f"{epochs.sampler} is not None"
-    name = imports.name("torch.utils.data", "DistributedSampler")
+    name = imports.name(DATA, "DistributedSampler")
     owner, _, attribute = epochs.sampler.rpartition(".")
     asked = epochs.sampler
     if epochs.asking is Asking.ATTRIBUTE and owner:

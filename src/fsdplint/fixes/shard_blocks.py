@@ -13,6 +13,7 @@ from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, WRAP
 
 _POLICY = "auto_wrap_policy"
 
@@ -144,7 +145,7 @@ def _arguments(code: Code, root: ir.Call) -> Iterator[ir.Argument]:
 
 def _wrap_policy(code: Code, root: ir.Call, paths: Sequence[str]) -> tuple[list[str], list[Edit]]:
     imports = Imports(code, root)
-    wrap = imports.name("torch.distributed.fsdp.wrap", "ModuleWrapPolicy")
+    wrap = imports.name(WRAP, MODULE_WRAP_POLICY)
     types = ", ".join(f"type({_first(path)})" for path in paths)
     return [], [_policy_argument(code, root, f"{wrap}({{{types}}})"), *imports.edits()]
 

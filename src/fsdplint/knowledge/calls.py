@@ -11,10 +11,29 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.knowledge import collectives, launch, options
+from fsdplint.knowledge.checkpoints import (
+    ASYNC_SAVE,
+    GET_MODEL_STATE,
+    GET_OPTIMIZER_STATE,
+    GET_STATE,
+    LOAD,
+    LOAD_STATE_DICT,
+    SAVE,
+    SAVE_STATE_DICT,
+    SET_MODEL_STATE,
+    SET_OPTIMIZER_STATE,
+    SET_STATE,
+)
 from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
-from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
+from fsdplint.knowledge.policies import BFLOAT16, FULL_PRECISION
+from fsdplint.knowledge.replicas import (
+    GRADIENT_HOOKS,
+    KEEPS_REPLICAS_EQUAL,
+    PARALLELIZE_MODULE,
+    TENSOR_COLLECTIVES,
+)
 from fsdplint.knowledge.scaling import AUTOCASTS
 from fsdplint.knowledge.tensors import IN_PLACE
 
@@ -97,15 +116,16 @@ PLAIN_READS: dict[str, Signature] = {
 # Calls whose result is the very object that they are given, at this place. Source: torch 2.13.
 RETURNS_THE_SAME: dict[str, int] = {
     FULLY_SHARD: 0,
-    "torch.distributed.tensor.parallel.parallelize_module": 0,
+    PARALLELIZE_MODULE: 0,
     "typing.cast": 1,
 }
 
+COMPILE = "torch.compile"
 # Calls whose result is (for identity, sharding and parameters) the given argument.
 RETURNS_ARGUMENT: dict[str, int] = {
-    "torch.compile": 0,
+    COMPILE: 0,
     "torch.jit.script": 0,
-    "torch.distributed.tensor.parallel.parallelize_module": 0,
+    PARALLELIZE_MODULE: 0,
     "torch.distributed.tensor.distribute_module": 0,
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper": 0,
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.offload_wrapper": 0,
@@ -139,43 +159,42 @@ COPIES_MODULE: dict[str, str] = {
 # Methods after which a unit's parameters are, or may be, no shards.
 GATHERING_METHODS = frozenset({"unshard", "reshard"})
 
+AUTOGRAD_BACKWARD = "torch.autograd.backward"
+BACKWARDS = ("backward", AUTOGRAD_BACKWARD)
+
 # Calls that rules or readers of the training program look for, with the role that `inspect` shows;
 # "" for those that are no line of its own there.
 WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.CALLS), ""),
     **dict.fromkeys(sorted(launch.CALLS), ""),
     **dict.fromkeys(sorted(options.CALLS), ""),
-    "torch.distributed.init_device_mesh": "mesh",
-    "torch.distributed.device_mesh.init_device_mesh": "mesh",
-    "torch.distributed.DeviceMesh": "mesh",
-    "torch.distributed.device_mesh.DeviceMesh": "mesh",
-    "torch.distributed.checkpoint.save": "save",
-    "torch.distributed.checkpoint.async_save": "save",
-    "torch.distributed.checkpoint.load": "load",
-    "torch.distributed.checkpoint.save_state_dict": "save",
-    "torch.distributed.checkpoint.load_state_dict": "load",
-    "torch.distributed.checkpoint.state_dict.get_model_state_dict": "state",
-    "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": "state",
-    "torch.distributed.checkpoint.state_dict.get_state_dict": "state",
-    "torch.distributed.checkpoint.state_dict.set_model_state_dict": "load",
-    "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict": "load",
-    "torch.distributed.checkpoint.state_dict.set_state_dict": "load",
-    "torch.nn.utils.clip_grad_norm_": "clip",
+    **dict.fromkeys((*launch.MESHES, *launch.DEVICE_MESHES), "mesh"),
+    SAVE: "save",
+    ASYNC_SAVE: "save",
+    LOAD: "load",
+    SAVE_STATE_DICT: "save",
+    LOAD_STATE_DICT: "load",
+    GET_MODEL_STATE: "state",
+    GET_OPTIMIZER_STATE: "state",
+    GET_STATE: "state",
+    SET_MODEL_STATE: "load",
+    SET_OPTIMIZER_STATE: "load",
+    SET_STATE: "load",
     **dict.fromkeys(
         (*REPOINTING_CALLS, *KEEPS_REPLICAS_EQUAL, *TENSOR_COLLECTIVES, *TAKES_WEIGHTS), ""
     ),
     **dict.fromkeys(ADDS_ADAPTERS, ""),
     **dict.fromkeys((*FSDP1_STATICS, *WRAPPERS), ""),
     **dict.fromkeys(COPIES_MODULE, ""),
-    "torch.device": "",
-    "torch.distributed.new_group": "",
+    launch.TORCH_DEVICE: "",
+    launch.NEW_GROUP: "",
     **dict.fromkeys(POLICY_FUNCTIONS, ""),
-    "torch.autograd.backward": "backward",
+    AUTOGRAD_BACKWARD: "backward",
     **dict.fromkeys(AUTOCASTS, ""),
     CHECKPOINTING: "",
-    "torch.nn.utils.clip_grad_norm": "clip",
-    "torch.nn.utils.get_total_norm": "",
-    "torch.distributed.tensor.parallel.parallelize_module": "",
+    **dict.fromkeys(collectives.CLIPPING, "clip"),
+    collectives.GET_TOTAL_NORM: "",
+    PARALLELIZE_MODULE: "",
     "torch.utils.data.DataLoader": "",
     "torch.utils.data.DistributedSampler": "",
     "torch.manual_seed": "",
@@ -223,8 +242,8 @@ WATCHED_METHODS: dict[str, str] = {
 # None where an argument says so.
 CASTS: dict[str, str | None] = {
     "half": "torch.float16",
-    "bfloat16": "torch.bfloat16",
-    "float": "torch.float32",
+    "bfloat16": BFLOAT16,
+    "float": FULL_PRECISION,
     "double": "torch.float64",
     "to": None,
     "type": None,
@@ -236,21 +255,22 @@ STATE_CALLS = frozenset(
         "step",
         "state_dict",
         "load_state_dict",
-        "torch.distributed.checkpoint.save",
-        "torch.distributed.checkpoint.async_save",
-        "torch.distributed.checkpoint.load",
-        "torch.distributed.checkpoint.save_state_dict",
-        "torch.distributed.checkpoint.load_state_dict",
-        "torch.distributed.checkpoint.state_dict.get_model_state_dict",
-        "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict",
-        "torch.distributed.checkpoint.state_dict.get_state_dict",
+        SAVE,
+        ASYNC_SAVE,
+        LOAD,
+        SAVE_STATE_DICT,
+        LOAD_STATE_DICT,
+        GET_MODEL_STATE,
+        GET_OPTIMIZER_STATE,
+        GET_STATE,
     }
 )
 
+ACTIVATION_CHECKPOINT = "torch.utils.checkpoint.checkpoint"
 # `checkpoint(function, *args)` calls its first argument.
 CALLS_FIRST_ARGUMENT = frozenset(
     {
-        "torch.utils.checkpoint.checkpoint",
+        ACTIVATION_CHECKPOINT,
         "torch.utils.checkpoint.CheckpointFunction.apply",
         "deepspeed.checkpointing.checkpoint",
     }
@@ -259,16 +279,16 @@ CALLS_FIRST_ARGUMENT = frozenset(
 # torch.distributed.checkpoint.state_dict: sharded DTensors unless options say full_state_dict=True.
 # The value is the position of the optimizer argument, or None where only the model's state is read.
 STATE_HELPERS: dict[str, int | None] = {
-    "torch.distributed.checkpoint.state_dict.get_model_state_dict": None,
-    "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": 1,
-    "torch.distributed.checkpoint.state_dict.get_state_dict": 1,
+    GET_MODEL_STATE: None,
+    GET_OPTIMIZER_STATE: 1,
+    GET_STATE: 1,
 }
 
 # Calls that have every unit reshard, by hooks of `state_dict` and `load_state_dict` (torch 2.13).
 RESHARDS = frozenset(
     {
-        "torch.distributed.checkpoint.state_dict.set_model_state_dict",
-        "torch.distributed.checkpoint.state_dict.set_state_dict",
+        SET_MODEL_STATE,
+        SET_STATE,
     }
 )
 
@@ -302,8 +322,8 @@ COPIES_CONTAINER = frozenset(
 # Results that differ between ranks. Methods of a device mesh and a process group included.
 RANK_CALLS = frozenset(
     {
-        "torch.distributed.get_rank",
-        "torch.distributed.get_node_local_rank",
+        launch.GET_RANK,
+        launch.GET_NODE_LOCAL_RANK,
         "torch.distributed.get_group_rank",
         "torch.distributed.get_global_rank",
         "torch.cuda.current_device",
@@ -347,7 +367,7 @@ RANK_VARIABLES = frozenset(
 # What holds wherever sharding runs at all.
 PRESUMED: dict[str, bool] = {
     "torch.distributed.is_available": True,
-    "torch.distributed.is_initialized": True,
+    launch.IS_UP: True,
     "torch.distributed.is_torchelastic_launched": True,
 }
 

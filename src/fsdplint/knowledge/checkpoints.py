@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 CHECKPOINT = "torch.distributed.checkpoint"
+LOAD = f"{CHECKPOINT}.load"
+SAVE = f"{CHECKPOINT}.save"
+ASYNC_SAVE = f"{CHECKPOINT}.async_save"
+LOAD_STATE_DICT = f"{CHECKPOINT}.load_state_dict"
+SAVE_STATE_DICT = f"{CHECKPOINT}.save_state_dict"
 HELPERS = f"{CHECKPOINT}.state_dict"
+GET_MODEL_STATE = f"{HELPERS}.get_model_state_dict"
+GET_OPTIMIZER_STATE = f"{HELPERS}.get_optimizer_state_dict"
+GET_STATE = f"{HELPERS}.get_state_dict"
+SET_MODEL_STATE = f"{HELPERS}.set_model_state_dict"
+SET_OPTIMIZER_STATE = f"{HELPERS}.set_optimizer_state_dict"
+SET_STATE = f"{HELPERS}.set_state_dict"
 
 # The second of each pair is deprecated and takes no object that has a `state_dict` itself.
-FILLS = (f"{CHECKPOINT}.load",)
-LOADS = (*FILLS, f"{CHECKPOINT}.load_state_dict")
-SAVES = (f"{CHECKPOINT}.save", f"{CHECKPOINT}.async_save", f"{CHECKPOINT}.save_state_dict")
+FILLS = (LOAD,)
+LOADS = (*FILLS, LOAD_STATE_DICT)
+SAVES = (SAVE, ASYNC_SAVE, SAVE_STATE_DICT)
 
 # What a state dict of an optimizer holds beside tensors: numbers, and indices of parameters.
 PLAIN_ENTRIES = frozenset({"param_groups"})

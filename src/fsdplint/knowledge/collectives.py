@@ -9,6 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fsdplint.knowledge.checkpoints import (
+    CHECKPOINT,
+    GET_MODEL_STATE,
+    GET_OPTIMIZER_STATE,
+    GET_STATE,
+    SET_MODEL_STATE,
+    SET_OPTIMIZER_STATE,
+    SET_STATE,
+)
+from fsdplint.knowledge.fsdp1 import SUMMON_FULL_PARAMS
+from fsdplint.knowledge.launch import NEW_GROUP
+from fsdplint.knowledge.names import DISTRIBUTED, FSDP1
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -43,48 +56,53 @@ _CHECKPOINT = {
     "save_state_dict": Group(2, "process_group"),
     "load_state_dict": Group(2, "process_group"),
 }
-C10D_CALLS = frozenset(f"torch.distributed.{name}" for name in _C10D)
+BARRIER = "torch.distributed.barrier"
+ALL_REDUCE = "torch.distributed.all_reduce"
+C10D_CALLS = frozenset(f"{DISTRIBUTED}.{name}" for name in _C10D)
 # Of all ranks, whatever is sharded: members or not, every rank has to help to make a group.
 WORLD_CALLS: dict[str, Group] = {
-    **{f"torch.distributed.{name}": group for name, group in _C10D.items()},
-    "torch.distributed.new_group": Group(),
+    **{f"{DISTRIBUTED}.{name}": group for name, group in _C10D.items()},
+    NEW_GROUP: Group(),
     "torch.distributed.new_subgroups": Group(),
     "torch.distributed.new_subgroups_by_enumeration": Group(),
-    **{f"torch.distributed.checkpoint.{name}": group for name, group in _CHECKPOINT.items()},
+    **{f"{CHECKPOINT}.{name}": group for name, group in _CHECKPOINT.items()},
 }
 # Keywords with which such a call is this rank's own affair, if they are not False.
 ALONE_KEYWORDS = frozenset({"no_dist", "use_local_synchronization"})
 
-_STATE = "torch.distributed.checkpoint.state_dict"
 # For these, FSDP1's model always, FSDP2's only with one of these options.
 STATE_CALLS = frozenset(
     {
-        f"{_STATE}.get_model_state_dict",
-        f"{_STATE}.get_optimizer_state_dict",
-        f"{_STATE}.get_state_dict",
-        f"{_STATE}.set_model_state_dict",
-        f"{_STATE}.set_optimizer_state_dict",
-        f"{_STATE}.set_state_dict",
+        GET_MODEL_STATE,
+        GET_OPTIMIZER_STATE,
+        GET_STATE,
+        SET_MODEL_STATE,
+        SET_OPTIMIZER_STATE,
+        SET_STATE,
     }
 )
 WHOLE_STATE_OPTIONS = frozenset({"full_state_dict", "broadcast_from_rank0"})
 
-_FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 # Static methods of FSDP1, with the position of the model; without effect on an FSDP2 model.
 FSDP1_CALLS: dict[str, int] = {
-    f"{_FSDP1}.summon_full_params": 0,
-    f"{_FSDP1}.optim_state_dict": 0,
-    f"{_FSDP1}.full_optim_state_dict": 0,
-    f"{_FSDP1}.sharded_optim_state_dict": 0,
-    f"{_FSDP1}.scatter_full_optim_state_dict": 1,
+    SUMMON_FULL_PARAMS: 0,
+    f"{FSDP1}.optim_state_dict": 0,
+    f"{FSDP1}.full_optim_state_dict": 0,
+    f"{FSDP1}.sharded_optim_state_dict": 0,
+    f"{FSDP1}.scatter_full_optim_state_dict": 1,
 }
 # What an FSDP1 model's own methods do; FSDP2's `state_dict` and `load_state_dict` are local.
 FSDP1_METHODS = frozenset({"state_dict", "clip_grad_norm_"})
 # A choice of state that takes FSDP1's `state_dict` no collective.
-FSDP1_STATE_TYPES = frozenset({f"{_FSDP1}.state_dict_type", f"{_FSDP1}.set_state_dict_type"})
+FSDP1_STATE_TYPES = frozenset({f"{FSDP1}.state_dict_type", f"{FSDP1}.set_state_dict_type"})
 
+NN_UTILS = "torch.nn.utils"
+CLIP_GRAD_NORM = f"{NN_UTILS}.clip_grad_norm_"
+GET_TOTAL_NORM = f"{NN_UTILS}.get_total_norm"
+# The second is deprecated.
+CLIPPING = (CLIP_GRAD_NORM, f"{NN_UTILS}.clip_grad_norm")
 # Of parameters that are DTensors, the sum over all ranks.
-NORM_CALLS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.get_total_norm"})
+NORM_CALLS = frozenset({CLIP_GRAD_NORM, GET_TOTAL_NORM})
 # Methods of a sharded tensor, and of a module that is a unit.
 TENSOR_METHODS = frozenset({"full_tensor", "redistribute"})
 UNIT_METHODS = frozenset({"unshard"})

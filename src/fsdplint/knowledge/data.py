@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+DATA = "torch.utils.data"
 DATA_LOADERS = frozenset(
     {
         "torch.utils.data.DataLoader",

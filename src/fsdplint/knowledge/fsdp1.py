@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from fsdplint.knowledge.names import FSDP1
 
+SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
+# What the members of its enumerations start with.
+SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
+STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
+
 # Static methods, with the position and keyword of the model and what they do to FSDP2's.
 FSDP1_STATICS: dict[str, tuple[int, str, str]] = {
     f"{FSDP1}.state_dict_type": (0, "module", "gathers nothing and ends in a KeyError"),
     f"{FSDP1}.set_state_dict_type": (0, "module", "does nothing, so that its state stays sharded"),
-    f"{FSDP1}.summon_full_params": (
+    SUMMON_FULL_PARAMS: (
         0,
         "module",
         "does nothing, so that its parameters stay sharded",

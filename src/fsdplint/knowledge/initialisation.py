@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fsdplint.knowledge.calls import INERT_METHODS, STATE_HELPERS
+from fsdplint.knowledge.calls import COMPILE, INERT_METHODS, STATE_HELPERS
+from fsdplint.knowledge.checkpoints import LOAD, LOAD_STATE_DICT, SET_MODEL_STATE, SET_STATE
+from fsdplint.knowledge.collectives import CLIP_GRAD_NORM
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD, REGISTER_FORWARD, is_optimizer
+from fsdplint.knowledge.replicas import PARALLELIZE_MODULE
 
 # Calls that set the seed PyTorch's initialisers draw by; the last two leave it to the caller.
 SEEDS = frozenset(
@@ -103,15 +106,15 @@ _KEEPING_CALLS = frozenset(
         "dataclasses.dataclass",
         "functools.partial",
         "itertools.chain",
-        "torch.compile",
+        COMPILE,
         "torch.distributed._composable.checkpoint",
         "torch.distributed._composable.replicate",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.offload_wrapper",
-        "torch.distributed.tensor.parallel.parallelize_module",
+        PARALLELIZE_MODULE,
         "torch.nn.parallel.DistributedDataParallel",
-        "torch.nn.utils.clip_grad_norm_",
+        CLIP_GRAD_NORM,
         "torch.optim.swa_utils.AveragedModel",
         "typing.cast",
         "wandb.watch",
@@ -138,10 +141,10 @@ def keeps_weights(name: str) -> bool:
 LOADS_STATE = frozenset(
     {
         "load_state_dict",
-        "torch.distributed.checkpoint.load",
-        "torch.distributed.checkpoint.load_state_dict",
-        "torch.distributed.checkpoint.state_dict.set_model_state_dict",
-        "torch.distributed.checkpoint.state_dict.set_state_dict",
+        LOAD,
+        LOAD_STATE_DICT,
+        SET_MODEL_STATE,
+        SET_STATE,
     }
 )
 READS_STATE = frozenset(STATE_HELPERS) | {"state_dict"}
@@ -167,7 +170,7 @@ _DRAWING_METHODS = frozenset(
 # What gives every rank the weights of one of them, although it is called for another reason.
 SPREADS_WEIGHTS = frozenset(
     {
-        "torch.distributed.tensor.parallel.parallelize_module",
+        PARALLELIZE_MODULE,
         "torch.distributed.tensor.distribute_module",
         "torch.distributed.tensor.distribute_tensor",
     }

@@ -8,6 +8,13 @@ NEW_GROUP = "torch.distributed.new_group"
 NCCL = "torch.distributed.Backend.NCCL"
 FILE_STORE = "torch.distributed.FileStore"
 DESTROY = "torch.distributed.destroy_process_group"
+TORCH_DEVICE = "torch.device"
+CUDA_IS_AVAILABLE = "torch.cuda.is_available"
+GET_RANK = "torch.distributed.get_rank"
+GET_NODE_LOCAL_RANK = "torch.distributed.get_node_local_rank"
+GET_WORLD_SIZE = "torch.distributed.get_world_size"
+DEVICE_MESH = "torch.distributed.DeviceMesh"
+DEVICE_MESHES = (DEVICE_MESH, "torch.distributed.device_mesh.DeviceMesh")
 MESHES = (
     "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
@@ -20,28 +27,27 @@ HOOKED_OPTIMIZERS = frozenset(
         "torch.distributed.optim.zero_redundancy_optimizer.ZeroRedundancyOptimizer",
     }
 )
-WORLD = "torch.distributed.group.WORLD"
-# What combines the norms of the ranks, each on the device of its gradients.
-NORMS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm")
+GROUPS = "torch.distributed.group"
+WORLD = f"{GROUPS}.WORLD"
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 
 # What tells the rank among all nodes, with the variable that tells the one among its own node's.
 # Source: torchrun's environment (torch 2.4 to 2.15), the manuals of SLURM and Open MPI.
 LOCAL_RANKS: dict[str, str] = {
-    "torch.distributed.get_rank": "LOCAL_RANK",
+    GET_RANK: "LOCAL_RANK",
     "RANK": "LOCAL_RANK",
     "SLURM_PROCID": "SLURM_LOCALID",
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
 }
 
 # What tells the rank among those of one node.
-TELL_LOCAL = frozenset({*LOCAL_RANKS.values(), "torch.distributed.get_node_local_rank"})
+TELL_LOCAL = frozenset({*LOCAL_RANKS.values(), GET_NODE_LOCAL_RANK})
 
 # Functions and methods that take a device as their argument of this position and keyword.
 DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
     "torch.cuda.set_device": (0, "device"),
     "torch.cuda.device": (0, "device"),
-    "torch.device": (0, "device"),
+    TORCH_DEVICE: (0, "device"),
 }
 DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "device")}
 # Functions and methods that write a value into a message, and do no more with it.

@@ -6,10 +6,12 @@ import re
 
 from fsdplint.knowledge.names import FSDP1
 
-CONTAINERS = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict"})
+MODULE_LIST = "torch.nn.ModuleList"
+MODULE_DICT = "torch.nn.ModuleDict"
+CONTAINERS = frozenset({MODULE_LIST, "torch.nn.Sequential", MODULE_DICT})
 
 # Of these, the ones that are no modules to call.
-WITHOUT_FORWARD = frozenset({"torch.nn.ModuleList", "torch.nn.ModuleDict"})
+WITHOUT_FORWARD = frozenset({MODULE_LIST, MODULE_DICT})
 
 # Calls that give a module of a library: its classes, and constructors of a Hugging Face model.
 _CLASS = re.compile(r"torch\.nn\.(?:parallel\.)?[A-Z]\w*$|torchvision\.models\.\w+$")
@@ -17,9 +19,8 @@ _PRETRAINED = re.compile(
     r"transformers\.(?:\w+\.)*(?:PreTrainedModel$|Auto\w*Model\w*|\w+For[A-Z]\w*|\w+Model)"
     r"(?:\.(?:from_pretrained|from_config|_from_config))?$"
 )
-_NO_MODULES = frozenset({"torch.nn.Parameter", "torch.nn.Buffer"})
-
 PARAMETER = "torch.nn.Parameter"
+_NO_MODULES = frozenset({PARAMETER, "torch.nn.Buffer"})
 
 # Layers that hold parameters, whatever they are made with but for the switches below.
 PARAMETER_LAYERS = frozenset(
@@ -63,9 +64,10 @@ RETURNS_NEW = PARAMETER_LAYERS - {
         *("RNN", "LSTM", "GRU"),
     )
 }
+MATMUL = "torch.matmul"
 # Calls that take weights, which must be whole.
 TAKES_WEIGHTS: tuple[str, ...] = (
-    "torch.matmul",
+    MATMUL,
     "torch.nn.functional.linear",
     "torch.nn.functional.embedding",
     "torch.nn.functional.conv1d",
@@ -93,11 +95,14 @@ REPEATED_BLOCKS: dict[str, tuple[str, ...]] = {
     "torch.nn.Transformer": ("encoder.layers", "decoder.layers"),
 }
 
+WRAP = "torch.distributed.fsdp.wrap"
+MODULE_WRAP_POLICY = "ModuleWrapPolicy"
+TRANSFORMER_POLICY = f"{WRAP}.transformer_auto_wrap_policy"
 # FSDP1's policies of which submodules become units.
 WRAP_POLICIES = frozenset(
-    f"torch.distributed.fsdp.wrap.{name}"
+    f"{WRAP}.{name}"
     for name in (
-        "ModuleWrapPolicy",
+        MODULE_WRAP_POLICY,
         "CustomPolicy",
         "size_based_auto_wrap_policy",
         "transformer_auto_wrap_policy",
@@ -107,9 +112,9 @@ WRAP_POLICIES = frozenset(
 
 # Of these, the functions, and what FSDP calls them with: whatever else they take is a setting.
 POLICY_FUNCTIONS: tuple[str, ...] = (
-    "torch.distributed.fsdp.wrap.size_based_auto_wrap_policy",
-    "torch.distributed.fsdp.wrap.transformer_auto_wrap_policy",
-    "torch.distributed.fsdp.wrap.lambda_auto_wrap_policy",
+    f"{WRAP}.size_based_auto_wrap_policy",
+    TRANSFORMER_POLICY,
+    f"{WRAP}.lambda_auto_wrap_policy",
 )
 POLICY_ARGUMENTS: tuple[str, ...] = ("module", "recurse", "nonwrapped_numel")
 

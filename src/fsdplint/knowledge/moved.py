@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fsdplint.knowledge.names import COMPOSABLE_FSDP as _OLD_FSDP
+from fsdplint.knowledge.names import DISTRIBUTED as _DIST
+from fsdplint.knowledge.names import TENSOR as _TENSOR
 from fsdplint.settings.torch_range import EARLIEST, Release
 
-_DIST = "torch.distributed"
 _FSDP = f"{_DIST}.fsdp"
-_OLD_FSDP = f"{_DIST}._composable.fsdp"
-_TENSOR = f"{_DIST}.tensor"
 _OLD_TENSOR = f"{_DIST}._tensor"
 _WRAPPER = f"{_DIST}.algorithms._checkpoint.checkpoint_wrapper"
 

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import functools
 
+DISTRIBUTED = "torch.distributed"
+TENSOR = "torch.distributed.tensor"
+# What FSDP2 is imported from up to torch 2.5.
+COMPOSABLE_FSDP = "torch.distributed._composable.fsdp"
+NN = "torch.nn"
+OPTIM = "torch.optim"
+
 FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 FSDP1_UNITS = f"{FSDP1}.fsdp_modules"
 FSDP2_MODULE = "torch.distributed.fsdp.FSDPModule"
 REGISTER_FORWARD = "torch.distributed.fsdp.register_fsdp_forward_method"
 MODULE = "torch.nn.Module"
-DTENSOR = "torch.distributed.tensor.DTensor"
+DTENSOR = f"{TENSOR}.DTensor"
+OPTIMIZER = "torch.optim.Optimizer"
+SGD = "torch.optim.SGD"
 
 # Longest prefix first. `torch.distributed._composable.fully_shard` (up to 2.5) is another function,
 # FSDP1's composable form, and is left unknown on purpose.
 _SAME_OBJECT: tuple[tuple[str, str], ...] = (
     ("torch.distributed._composable.fsdp.fully_shard.fully_shard", FULLY_SHARD),
-    ("torch.distributed._composable.fsdp", "torch.distributed.fsdp"),
+    (COMPOSABLE_FSDP, "torch.distributed.fsdp"),
     ("torch.distributed.fsdp._fully_shard._fully_shard", "torch.distributed.fsdp"),
     ("torch.distributed.fsdp._fully_shard._fsdp_api", "torch.distributed.fsdp"),
     ("torch.distributed.fsdp._fully_shard", "torch.distributed.fsdp"),
@@ -81,7 +90,7 @@ def offers_optimizers(package: str) -> bool:
 
 _OPTIMIZER_PACKAGES = frozenset(
     {
-        "torch.optim",
+        OPTIM,
         "bitsandbytes.optim",
         "torchao.optim",
         "torch_optimizer",

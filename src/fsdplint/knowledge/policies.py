@@ -61,6 +61,7 @@ ARGUMENTS = (
 )
 
 FULL_PRECISION = "torch.float32"
+BFLOAT16 = "torch.bfloat16"
 # Layers that raise an error where an input is of another dtype than their weight.
 MULTIPLIES = frozenset(
     f"torch.nn.{name}"
@@ -72,4 +73,4 @@ MULTIPLIES = frozenset(
 )
 # Layers whose output has the dtype of their weight, whatever they are given.
 STARTS_FLOATS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})
-LOW_PRECISIONS = frozenset({"torch.bfloat16", "torch.float16", "torch.half"})
+LOW_PRECISIONS = frozenset({BFLOAT16, "torch.float16", "torch.half"})

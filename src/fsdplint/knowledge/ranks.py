@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from fsdplint.knowledge.launch import GET_NODE_LOCAL_RANK, GET_RANK, GET_WORLD_SIZE
+
 
 class Role(Enum):
     """What a value is in a distributed run."""
@@ -20,9 +22,9 @@ class Role(Enum):
 
 # Called with no group, or with None.
 FUNCTIONS: dict[str, Role] = {
-    "torch.distributed.get_rank": Role.NUMBER,
-    "torch.distributed.get_node_local_rank": Role.NUMBER,
-    "torch.distributed.get_world_size": Role.SIZE,
+    GET_RANK: Role.NUMBER,
+    GET_NODE_LOCAL_RANK: Role.NUMBER,
+    GET_WORLD_SIZE: Role.SIZE,
     "accelerate.utils.is_main_process": Role.FIRST,
 }
 

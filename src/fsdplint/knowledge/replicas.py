@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fsdplint.knowledge.collectives import ALL_REDUCE
+
+PARALLELIZE_MODULE = "torch.distributed.tensor.parallel.parallelize_module"
 # Calls on a model, or on a part of one, that reduce its gradients or divide its parameters.
 KEEPS_REPLICAS_EQUAL: tuple[str, ...] = (
     "torch.nn.parallel.DistributedDataParallel",
@@ -9,7 +12,7 @@ KEEPS_REPLICAS_EQUAL: tuple[str, ...] = (
     "torch.distributed._composable.replicate.replicate",
     "torch.distributed._composable.replicate_with_fsdp.replicate",
     "torch.distributed.tensor.distribute_module",
-    "torch.distributed.tensor.parallel.parallelize_module",
+    PARALLELIZE_MODULE,
 )
 
 # Of these, the ones that take a whole module, each its gradients by itself.
@@ -24,7 +27,7 @@ GRADIENT_HOOKS: tuple[str, ...] = ("register_hook", "register_post_accumulate_gr
 
 # Collectives that reduce gradients where they are called on them.
 TENSOR_COLLECTIVES: tuple[str, ...] = (
-    "torch.distributed.all_reduce",
+    ALL_REDUCE,
     "torch.distributed.all_reduce_coalesced",
     "torch.distributed.broadcast",
     "torch.distributed.reduce",

@@ -55,6 +55,9 @@ ELEMENTWISE = frozenset(
     }
 )
 
+STACK = "torch.stack"
+FOREACH_NORM = "torch._foreach_norm"
+
 # Methods that set the values of a tensor.
 IN_PLACE = frozenset(
     {"copy_", "zero_", "fill_", "mul_", "div_", "add_", "sub_", "normal_", "uniform_", "lerp_"}
@@ -181,6 +184,7 @@ CHANGES_NOTHING = frozenset({"requires_grad_", "share_memory_", "rename_"})
 # Methods that divide by their first argument, with "_" in place.
 DIVISIONS = frozenset({"div", "div_", "true_divide", "true_divide_"})
 
+INFERENCE_MODE = "torch.inference_mode"
 # Contexts and decorators under which no gradient is recorded.
 NO_GRADIENT = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 # What has gradients summed or scaled otherwise than by the mean over the ranks.

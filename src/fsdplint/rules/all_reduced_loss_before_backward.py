@@ -17,7 +17,8 @@ from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import BACKWARDS, Generation
+from fsdplint.knowledge.collectives import ALL_REDUCE
 from fsdplint.knowledge.tensors import NO_GRADIENT, RESCALES_GRADIENTS
 from fsdplint.rule import Report, declare
 
@@ -59,8 +60,8 @@ def reduced_losses(program: Program) -> Iterator[ReducedLoss]:
 
 def _found(program: Program) -> Iterator[ReducedLoss]:
     for trace in program.traces:
-        reductions = trace.calls("torch.distributed.all_reduce")
-        for backward in trace.calls("backward", "torch.autograd.backward") if reductions else ():
+        reductions = trace.calls(ALL_REDUCE)
+        for backward in trace.calls(*BACKWARDS) if reductions else ():
             fact = _reduced(program, trace, reductions, backward)
             if fact is not None:
                 yield fact

@@ -15,6 +15,7 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.add_before import before_sharding
 from fsdplint.knowledge.calls import CASTS, Generation
+from fsdplint.knowledge.policies import FULL_PRECISION
 from fsdplint.knowledge.tensors import DTYPES
 from fsdplint.rule import Report, declare
 
@@ -96,7 +97,7 @@ def _settled(trace: Trace, module: Object, cast: Call, first: Call) -> str:
     if given or module.cls is None or library_class(module).startswith("transformers."):
         return _dtype(cast)
     whole = (module, *module.ancestors())
-    dtype = "torch.float32"
+    dtype = FULL_PRECISION
     for other in trace.calls(*CASTS):
         if other.time < first.time and other.receiver in whole:
             found = _dtype(other)

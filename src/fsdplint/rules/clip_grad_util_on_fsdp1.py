@@ -16,6 +16,7 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans, qualified
 from fsdplint.fixes.names import bound_by, clash, dotted, written_between
+from fsdplint.knowledge.collectives import CLIPPING
 from fsdplint.knowledge.names import FSDP1, canonical, is_optimizer
 from fsdplint.rule import Report, declare
 
@@ -91,7 +92,6 @@ _KEPT = ("max_norm", "norm_type")
 _LISTING = ("list", "tuple", "iter")
 # They leave a list that they are given as it is.
 _READING = frozenset({"len", "list", "tuple", "iter", "print", "sum", "enumerate", "zip"})
-_CLIPPING = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm"})
 
 
 @builder
@@ -200,7 +200,7 @@ def _only_read(code: Code, use: ir.Node, assigned: ir.Assign) -> bool:
     if not isinstance(call, ir.Call):
         return False
     name = qualified(code, call.func) or code.slice(call.func)
-    return name in _READING or is_optimizer(canonical(name)) or canonical(name) in _CLIPPING
+    return name in _READING or is_optimizer(canonical(name)) or canonical(name) in CLIPPING
 
 
 def _model(code: Code, parameters: ir.Expr) -> ir.Expr | None:

@@ -418,7 +418,7 @@ def _fix(
     if fact.writes:
         return Declined(f"`{code.short(node.func)}` writes files too, which every rank would do")
     name = fact.collective.call.name
-    barrier = name == "torch.distributed.barrier"
+    barrier = name == known.BARRIER
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
     result = result_name(name) if own else "result"
     guarded = Guarded(node, guard.test, guard.telling, tuple(others), guard.early, result, barrier)

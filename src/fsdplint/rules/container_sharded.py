@@ -15,6 +15,7 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.names import NN
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -46,7 +47,7 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, shard: Shard, name: str) -> Fix | Declined:
     code = Code.of(program.tree(shard.site.path))
     given = module_argument(shard.call)
-    is_such = partial(_is_container, f"torch.nn.{name}")
+    is_such = partial(_is_container, f"{NN}.{name}")
     sure = given is not None and always(
         program, shard.site.path, given.value, code.statement(shard.call), is_such
     )

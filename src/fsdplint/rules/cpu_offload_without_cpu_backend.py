@@ -26,7 +26,8 @@ from fsdplint.fixes.code import Code
 from fsdplint.fixes.declined import Declined
 from fsdplint.fixes.process_group import with_cpu
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.launch import INIT, NCCL, NORMS
+from fsdplint.knowledge.collectives import CLIPPING
+from fsdplint.knowledge.launch import CUDA_IS_AVAILABLE, INIT, NCCL
 from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
 from fsdplint.rule import Report, declare
 
@@ -60,7 +61,7 @@ def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
         inits = trace.calls(INIT)
         told = all(_is_nccl_alone(program, call) for call in inits)
         offloaded = [s for s in trace.of(Shard) if _offloads(s)] if inits and told else []
-        for norm in trace.calls(*NORMS) if offloaded else ():
+        for norm in trace.calls(*CLIPPING) if offloaded else ():
             module = _module(norm.arguments.get(0, "parameters"))
             shard = next((s for s in offloaded if module and related(module, s.module)), None)
             init = next((call for call in reversed(inits) if call.time < norm.time), None)
@@ -92,7 +93,7 @@ def _is_nccl_alone(program: Program, call: Call) -> bool:
         asked = library_name(program.project, call.site.path, test)
         told = isinstance(there, ir.Constant) and there.value == "nccl"
         backends = set(map(_backend, value.options))
-        return told and asked == "torch.cuda.is_available" and backends == {"nccl", "gloo"}
+        return told and asked == CUDA_IS_AVAILABLE and backends == {"nccl", "gloo"}
     return value is not None and _backend(value) in ("nccl", "cuda:nccl")
 
 

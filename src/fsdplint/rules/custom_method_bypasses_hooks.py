@@ -30,7 +30,7 @@ from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import PARAMETER, PARAMETER_LAYERS, TAKES_WEIGHTS
-from fsdplint.knowledge.names import FULLY_SHARD, REGISTER_FORWARD, canonical
+from fsdplint.knowledge.names import COMPOSABLE_FSDP, FULLY_SHARD, REGISTER_FORWARD, canonical
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -318,7 +318,7 @@ def _package(code: Code, shard: ir.Call) -> str:
     """Where the program has FSDP2 from, which up to torch 2.5 is a private package."""
     name = qualified(code, shard.func) or ""
     known = canonical(name) == FULLY_SHARD and "._composable.fsdp." in name
-    package = "torch.distributed._composable.fsdp" if known else ""
+    package = COMPOSABLE_FSDP if known else ""
     return package or REGISTER_FORWARD.rpartition(".")[0]
 
 

@@ -19,6 +19,8 @@ from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.collectives import CLIPPING, NN_UTILS
+from fsdplint.knowledge.names import TENSOR
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -31,7 +33,6 @@ RULE = declare(
 )
 
 
-_CLIPPING = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm")
 _OPTIONS = ("foreach", "fused")
 
 
@@ -83,7 +84,7 @@ def _takers(program: Program, trace: Trace, shard: Shard) -> Iterator[MixedList]
         whole = len(build.captures) == 1 and _is_whole(build.captures[0], shard)
         if option and single and whole and program.together(build.site, shard.site):
             yield MixedList(build.site, shard, option)
-    for call in trace.calls(*_CLIPPING):
+    for call in trace.calls(*CLIPPING):
         taken = call.argument(0, "parameters")
         whole = isinstance(taken, Parameters) and _is_whole(taken, shard)
         if whole and program.together(call.site, shard.site):
@@ -140,7 +141,6 @@ def one_by_one(code: Code, build: ir.Node, option: str, safety: Safety) -> Fix:
 
 # The parameters of torch.nn.utils.clip_grad_norm_, torch 2.0 to 2.15.
 _PARAMETERS = ("parameters", "max_norm", "norm_type", "error_if_nonfinite", "foreach")
-_DTENSOR = ("torch.distributed.tensor", "DTensor")
 
 
 @builder
@@ -156,9 +156,8 @@ def clip_apart(code: Code, call: ir.Node) -> Fix:
     if target is None or not code.alone(statement) or code.comments(call.start, call.end):
         raise NoFixError("DTensors and plain tensors have to be clipped apart, by one norm")
     imports = Imports(code, call)
-    utils = "torch.nn.utils"
-    norm_of, clip = (imports.name(utils, n) for n in ("get_total_norm", "clip_grads_with_norm_"))
-    dtensor, stack = imports.name(*_DTENSOR), imports.name("torch", "stack")
+    norm_of, clip = (imports.name(NN_UTILS, n) for n in ("get_total_norm", "clip_grads_with_norm_"))
+    dtensor, stack = imports.name(TENSOR, "DTensor"), imports.name("torch", "stack")
     parameters, kinds, kind = (fresh(code, call, n) for n in ("clipped", "kinds", "kind"))
     norms, norm = fresh(code, call, "norms"), target or fresh(code, call, "total_norm")
     lines = (

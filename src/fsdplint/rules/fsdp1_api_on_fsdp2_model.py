@@ -27,7 +27,9 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.policies import construction, meaning, unused
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, WRAPPED, Generation
-from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
+from fsdplint.knowledge.checkpoints import HELPERS
+from fsdplint.knowledge.collectives import NN_UTILS
+from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, STATE_DICT_TYPES, WRAPPERS
 from fsdplint.knowledge.names import FSDP1, canonical
 from fsdplint.rule import Report, declare
 
@@ -280,10 +282,6 @@ def _lacks(program: Program, name: str, value: Known) -> bool:
     return isinstance(value, Result) and value.name not in (*WRAPPERS, FSDP1)
 
 
-_HELPERS = "torch.distributed.checkpoint.state_dict"
-_TYPES = "torch.distributed.fsdp.StateDictType."
-
-
 @builder
 def drop_wrapper(code: Code, read: ir.Node, safety: Safety) -> Fix:
     """``model.module`` to ``model``."""
@@ -307,11 +305,8 @@ def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
         raise NoFixError("the method is not called by its name")
     imports = Imports(code, call)
     torch = imports.bound("torch")
-    function = "clip_grad_norm_"
-    if torch is None:
-        function = imports.name("torch.nn.utils", function)
-    else:
-        function = f"{torch}.nn.utils.{function}"
+    name = "clip_grad_norm_"
+    function = imports.name(NN_UTILS, name) if torch is None else f"{torch}.nn.utils.{name}"
     model = code.slice(method.value)
     separator = ", " if call.args else ""
     start = call.args[0].start if call.args else call.end - 1
@@ -345,9 +340,9 @@ def _options(code: Code, choice: ir.Call, imports: Imports) -> str:
     given = {argument.keyword or str(i): argument.value for i, argument in enumerate(choice.args)}
     kind = given.get("state_dict_type", given.get("1"))
     name = "" if kind is None else meaning(code, kind)
-    if name == _TYPES + "SHARDED_STATE_DICT":
+    if name == STATE_DICT_TYPES + "SHARDED_STATE_DICT":
         return ""
-    if name != _TYPES + "FULL_STATE_DICT":
+    if name != STATE_DICT_TYPES + "FULL_STATE_DICT":
         raise NoFixError("which type of state is wanted cannot be seen")
     config = given.get("state_dict_config", given.get("2"))
     made = None if config is None else construction(code, config)
@@ -357,7 +352,7 @@ def _options(code: Code, choice: ir.Call, imports: Imports) -> str:
     alone = flags.get("rank0_only")
     only = isinstance(alone, ir.Constant) and alone.value is True
     wanted = "full_state_dict=True" + (", cpu_offload=True" if only else "")
-    return f", options={imports.name(_HELPERS, 'StateDictOptions')}({wanted})"
+    return f", options={imports.name(HELPERS, 'StateDictOptions')}({wanted})"
 
 
 def _states(
@@ -369,9 +364,9 @@ def _states(
         if not isinstance(node, ir.Call):
             continue
         if dotted(node.func) == f"{model}.state_dict" and not node.args:
-            get, of = imports.name(_HELPERS, "get_model_state_dict"), model
+            get, of = imports.name(HELPERS, "get_model_state_dict"), model
         elif meaning(code, node.func) == f"{FSDP1}.optim_state_dict" and len(node.args) == 2:
-            get = imports.name(_HELPERS, "get_optimizer_state_dict")
+            get = imports.name(HELPERS, "get_optimizer_state_dict")
             of = ", ".join(code.slice(argument.value) for argument in node.args)
         else:
             continue

@@ -25,6 +25,7 @@ from fsdplint.fixes.policies import (
     unused,
 )
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.fsdp1 import SHARDING_STRATEGIES
 from fsdplint.knowledge.fully_shard import FOREIGN, NEEDLESS, RENAMED, REPLACED, SINCE
 from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
 from fsdplint.rule import Report, declare
@@ -119,9 +120,6 @@ def _fix(program: Program, fact: ForeignArguments) -> Fix | Declined:
         return Declined(f"there is nothing like `{fact.late[0]}` in the releases before")
     code = Code.of(program.tree(fact.shard.site.path))
     return pass_own_arguments(code, fact.shard.call, fact.blocks_sharded)
-
-
-_STRATEGY = "torch.distributed.fsdp.ShardingStrategy."
 
 
 @builder
@@ -240,9 +238,9 @@ class _Rewriting:
     def strategy(self, argument: ir.Argument) -> None:
         """What is sharded, and whether it stays gathered until the backward pass."""
         strategy = meaning(self.code, argument.value)
-        if strategy == _STRATEGY + "FULL_SHARD":
+        if strategy == SHARDING_STRATEGIES + "FULL_SHARD":
             self.drop(argument)
-        elif strategy == _STRATEGY + "SHARD_GRAD_OP":
+        elif strategy == SHARDING_STRATEGIES + "SHARD_GRAD_OP":
             self.safe = False
             self.name(argument, "reshard_after_forward")
             value = argument.value

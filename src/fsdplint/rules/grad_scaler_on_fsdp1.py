@@ -20,6 +20,7 @@ from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.collectives import C10D_CALLS
+from fsdplint.knowledge.policies import BFLOAT16
 from fsdplint.knowledge.scaling import AUTOCASTS, RECORDS, SCALERS, SHARDED_SCALER, asks_for_class
 from fsdplint.rule import Report, declare
 
@@ -31,9 +32,6 @@ RULE = declare(
     fix=Safety.SAFE,
     since="0.1.0",
 )
-
-
-_BF16 = "torch.bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ def _computes_in_bf16(precision: Value) -> bool:
 
 def _is_bf16(value: Value | None) -> bool:
     found = () if value is None else _options(value)
-    return bool(found) and all(isinstance(v, Symbol) and v.name == _BF16 for v in found)
+    return bool(found) and all(isinstance(v, Symbol) and v.name == BFLOAT16 for v in found)
 
 
 def _options(value: Value) -> tuple[Value, ...]:

@@ -20,6 +20,8 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans, qualified
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.fsdp1 import SUMMON_FULL_PARAMS
+from fsdplint.knowledge.tensors import INFERENCE_MODE
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -35,7 +37,7 @@ RULE = declare(
 
 
 # FSDP1 gathers the parameters for these as well (torch 2.13), outside of inference mode.
-_GATHERS = ("unshard", "torch.distributed.fsdp.FullyShardedDataParallel.summon_full_params")
+_GATHERS = ("unshard", SUMMON_FULL_PARAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
     if not isinstance(function, (ir.Name, ir.Attribute)):
         raise NoFixError(f"`{code.short(mode)}` is not written as torch names it")
     imports = Imports(code, mode)
-    named = isinstance(function, ir.Name) and qualified(code, function) == "torch.inference_mode"
+    named = isinstance(function, ir.Name) and qualified(code, function) == INFERENCE_MODE
     if named:
         text = imports.name("torch", "no_grad")
     elif isinstance(function, ir.Attribute):

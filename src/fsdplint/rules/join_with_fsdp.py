@@ -29,6 +29,7 @@ from fsdplint.fixes.arguments import add_argument, without
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.knowledge.launch import HOOKED_OPTIMIZERS, JOINS, NEW_GROUP, WORLD
+from fsdplint.knowledge.names import NN, OPTIM
 from fsdplint.knowledge.replicas import DDP
 from fsdplint.rule import Report, declare
 
@@ -43,7 +44,7 @@ RULE = declare(
 
 
 # Bases of a class that surely have no hook, and of which none can be looked up otherwise.
-_HOOKLESS = ("torch.nn.", "torch.optim.", "object", "abc.ABC", "typing.")
+_HOOKLESS = (f"{NN}.", f"{OPTIM}.", "object", "abc.ABC", "typing.")
 _ANY_ATTRIBUTE = ("join_hook", "__getattr__", "__getattribute__")
 # Of DistributedDataParallel, ahead of the process group, whose position differs by release.
 _MAX_POSITIONAL = 5

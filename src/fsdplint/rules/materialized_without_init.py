@@ -31,7 +31,8 @@ from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import LOADS_STATE, READS_STATE, keeps_weights
-from fsdplint.knowledge.modules import CONTAINERS, WITHOUT_RESET
+from fsdplint.knowledge.modules import CONTAINERS, PARAMETER, WITHOUT_RESET
+from fsdplint.knowledge.names import NN
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -347,7 +348,7 @@ def _uncovered(module: Object) -> Iterator[str]:
         short = cls.name.rpartition(".")[2]
         if cls.name in WITHOUT_RESET:
             yield f"`{short}` has parameters and no `{_RESET}`"
-        elif not cls.name.startswith("torch.nn.") and cls.name not in CONTAINERS:
+        elif not cls.name.startswith(f"{NN}.") and cls.name not in CONTAINERS:
             yield f"it is not known how `{short}` draws its weights"
     elif isinstance(cls, ClassValue):
         yield from _uncovered_class(module, cls)
@@ -364,7 +365,7 @@ def _uncovered_class(module: Object, cls: ClassValue) -> Iterator[str]:
     for attribute, value in module.attrs.items():
         held = resolved(value)
         made = held.cls if isinstance(held, Object) else None
-        if isinstance(made, Symbol) and made.name == "torch.nn.Parameter":
+        if isinstance(made, Symbol) and made.name == PARAMETER:
             yield f"`{name}.{attribute}` is a parameter that no `{_RESET}` sets"
     calls = (node for node in ir.walk(cls.node) if isinstance(node, ir.Attribute))
     if any(node.attr in ("register_buffer", "register_parameter") for node in calls):

@@ -23,7 +23,7 @@ from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.names import clash, names_in, written_between
 from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.names import MODULE, is_optimizer
+from fsdplint.knowledge.names import MODULE, NN, is_optimizer
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -130,7 +130,7 @@ def _is_model(value: Value) -> bool:
     if not isinstance(value, Object):
         return False
     return any(
-        name == MODULE or name.startswith("torch.nn.") or _is_pretrained(name)
+        name == MODULE or name.startswith(f"{NN}.") or _is_pretrained(name)
         for name in class_names(value.cls)
     )
 

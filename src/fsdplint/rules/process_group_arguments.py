@@ -33,6 +33,7 @@ from fsdplint.knowledge.launch import (
     NEW_GROUP,
     REGISTERS_BACKEND,
     SPAWNS,
+    TORCH_DEVICE,
 )
 from fsdplint.rule import Report, declare
 
@@ -169,7 +170,7 @@ def _is_text(value: Value) -> bool:
 
 def _lacks_index(value: Value) -> bool:
     """``torch.device("cuda")``."""
-    if not isinstance(value, Object) or "torch.device" not in class_names(value.cls):
+    if not isinstance(value, Object) or TORCH_DEVICE not in class_names(value.cls):
         return False
     kind = value.args[0] if len(value.args) == 1 and not value.keywords else None
     return isinstance(kind, Const) and isinstance(kind.value, str) and ":" not in kind.value

@@ -20,7 +20,9 @@ from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.checkpoints import ASYNC_SAVE
 from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
+from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -70,7 +72,7 @@ def left_up(program: Program) -> Iterator[LeftUp]:
             continue
         end = _end(program, trace, start)
         if end is not None:
-            saving = bool(trace.calls("torch.distributed.checkpoint.async_save"))
+            saving = bool(trace.calls(ASYNC_SAVE))
             yield LeftUp(start, end, unused[0] if unused else None, saving)
 
 
@@ -241,11 +243,11 @@ def destroy_at_end(
         raise NoFixError(f"`{code.short(last)}` is the last that happens")
     imports = Imports(code, last)
     callee = _callable(code, unused)
-    callee = callee or imports.name("torch.distributed", "destroy_process_group")
+    callee = callee or imports.name(DISTRIBUTED, "destroy_process_group")
     indent = code.indentation(last)
     line = f"{indent}{callee}(){code.newline}"
     if perhaps:
-        test = imports.name("torch.distributed", "is_initialized")
+        test = imports.name(DISTRIBUTED, "is_initialized")
         line = f"{indent}if {test}():{code.newline}{code.unit}{line}"
     at = code.extent(last)[0] if returns else code.after(last)
     edits = (code.insert_lines(at, line), *imports.edits())

@@ -35,6 +35,7 @@ from fsdplint.knowledge.initialisation import (
     keeps_weights,
 )
 from fsdplint.knowledge.modules import hugging_face_blocks
+from fsdplint.knowledge.names import NN
 from fsdplint.knowledge.words import means_model_parallel, means_rank
 from fsdplint.rule import Report, declare
 
@@ -153,12 +154,12 @@ def _is_drawn(trace: Trace, model: Object) -> bool:
     if model.origin is not Origin.ALLOCATED or model.on_meta is not False:
         return False
     if isinstance(model.cls, Symbol):
-        return model.cls.name.startswith("torch.nn.") or _is_from_config(model, model.cls.name)
+        return model.cls.name.startswith(f"{NN}.") or _is_from_config(model, model.cls.name)
     if not isinstance(model.cls, ClassValue) or model.cls.opaque():
         return False
     parts = list(composed(model))
     layers = [part.cls.name for part in parts if isinstance(part.cls, Symbol)]
-    known = all(name.startswith("torch.nn.") for name in layers)
+    known = all(name.startswith(f"{NN}.") for name in layers)
     known &= any(name in DRAWN_LAYERS for name in layers)
     loads = trace.calls("load_state_dict")
     return known and not any(_concerns(load, part) for load in loads for part in parts)

@@ -18,7 +18,7 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import builder
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import ACTIVATION_CHECKPOINT, Generation
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -29,9 +29,6 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
-
-
-_CHECKPOINT = "torch.utils.checkpoint.checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None
     given = [a for a in node.args if a.keyword == "use_reentrant"]
     on = given and isinstance(given[0].value, ir.Constant) and given[0].value.value is True
     means = library_name(program.project, path, node.func) if on else ""
-    return given[0] if means == _CHECKPOINT else None
+    return given[0] if means == ACTIVATION_CHECKPOINT else None
 
 
 def _unit(tree: Tree, function: ir.Function, owner: Object, node: ir.Expr) -> Object | None:

@@ -27,7 +27,8 @@ from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.calls import RESHARDS, STATE_HELPERS, Generation
+from fsdplint.knowledge.calls import BACKWARDS, RESHARDS, STATE_HELPERS, Generation
+from fsdplint.knowledge.checkpoints import GET_OPTIMIZER_STATE, LOAD, SET_MODEL_STATE
 from fsdplint.knowledge.tensors import IN_PLACE
 from fsdplint.rule import Report, declare
 
@@ -130,8 +131,7 @@ def left_open(
 
 _CLOSING = frozenset(
     {
-        "backward",
-        "torch.autograd.backward",
+        *BACKWARDS,
         "reshard",
         "state_dict",
         "load_state_dict",
@@ -229,7 +229,7 @@ def _roots(call: Call) -> list[Object]:
         return _held_by(receiver, True) if _is_false(call.argument(0, "requires_grad")) else []
     if call.name in IN_PLACE:
         return _held_by(receiver, False)
-    if call.name == "torch.distributed.checkpoint.load":
+    if call.name == LOAD:
         given = call.argument(0, "state_dict")
         found = () if given is None else states_in(given)
         return [state.owner for state in found if state.optimizer is None]
@@ -279,7 +279,7 @@ def _has_gradients(program: Program, trace: Trace, step: Call | Store, opened: C
     """Whether a backward came before the evaluation, in the same iteration as both."""
     return any(
         backward.time < opened.time and share_loop(program, backward.site, step.site)
-        for backward in trace.calls("backward", "torch.autograd.backward")
+        for backward in trace.calls(*BACKWARDS)
         if share_loop(program, opened.site, step.site)
     )
 
@@ -300,9 +300,9 @@ def _model(program: Program, event: Call | Store, root: Object) -> str:
 _KINDS = {
     **dict.fromkeys((*IN_PLACE, "requires_grad_"), Effect.LOST),
     "step": Effect.STALE,
-    "torch.distributed.checkpoint.load": Effect.STALE,
-    "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict": Effect.REFUSED,
-    "torch.distributed.checkpoint.state_dict.set_model_state_dict": Effect.REFUSED,
+    LOAD: Effect.STALE,
+    GET_OPTIMIZER_STATE: Effect.REFUSED,
+    SET_MODEL_STATE: Effect.REFUSED,
 }
 
 

@@ -16,7 +16,7 @@ from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.modules import POLICY_ARGUMENTS, POLICY_FUNCTIONS
+from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, POLICY_ARGUMENTS, POLICY_FUNCTIONS, WRAP
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -140,7 +140,7 @@ def module_wrap_policy(code: Code, call: ir.Call) -> Fix:
     if given is None or not isinstance(given.value, ir.Collection):
         raise NoFixError(f"`{code.short(call)}` does not name the classes")
     imports = Imports(code, call)
-    policy = imports.name("torch.distributed.fsdp.wrap", "ModuleWrapPolicy")
+    policy = imports.name(WRAP, MODULE_WRAP_POLICY)
     inner = code.slice(given.value)
     edits = (code.edit(given.value.start, given.value.end, f"{policy}({inner})"), *imports.edits())
     return Fix("make a `ModuleWrapPolicy` of the classes", Safety.SAFE, edits)

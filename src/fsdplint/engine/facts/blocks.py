@@ -17,6 +17,7 @@ from fsdplint.knowledge.modules import (
     BLOCK_LAYERS,
     CONTAINERS,
     LAYER_COUNTS,
+    MODULE_DICT,
     REPEATED_BLOCKS,
     hugging_face_blocks,
 )
@@ -75,7 +76,7 @@ def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterato
 def _container_paths(part: Object, path: tuple[str, ...], seen: set[Object]) -> Iterator[str]:
     named = named_items(part)
     if is_repeated(part) and any(map(_is_block, container_items(part))):
-        values = isinstance(part.cls, Symbol) and part.cls.name == "torch.nn.ModuleDict"
+        values = isinstance(part.cls, Symbol) and part.cls.name == MODULE_DICT
         yield ".".join(path) + (".values()" if values else "")
     elif named:
         for name, item in named.items():

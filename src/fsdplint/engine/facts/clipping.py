@@ -18,12 +18,9 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.collectives import CLIPPING, GET_TOTAL_NORM
 
-_NORMS = (
-    "torch.nn.utils.clip_grad_norm_",
-    "torch.nn.utils.clip_grad_norm",
-    "torch.nn.utils.get_total_norm",
-)
+_NORMS = (*CLIPPING, GET_TOTAL_NORM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from fsdplint.knowledge.launch import (
     MESHES,
     MESSAGES,
     SPAWNS,
+    TORCH_DEVICE,
 )
 from fsdplint.knowledge.ranks import Role
 
@@ -78,7 +79,7 @@ def global_devices(program: Program) -> Iterator[GlobalDevice]:
     """Devices whose index surely is the global rank, in programs for more than one node."""
     for trace in program.traces:
         spawned = {call.site.node for call in trace.calls(*SPAWNS)}
-        made = {call.site.node for call in trace.calls("torch.device")}
+        made = {call.site.node for call in trace.calls(TORCH_DEVICE)}
         for site, value, use in named_devices(trace):
             rank = _global_rank(value)
             if rank is None or any(node in spawned for _, node in site.frames()):
@@ -152,7 +153,7 @@ def _of_call(call: Call) -> Iterator[tuple[Site, Value, Site]]:
         return
     given = call.arguments.get(*place)
     index = call.arguments.get(1, "index")
-    if call.name == "torch.device" and index is not None:
+    if call.name == TORCH_DEVICE and index is not None:
         kind = None if given is None else resolved(given)
         if isinstance(kind, Const) and kind.value in ACCELERATORS:
             yield from _of_argument(call.site, index, 1, "index")
@@ -255,7 +256,7 @@ def _options(value: Value) -> tuple[Value, ...]:
 
 def _device(value: Value) -> Value:
     """The only argument of a ``torch.device``; any other value itself."""
-    made = isinstance(value, Object) and "torch.device" in class_names(value.cls)
+    made = isinstance(value, Object) and TORCH_DEVICE in class_names(value.cls)
     if isinstance(value, Object) and made and len(value.args) == 1 and not value.keywords:
         return value.args[0]
     return value

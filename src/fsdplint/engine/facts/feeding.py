@@ -35,6 +35,8 @@ from fsdplint.knowledge.data import (
     only_iterates,
 )
 from fsdplint.knowledge.initialisation import SEEDS
+from fsdplint.knowledge.launch import DEVICE_MESHES, MESHES
+from fsdplint.knowledge.replicas import PARALLELIZE_MODULE
 
 Loop = tuple[str, ir.For | ir.While]
 
@@ -287,17 +289,13 @@ def _divided(program: Program, training: Training) -> bool:
 
 def _many_dimensions(trace: Trace) -> bool:
     """Whether some ranks may share data on purpose, as those of one tensor parallel group do."""
-    if trace.calls("torch.distributed.tensor.parallel.parallelize_module"):
+    if trace.calls(PARALLELIZE_MODULE):
         return True
-    for mesh in trace.calls(
-        "torch.distributed.init_device_mesh", "torch.distributed.device_mesh.init_device_mesh"
-    ):
+    for mesh in trace.calls(*MESHES):
         shape = mesh.argument(1, "mesh_shape")
         if not isinstance(shape, Sequence) or shape.rest or len(shape.items) != 1:
             return True
-    return bool(
-        trace.calls("torch.distributed.DeviceMesh", "torch.distributed.device_mesh.DeviceMesh")
-    )
+    return bool(trace.calls(*DEVICE_MESHES))
 
 
 def _common_seed(trace: Trace, time: int) -> Call | None:

@@ -12,9 +12,9 @@ from fsdplint.engine.interpreter.events import Call, NoSync, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, resolved
 from fsdplint.engine.program import Program
+from fsdplint.knowledge.calls import BACKWARDS
 
 SWITCHES = ("set_requires_gradient_sync", "set_requires_all_reduce")
-_BACKWARDS = ("backward", "torch.autograd.backward")
 # What a step may be prepared with: none of it computes gradients.
 _BEFORE_A_STEP = frozenset(
     {
@@ -139,7 +139,7 @@ class _Switching:
         before = max((s.time for s in steps if s.time < step.time), default=0)
         return [
             event
-            for event in self.trace.calls(*_BACKWARDS)
+            for event in self.trace.calls(*BACKWARDS)
             if before < event.time < step.time
             or (event.time > step.time and share_loop(self.program, event.site, step.site))
         ]

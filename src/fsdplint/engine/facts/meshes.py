@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.caught import is_caught
-from fsdplint.engine.facts.sharding import MESHES
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.launch import GROUPS, MESHES, NEW_GROUP, TORCH_DEVICE
 
 # Words for dimensions over which layers, stages or experts are split, and not batches.
 _OF_MODELS = frozenset(
@@ -61,7 +61,7 @@ def _device(trace: Trace, call: Call) -> Iterator[BadMesh]:
     if isinstance(value, Const) and isinstance(value.value, str):
         if re.fullmatch(r"[a-z]+:\d+", value.value):
             yield BadMesh(call.site, "index", (value.value.partition(":")[0],))
-    elif _result_of(trace, value, "torch.device"):
+    elif _result_of(trace, value, TORCH_DEVICE):
         yield BadMesh(call.site, "device")
     elif isinstance(value, Object) and value.site is not None:
         text = value.site.node
@@ -127,8 +127,8 @@ def _given(trace: Trace, shard: Shard) -> Iterator[BadMesh]:
         yield BadMesh(shard.site, "no mesh", ("a string",))
     elif isinstance(mesh, Sequence):
         yield BadMesh(shard.site, "no mesh", (f"a {mesh.kind}",))
-    elif (isinstance(mesh, Symbol) and mesh.name.startswith("torch.distributed.group")) or (
-        _result_of(trace, mesh, "torch.distributed.new_group")
+    elif (isinstance(mesh, Symbol) and mesh.name.startswith(GROUPS)) or (
+        _result_of(trace, mesh, NEW_GROUP)
     ):
         yield BadMesh(shard.site, "no mesh", ("a process group",))
     made = made_by(trace, shard)

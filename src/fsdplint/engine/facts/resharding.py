@@ -11,9 +11,9 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.fsdp1 import SHARDING_STRATEGIES
 
 _KEYWORD = "reshard_after_forward"
-_STRATEGY = "torch.distributed.fsdp.ShardingStrategy."
 # What the strategies of FSDP1, and values that look like booleans, mean.
 _MEANT: dict[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "True": True, "False": False}
 
@@ -67,13 +67,13 @@ def _is_bad(value: Value) -> bool:
         wrong = number is not None and number < 2
         return wrong or isinstance(value.value, (str, bytes, float))
     if isinstance(value, Symbol):
-        return value.name.startswith(_STRATEGY)
+        return value.name.startswith(SHARDING_STRATEGIES)
     return isinstance(value, Sequence)
 
 
 def _meant(value: Value) -> bool | None:
     if isinstance(value, Symbol):
-        return _MEANT.get(value.name.removeprefix(_STRATEGY))
+        return _MEANT.get(value.name.removeprefix(SHARDING_STRATEGIES))
     if isinstance(value, Const) and isinstance(value.value, str):
         return _MEANT.get(value.value.capitalize())
     number = _number(value)

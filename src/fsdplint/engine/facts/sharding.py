@@ -13,11 +13,7 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
-
-MESHES = (
-    "torch.distributed.init_device_mesh",
-    "torch.distributed.device_mesh.init_device_mesh",
-)
+from fsdplint.knowledge.launch import MESHES
 
 _SUMMONS = "summon_full_params"
 

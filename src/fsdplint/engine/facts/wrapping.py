@@ -14,8 +14,7 @@ from fsdplint.engine.interpreter.values import (
     Value,
     resolved,
 )
-
-_WRAP = "torch.distributed.fsdp.wrap"
+from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, TRANSFORMER_POLICY, WRAP
 
 
 def is_a(module: Object, cls: Value) -> bool:
@@ -32,11 +31,11 @@ def wrapped_classes(shard: Shard) -> tuple[Value, ...] | None:
         return ()
     policy = resolved(shard.keywords.get("auto_wrap_policy", Const(None)))
     listed: Value | None = None
-    if isinstance(policy, Object) and library_class(policy) == f"{_WRAP}.ModuleWrapPolicy":
+    if isinstance(policy, Object) and library_class(policy) == f"{WRAP}.{MODULE_WRAP_POLICY}":
         listed = policy.args[0] if policy.args else policy.keywords.get("module_classes")
     function = policy.function if isinstance(policy, Partial) else None
     if isinstance(policy, Partial) and isinstance(function, Symbol):
-        named = function.name == f"{_WRAP}.transformer_auto_wrap_policy"
+        named = function.name == TRANSFORMER_POLICY
         listed = policy.keywords.get("transformer_layer_cls") if named else None
     listed = None if listed is None else resolved(listed)
     if not isinstance(listed, Sequence) or listed.rest:

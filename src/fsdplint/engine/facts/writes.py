@@ -21,6 +21,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.checkpoints import MEMORY
+from fsdplint.knowledge.names import SGD
 from fsdplint.knowledge.words import means_rank
 
 
@@ -65,7 +66,7 @@ def is_stateless(optimizer: Object | None) -> bool:
     """Whether an optimizer surely keeps nothing per parameter: SGD, unless it has momentum."""
     if optimizer is None or not isinstance(optimizer.cls, Symbol):
         return False
-    plain = optimizer.cls.name == "torch.optim.SGD" and len(optimizer.args) < 3
+    plain = optimizer.cls.name == SGD and len(optimizer.args) < 3
     return plain and "momentum" not in optimizer.keywords
 
 

@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.values import (
     class_names,
 )
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
-from fsdplint.knowledge.names import is_optimizer
+from fsdplint.knowledge.names import OPTIMIZER, is_optimizer
 from fsdplint.knowledge.packages import may_set_up
 
 
@@ -30,7 +30,7 @@ def instantiate(
     if any(map(may_set_up, class_names(cls))):
         state.note_unread_code()
     init = cls.lookup("__init__")
-    if any(is_optimizer(name) or name == "torch.optim.Optimizer" for name in class_names(cls)):
+    if any(is_optimizer(name) or name == OPTIMIZER for name in class_names(cls)):
         optimizers.built(state, made, arguments, node, frame)
     elif isinstance(init, FunctionValue):
         given, named, more = [made, *arguments.args], arguments.keywords, arguments.open

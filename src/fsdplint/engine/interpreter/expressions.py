@@ -24,6 +24,7 @@ from fsdplint.engine.interpreter.values import (
     resolved,
     taint_of,
 )
+from fsdplint.knowledge.modules import MATMUL
 
 # Longer texts, and conditions of more operands, are not known.
 MAX_TEXT = 10_000
@@ -135,7 +136,7 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
     if node.op == "MatrixMultiply":
         given = Arguments([left, right], {})
         site = state.site(node, frame)
-        state.emit(Call(state.tick(), site, "torch.matmul", None, given, result))
+        state.emit(Call(state.tick(), site, MATMUL, None, given, result))
     return result
 
 

@@ -18,12 +18,12 @@ from fsdplint.engine.interpreter.values import (
     contained,
 )
 from fsdplint.knowledge.collectives import C10D_CALLS
-from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
+from fsdplint.knowledge.launch import DESTROY, DEVICE_MESH, GET_RANK, GET_WORLD_SIZE, INIT, MESHES
 from fsdplint.knowledge.packages import may_set_up
 
-_MAKES = frozenset({INIT, *MESHES, "torch.distributed.DeviceMesh"})
+_MAKES = frozenset({INIT, *MESHES, DEVICE_MESH})
 # Where one of these is called, something has made it.
-_NEEDS = frozenset({*C10D_CALLS, "torch.distributed.get_rank", "torch.distributed.get_world_size"})
+_NEEDS = frozenset({*C10D_CALLS, GET_RANK, GET_WORLD_SIZE})
 
 
 def after_call(up: bool | None, name: str, arguments: Arguments) -> bool | None:

@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.fsdp1 import WRAPPERS
-from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE
+from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE, NN
 
 
 def is_instance(value: Value, classes: Items[Value]) -> Value:
@@ -57,7 +57,7 @@ def _inherits(own: ClassValue, cls: Value) -> bool | None:
     lineage = list(own.lineage())
     if isinstance(cls, ClassValue):
         return True if cls in lineage else None if own.opaque() else False
-    if not isinstance(cls, Symbol) or not cls.name.startswith("torch.nn."):
+    if not isinstance(cls, Symbol) or not cls.name.startswith(f"{NN}."):
         return None
     library = {base.name for base in lineage if isinstance(base, Symbol)}
     plain = not own.opaque() and library <= {MODULE}  # others of torch have bases not known here

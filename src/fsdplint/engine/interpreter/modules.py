@@ -6,7 +6,7 @@ from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.interpreter.values import Object, class_names
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.names import MODULE
+from fsdplint.knowledge.names import MODULE, NN
 
 
 def is_module(value: Object) -> bool:
@@ -14,7 +14,7 @@ def is_module(value: Object) -> bool:
     if value.sharded or MODULE in class_names(value.cls):
         return True
     return any(
-        isinstance(cls, str) and (cls.startswith("torch.nn.") or "PreTrainedModel" in cls)
+        isinstance(cls, str) and (cls.startswith(f"{NN}.") or "PreTrainedModel" in cls)
         for cls in class_names(value.cls)
     )
 

@@ -25,6 +25,7 @@ from fsdplint.engine.interpreter.values import (
     resolved,
 )
 from fsdplint.knowledge import tensors as known
+from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, GET_TOTAL_NORM
 
 _PARAMETERS = (".weight", ".bias")
 
@@ -200,15 +201,15 @@ def _clipped(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 
 
 _OVER_SEQUENCES: dict[str, Callable[[PathState, Arguments, ir.Call, Frame], Value | None]] = {
-    "torch.stack": _stacked,
+    known.STACK: _stacked,
     "builtins.sum": _summed,
     "builtins.max": _picked,
     "builtins.min": _picked,
     "builtins.any": _asked,
     "builtins.all": _asked,
-    "torch._foreach_norm": _norms,
-    "torch.nn.utils.clip_grad_norm_": _clipped,
-    "torch.nn.utils.get_total_norm": _clipped,
+    known.FOREACH_NORM: _norms,
+    CLIP_GRAD_NORM: _clipped,
+    GET_TOTAL_NORM: _clipped,
 }
 
 

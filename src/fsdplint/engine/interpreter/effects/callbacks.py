@@ -21,6 +21,7 @@ from fsdplint.engine.interpreter.values import (
     resolved,
 )
 from fsdplint.knowledge.calls import CALLS_FIRST_ARGUMENT
+from fsdplint.knowledge.launch import SPAWNS
 from fsdplint.knowledge.options import RUNS_FUNCTION
 from fsdplint.knowledge.ranks import Role
 
@@ -62,8 +63,7 @@ def _run_with_options(
 
 
 EFFECTS: Mapping[str, Effect] = {
-    "torch.multiprocessing.spawn": _spawn,
-    "torch.multiprocessing.spawn.spawn": _spawn,
+    **dict.fromkeys(SPAWNS, _spawn),
     **dict.fromkeys(CALLS_FIRST_ARGUMENT, _call_argument),
     **{name: partial(_run_with_options, keyword) for name, keyword in RUNS_FUNCTION.items()},
 }

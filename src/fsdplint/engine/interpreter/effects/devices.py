@@ -9,12 +9,13 @@ from fsdplint.engine.interpreter.effects.unlisted import unlisted
 from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const_text
 from fsdplint.engine.interpreter.values import Arguments, Context, Object, Symbol, Value
 from fsdplint.knowledge.initialisation import META_CONTEXTS
+from fsdplint.knowledge.launch import TORCH_DEVICE
 
 
 def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     if arguments.args and is_const_text(arguments.args[0], "meta"):
         return Context("meta", ())
-    symbol = Symbol("torch.device")
+    symbol = Symbol(TORCH_DEVICE)
     made = unlisted(state, symbol, arguments, node, frame)
     if isinstance(made, Object):
         made.cls, made.args = symbol, tuple(arguments.args)
@@ -27,6 +28,6 @@ def _meta_context(*_: object) -> Value:
 
 
 EFFECTS: Mapping[str, Effect] = {
-    "torch.device": _device,
+    TORCH_DEVICE: _device,
     **dict.fromkeys(META_CONTEXTS, _meta_context),
 }

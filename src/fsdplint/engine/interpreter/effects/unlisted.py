@@ -26,6 +26,7 @@ from fsdplint.knowledge import calls as known
 from fsdplint.knowledge import ranks
 from fsdplint.knowledge.launch import IS_UP
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
+from fsdplint.knowledge.names import NN
 from fsdplint.knowledge.ranks import Role
 
 
@@ -83,7 +84,7 @@ def _constructed(
     )
     made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
     note_construction(state, made)
-    if symbol.name.startswith("torch.nn."):
+    if symbol.name.startswith(f"{NN}."):
         made.taint = Taint.NONE
         names = {id(item): f".{name}" for name, item in named_items(made).items()}
         for item in contained(Sequence(list(arguments.args))):

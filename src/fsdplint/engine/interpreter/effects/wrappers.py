@@ -32,5 +32,5 @@ def _copied(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(known.COPIES_CONTAINER, _copied),
     **{name: partial(_argument, position) for name, position in known.RETURNS_ARGUMENT.items()},
-    "torch.compile": _compiled,
+    known.COMPILE: _compiled,
 }
