@@ -6,7 +6,7 @@ through other files. An import names the file that it means, so a file without t
 found so far adds nothing, and need not be looked at.
 
 So the scan loses no finding: rules report on paths that shard, and no path through the files left
-out does. `tests/fuzz/test_sieve.py` checks random programs with every file taken as well. Only
+out does. `tests/fuzz/test_prefilter.py` checks random programs with every file taken as well. Only
 where more than ``_MAX_IMPORTERS`` files import those that shard is one left out by what it names.
 """
 

@@ -9,7 +9,7 @@ from helpers import placed, stdlib_sample
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend import ir_json
-from fsdplint.engine.frontend.ir_cache import Kept
+from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.project import project as link
 
@@ -40,12 +40,12 @@ def identities(module: ir.Module) -> list[int]:
 
 def both(text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ir.Module, ir.Module]:
     """``text`` lowered, and as the next run has it, in which nothing is parsed."""
-    first = Kept({})
+    first = IRCache({})
     lowered = lower(text, "x.py", first)
     placed(lowered)  # with all suites
     with monkeypatch.context() as patch:
         patch.setattr("fsdplint.engine.frontend.lower_statements.parse", None)
-        again = lower(text, "x.py", Kept(first.used))
+        again = lower(text, "x.py", IRCache(first.used))
         placed(again)
     return lowered, again
 
@@ -72,9 +72,9 @@ def test_every_shape_is_kept(newline: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_function_that_did_not_change_is_known_in_another_place() -> None:
-    first, text = Kept({}), SHAPES
+    first, text = IRCache({}), SHAPES
     placed(lower(text, "x.py", first))
-    moved = Kept(first.used)
+    moved = IRCache(first.used)
     assert placed(lower(f"import os\n{text}", "x.py", moved)) == placed(
         lower(f"import os\n{text}", "x.py")
     )
@@ -83,10 +83,10 @@ def test_a_function_that_did_not_change_is_known_in_another_place() -> None:
 
 
 def test_what_is_not_understood_is_lowered_again() -> None:
-    first = Kept({})
+    first = IRCache({})
     expected = placed(lower(SHAPES, "x.py", first))
     for row in ("", "[", "{}", "[[[99,0,1]],false,true]", "[[[0]],false,true]", "[" * 100_000):
-        spoilt = Kept(dict.fromkeys(first.used, row))
+        spoilt = IRCache(dict.fromkeys(first.used, row))
         assert placed(lower(SHAPES, "x.py", spoilt)) == expected
         assert spoilt.used == first.used
 
@@ -95,14 +95,14 @@ def test_what_has_no_form_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> str:
         raise ValueError("too many digits")
 
-    kept = Kept({})
+    kept = IRCache({})
     monkeypatch.setattr("fsdplint.engine.frontend.ir_cache.encoded", refuse)
     assert placed(lower(SHAPES, "x.py", kept)) == placed(lower(SHAPES, "x.py"))
     assert (kept.used, kept.has_news) == ({}, False)
 
 
 def test_a_file_that_is_no_python_is_told_each_time() -> None:
-    kept = Kept({})
+    kept = IRCache({})
     for _ in range(2):
         with pytest.raises(link.InvalidSyntax):
             lower("def f(:\n", "x.py", kept)
