@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fsdplint.settings.torch_range import EVERY_RELEASE, TorchRange
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 
 RULES = Path(__file__).parent.parent / "rules"
 INDEX = RULES / "README.md"

@@ -18,8 +18,8 @@ import pytest
 from test_cli import Ran, run, spawn
 from verifier import Verifier
 
-from fsdplint.cli import terminal
-from fsdplint.cli.progress import status_line
+from fsdplint.process import terminal
+from fsdplint.process.progress import status_line
 from fsdplint.verify import run as running
 from fsdplint.verify.report import render
 from fsdplint.verify.request import Request

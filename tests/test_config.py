@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from test_selection import PREVIEW, RULES, STABLE, Rule
 
+from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.settings.config import (
     OUTPUT_FORMATS,
     ConfigError,
@@ -14,7 +15,6 @@ from fsdplint.settings.config import (
     load_settings,
     select_rules,
 )
-from fsdplint.settings.torch_range import TorchRange
 
 ALL = frozenset(rule.name for rule in RULES)
 ALL_PREVIEW = frozenset(rule.name for rule in PREVIEW)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pages import HEADINGS, Example, PageError, Proof, read
 
-from fsdplint.settings.torch_range import TorchRange
+from fsdplint.knowledge.torch_range import TorchRange
 
 FIRST = "```python\nx = 1\nbad()  # error\n```\n"
 FIXED = "\nUse instead:\n\n```python\nx = 1\ngood()\n```\n"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fsdplint.cli import progress
+from fsdplint.process import progress
 
 
 class Terminal(io.StringIO):

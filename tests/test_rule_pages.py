@@ -13,12 +13,12 @@ from ranks import Ranks, report
 
 from fsdplint.check import check_text
 from fsdplint.fixes.edits import apply, select
+from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.pages import messages
 from fsdplint.pages import page as text_of
 from fsdplint.pages.diagnosis import LEAST, diagnose, literals
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
-from fsdplint.settings.torch_range import TorchRange
 
 PAGES = read_pages()
 EXAMPLES = [(page, example) for page in PAGES for example in page.examples]

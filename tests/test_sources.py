@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from fsdplint import check as checking
+from fsdplint import sources
 from fsdplint.account import State
 from fsdplint.check import check
-from fsdplint.files import disk, sources
-from fsdplint.files.sources import Sources
+from fsdplint.files import disk
 from fsdplint.outcome import Outcome
 from fsdplint.settings.config import defaults
+from fsdplint.sources import Sources
 
 PROJECTS = sorted(p for p in (Path(__file__).parent / "fixtures/projects").iterdir() if p.is_dir())
 

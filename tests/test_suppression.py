@@ -7,7 +7,7 @@ import pytest
 from fsdplint.files.file import from_text
 from fsdplint.finding import Finding, Safety, Severity, Span
 from fsdplint.fixes.edits import apply
-from fsdplint.settings.torch_range import TorchRange
+from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.suppression.comments import suppress
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.settings.torch_range import EARLIEST, UNBOUNDED, Release, TorchRange
+from fsdplint.knowledge.torch_range import EARLIEST, UNBOUNDED, Release, TorchRange
 
 
 @pytest.mark.parametrize(

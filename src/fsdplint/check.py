@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.account import Account, State
 from fsdplint.early_stop import TOP_LEVEL, EarlyStop
+from fsdplint.engine.frontend.problem import syntax_problem
 from fsdplint.faults import internal
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
@@ -17,13 +18,12 @@ from fsdplint.files.discover import Patterns, discover, is_project, project_root
 from fsdplint.files.file import SourceFile, absolute, from_text, load
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.links import leaves, without_writes
-from fsdplint.files.problem import syntax_problem
-from fsdplint.files.sources import Sources
 from fsdplint.finding import Finding, Span
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.outcome import Outcome
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
-from fsdplint.settings.torch_range import EVERY_RELEASE, TorchRange
+from fsdplint.sources import Sources
 from fsdplint.suppression.comments import suppress
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from fsdplint.check import check
-from fsdplint.cli.progress import progress
-from fsdplint.cli.terminal import deliver, printable, shown_path
 from fsdplint.files.file import absolute
 from fsdplint.files.links import home
 from fsdplint.outcome import Outcome
+from fsdplint.process.progress import progress
+from fsdplint.process.terminal import deliver, printable, shown_path
 from fsdplint.report.places import shown, told
 from fsdplint.rules import RULES
 from fsdplint.settings.config import Settings, settings_for

@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 
 from fsdplint.cli.options import Options
-from fsdplint.cli.progress import progress
-from fsdplint.cli.terminal import printable, show, wants_colour
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import SourceFile
 from fsdplint.files.links import DECLINED
 from fsdplint.finding import Finding
 from fsdplint.outcome import Changes, Outcome, Recheck
+from fsdplint.process.progress import progress
+from fsdplint.process.terminal import printable, show, wants_colour
 from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import located, shown
 from fsdplint.report.style import coloured, plain

@@ -16,13 +16,13 @@ from fsdplint.check import check as run
 from fsdplint.cli import CLEAN, FAILED, FINDINGS
 from fsdplint.cli.options import Options, check_options
 from fsdplint.cli.outputs import Output, expect_apart, outputs
-from fsdplint.cli.progress import progress
-from fsdplint.cli.terminal import deliver, wants_colour
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped
 from fsdplint.files.discover import searched
 from fsdplint.files.file import SourceFile, absolute, from_bytes, too_large
 from fsdplint.outcome import Outcome, merged
+from fsdplint.process.progress import progress
+from fsdplint.process.terminal import deliver, wants_colour
 from fsdplint.report import STATISTICS, early_stops, render
 from fsdplint.report.places import told
 from fsdplint.rules import RULES

@@ -10,7 +10,7 @@ import click
 
 from fsdplint.cache import folder
 from fsdplint.cli import CLEAN
-from fsdplint.cli.terminal import printable
+from fsdplint.process.terminal import printable
 
 
 @click.command()

@@ -13,11 +13,11 @@ import click
 
 from fsdplint.check import check
 from fsdplint.cli import CLEAN, FAILED, FINDINGS
-from fsdplint.cli.progress import progress
-from fsdplint.cli.terminal import columns, show, wants_colour
 from fsdplint.files.file import absolute, too_large
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
+from fsdplint.process.progress import progress
+from fsdplint.process.terminal import columns, show, wants_colour
 from fsdplint.report.places import told
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule

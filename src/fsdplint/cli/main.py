@@ -20,8 +20,8 @@ import click
 from fsdplint import __version__
 from fsdplint.cache.recording import recording
 from fsdplint.cli import CLEAN, FAILED, INTERRUPTED
-from fsdplint.cli.terminal import printable
 from fsdplint.process.streams import tolerate_any_text
+from fsdplint.process.terminal import printable
 
 _LONGEST = 2_000  # characters of an error's line, which may quote a setting
 # The module that each command, which has its name there, is imported from when it is given.

@@ -11,7 +11,7 @@ from pathlib import Path
 from fsdplint.files.file import absolute
 from fsdplint.files.links import DECLINED, leaves
 from fsdplint.settings.config import OUTPUT_FORMATS
-from fsdplint.settings.selection import suggest
+from fsdplint.suggest import suggest
 
 # What can follow another report on one stream: lines for people, and for GitHub among them.
 _LINEWISE = ("full", "concise", "github")

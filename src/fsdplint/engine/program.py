@@ -26,8 +26,8 @@ from fsdplint.engine.project.relevance import related_units
 from fsdplint.engine.project.unit import Unit
 from fsdplint.engine.project.unknown_origins import note_unknown_origins
 from fsdplint.finding import Evidence, Span
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
-from fsdplint.settings.torch_range import EVERY_RELEASE, TorchRange
 
 # Where else a file says "__main__", it may get at the script by that name.
 _MAIN_GUARD = re.compile(r"__name__\s*==\s*[\"']__main__[\"']")
@@ -198,7 +198,7 @@ def analyze(
     files = tuple(files)
     project = Project(root, read, torch, ir_cache, is_plain)
     units = related_units(project, files, focus)
-    with lower_in_parallel(ir_cache, units):
+    with lower_in_parallel(ir_cache, (unit.text for unit in units)):
         traces = explore(project, units)
     note_unknown_origins(project, units)
     return Program(project, tuple(units), tuple(traces), torch, files)

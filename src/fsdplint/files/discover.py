@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
 from fsdplint.files.file import absolute, kind, regular
-from fsdplint.settings.selection import suggest
+from fsdplint.suggest import suggest
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -5,7 +5,7 @@ Source: the signatures in the wheels of torch 2.4 to 2.15; each rejection was ru
 
 from __future__ import annotations
 
-from fsdplint.settings.torch_range import EARLIEST, Release
+from fsdplint.knowledge.torch_range import EARLIEST, Release
 
 # The keywords of torch 2.15 with the first release of each; all are keyword-only.
 SINCE: dict[str, Release] = {

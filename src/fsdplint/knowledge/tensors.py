@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fsdplint.settings.torch_range import EVERY_RELEASE, Release, TorchRange
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, Release, TorchRange
 
 # Functions and methods that give a shard of a shard, element by element; reshaping as far as it
 # leaves the first dimension divided.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from fsdplint.cli.terminal import COMMAND
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import COMMAND
 from fsdplint.report.neutral import neutral
 from fsdplint.report.style import Style, coloured, plain
 

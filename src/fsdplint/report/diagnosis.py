@@ -13,10 +13,10 @@ import json
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from fsdplint.cli.terminal import printable
 from fsdplint.outcome import Outcome
 from fsdplint.pages import in_short, page, unmarked
 from fsdplint.pages.diagnosis import Frame, Match
+from fsdplint.process.terminal import printable
 from fsdplint.report.full import described
 from fsdplint.report.json import finding_as_json
 from fsdplint.report.places import relative, shown

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fsdplint.cli.terminal import printable
 from fsdplint.files.file import SourceFile
 from fsdplint.outcome import Changes
+from fsdplint.process.terminal import printable
 from fsdplint.report.places import shown
 from fsdplint.report.style import Style
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from fsdplint.cli.terminal import printable
 from fsdplint.early_stop import TOP_LEVEL, EarlyStop
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import printable
 from fsdplint.report.places import shown
 
 # Beyond, a list would hide the report.

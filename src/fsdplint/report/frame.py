@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fsdplint.cli.terminal import COMMAND
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import COMMAND
 from fsdplint.report.places import Place, place, shown
 from fsdplint.report.style import Style
 

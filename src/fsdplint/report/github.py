@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.cli.terminal import printable
 from fsdplint.finding import Finding, Severity
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import printable
 from fsdplint.report.places import in_document, located, shown
 from fsdplint.report.style import Style
 

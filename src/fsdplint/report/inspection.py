@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePosixPath
 
-from fsdplint.cli.terminal import printable
 from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.inspection.inspect import (
     Entry,
@@ -23,9 +22,10 @@ from fsdplint.engine.inspection.inspect import (
     Variant,
 )
 from fsdplint.engine.inspection.outline import Step
-from fsdplint.engine.project.unresolved import Unresolved
+from fsdplint.engine.inspection.unresolved import Unresolved
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import printable
 from fsdplint.report.places import place, relative, shown
 from fsdplint.report.style import Style
 

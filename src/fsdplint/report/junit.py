@@ -10,11 +10,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from fsdplint.cli.terminal import printable
 from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Finding
 from fsdplint.fingerprint import Identity, identities
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import printable
 from fsdplint.report.full import described
 from fsdplint.report.places import shown
 from fsdplint.report.style import Style, plain

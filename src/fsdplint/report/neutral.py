@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsdplint.cli.terminal import printable
 from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Evidence, Finding
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import printable
 
 _KEPT = "\n\t"  # which reports fold
 

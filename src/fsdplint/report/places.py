@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.cli.terminal import printable, shown_path
 from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
+from fsdplint.process.terminal import printable, shown_path
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import pairwise
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.sharding import is_summoned
-from fsdplint.engine.frontend.literal_arguments import argument
 from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard, Trace
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site

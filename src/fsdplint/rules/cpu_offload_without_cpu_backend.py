@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.literal_arguments import argument, library_name
 from fsdplint.engine.facts.weights import related
-from fsdplint.engine.frontend.literal_arguments import argument, library_name
 from fsdplint.engine.interpreter.events import Call, Shard
 from fsdplint.engine.interpreter.values import (
     Choice,

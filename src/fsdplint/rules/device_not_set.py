@@ -7,7 +7,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.devices import SharedDevice, shared_devices
-from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.values import Const, Object, class_names
 from fsdplint.engine.program import Program

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (

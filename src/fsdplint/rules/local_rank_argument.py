@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.devices import named_devices
-from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (

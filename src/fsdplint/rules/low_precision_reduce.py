@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.policies import given
-from fsdplint.engine.frontend.literal_arguments import argument
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Object, Symbol, class_names

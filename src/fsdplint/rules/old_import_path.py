@@ -18,8 +18,8 @@ from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, require_exact
 from fsdplint.fixes.declined import Declined, NoFixError, builder
 from fsdplint.knowledge.moved import CAME, Moved, moved
+from fsdplint.knowledge.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
 from fsdplint.rule import Report, declare
-from fsdplint.settings.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
 
 RULE = declare(
     __name__,

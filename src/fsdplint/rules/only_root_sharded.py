@@ -8,8 +8,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.blocks import block_containers
+from fsdplint.engine.facts.literal_arguments import argument, library_name
 from fsdplint.engine.facts.sharding import unfollowed_sharding
-from fsdplint.engine.frontend.literal_arguments import argument, library_name
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.modules import is_module

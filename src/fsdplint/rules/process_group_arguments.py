@@ -9,7 +9,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.caught import is_caught
-from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.accelerators import generation, plugin_of, prepares_sharded
 from fsdplint.engine.facts.sharding import is_summoned, sharding_of
+from fsdplint.engine.interpreter.accelerators import generation, plugin_of, prepares_sharded
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.interpreter.values import Const, Object, Value, class_names, contained

@@ -13,9 +13,10 @@ from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import Patterns
 from fsdplint.files.file import absolute, regular
+from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.rules import RULES
-from fsdplint.settings.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve, suggest
-from fsdplint.settings.torch_range import TorchRange
+from fsdplint.settings.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve
+from fsdplint.suggest import suggest
 
 OUTPUT_FORMATS = (
     "full",

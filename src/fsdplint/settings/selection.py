@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from fsdplint.suggest import suggest
+
 
 class Named(Protocol):
     """A rule, as far as selecting it goes."""
@@ -50,15 +52,6 @@ def find(selector: str, rules: Sequence[Named]) -> str:
         if selector.lower() == rule.name or selector.upper() == rule.code:
             return rule.name
     raise UnknownRuleError(_unknown(selector, rules))
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """A question to end an error message with, or nothing if no known word is like ``word``."""
-    from difflib import get_close_matches
-
-    spellings = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), spellings, n=1, cutoff=0.7)
-    return f", did you mean {spellings[close[0]]!r}?" if close else ""
 
 
 def _names(selector: str, rules: Sequence[Named], preview: bool) -> list[str]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from fsdplint.files.lexing import LogicalLine, logical_lines
 from fsdplint.finding import Edit, Finding, Fix, Safety, Span
-from fsdplint.settings.selection import UnknownRuleError, find, suggest
-from fsdplint.settings.torch_range import EVERY_RELEASE, Release, TorchRange
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, Release, TorchRange
+from fsdplint.settings.selection import UnknownRuleError, find
+from fsdplint.suggest import suggest
 
 if TYPE_CHECKING:
     from fsdplint.files.file import SourceFile

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from fsdplint.cli.progress import status_line
-from fsdplint.cli.terminal import printable
 from fsdplint.finding import Finding
 from fsdplint.outcome import Changes
+from fsdplint.process.progress import status_line
+from fsdplint.process.terminal import printable
 from fsdplint.rules import RULES
 from fsdplint.verify.command import below, ensure_torch
 from fsdplint.verify.figures import plural

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.scripts import script_of, whole_program
-from fsdplint.engine.frontend.literal_arguments import argument
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site

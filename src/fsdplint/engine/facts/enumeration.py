@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.called import called
-from fsdplint.engine.frontend.literal_arguments import argument
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.program import Program

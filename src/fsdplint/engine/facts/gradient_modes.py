@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.literal_arguments import library_name
+from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.literal_arguments import library_name
+from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Object, Parameters, Sequence, contained, resolved

@@ -13,10 +13,10 @@ import libcst as cst
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.lower_expressions import Expressions
+from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.frontend.skeleton import Span, without_suites
 from fsdplint.engine.frontend.syntax import Syntax, parse
 from fsdplint.files.invalid import InvalidSyntax
-from fsdplint.files.problem import is_python
 
 # The statements between two offsets of a file, once they are needed.
 Later = Callable[[int, int], ir.LoweredSuite]

@@ -17,7 +17,6 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
 from fsdplint.engine.frontend.ir_cache import IRCache
-from fsdplint.engine.project.unit import Unit
 from fsdplint.process.child import command
 
 if TYPE_CHECKING:
@@ -30,9 +29,9 @@ _WORKER = "fsdplint.engine.frontend.worker"
 
 
 @contextmanager
-def lower_in_parallel(ir_cache: IRCache | None, units: Iterable[Unit]) -> Iterator[None]:
-    """Lowers the files of ``units`` beside what is done in the meantime, if that pays."""
-    texts = [unit.text for unit in units if ir_cache and not ir_cache.knows(unit.text)]
+def lower_in_parallel(ir_cache: IRCache | None, files: Iterable[str]) -> Iterator[None]:
+    """Lowers the texts of ``files`` beside what is done in the meantime, if that pays."""
+    texts = [text for text in files if ir_cache and not ir_cache.knows(text)]
     count = _processes(sum(map(len, texts)))
     if ir_cache is None or not count:
         yield

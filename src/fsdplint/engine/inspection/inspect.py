@@ -10,6 +10,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.blocks import block_containers
 from fsdplint.engine.facts.sharding import replaces
 from fsdplint.engine.inspection.outline import Step, outline, role, written
+from fsdplint.engine.inspection.unresolved import Unresolved, unresolved
 from fsdplint.engine.interpreter.events import (
     BuildOptimizer,
     Call,
@@ -33,7 +34,6 @@ from fsdplint.engine.interpreter.values import (
     resolved,
 )
 from fsdplint.engine.program import Program
-from fsdplint.engine.project.unresolved import Unresolved, unresolved
 from fsdplint.finding import Span
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.accelerators import prepares_sharded
+from fsdplint.engine.interpreter.accelerators import prepares_sharded
 from fsdplint.engine.interpreter.decisions import Decisions
 from fsdplint.engine.interpreter.events import Call, Divided, Escape, Event, Repoint, Shard, Trace
 from fsdplint.engine.interpreter.interest import Interest

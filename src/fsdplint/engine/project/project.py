@@ -24,7 +24,7 @@ from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.stars import STAR_NAMES
-from fsdplint.settings.torch_range import EVERY_RELEASE, TorchRange
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 
 # Calls that shard, and settings by which a library does.
 _SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from fsdplint.cli.terminal import printable
+from fsdplint.process.terminal import printable
 
 _KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b)|(?<=\u00d7) (?=\d)|(?<=\bexit) (?=\d)")
 _NARROWEST = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from fsdplint.cli.terminal import printable
+from fsdplint.process.terminal import printable
 
 _VOID = {"meta", "rect"}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from fsdplint.cli.terminal import printable
+from fsdplint.process.terminal import printable
 from fsdplint.report.style import Style
 from fsdplint.verify.events import Place
 from fsdplint.verify.report import sharding
