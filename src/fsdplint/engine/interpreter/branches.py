@@ -60,10 +60,8 @@ def _decide_branch(
     orelse: Items[ir.Stmt],
 ) -> bool | None:
     """The outcome to follow, or None where following both at once loses nothing."""
-    body_may_shard, orelse_may_shard = (
-        state.interest.may_shard(body),
-        state.interest.may_shard(orelse),
-    )
+    body_may_shard = state.interest.may_shard(body)
+    orelse_may_shard = state.interest.may_shard(orelse)
     leaves_body, leaves_orelse = leaves(body), leaves(orelse)
     if not (body_may_shard or orelse_may_shard or leaves_body or leaves_orelse):
         return None
@@ -71,11 +69,11 @@ def _decide_branch(
         prefer = body_may_shard
     else:
         prefer = not leaves_body or leaves_orelse
-    other_is_hot = orelse_may_shard if prefer else body_may_shard
+    other_may_shard = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
     other = orelse if prefer else body
     worth = 0 if other_leaves and not returns_value(other) else 1
-    if other_is_hot:
+    if other_may_shard:
         worth = state.interest.worth(other)
     return state.decisions.decide(test, prefer, worth, place)
 
