@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import libcst as cst
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.visitor import visit_methods
 
 
 class Expressions:
@@ -36,8 +37,8 @@ class Expressions:
         return None if node is None else self.expr(node)
 
     def expr(self, node: cst.CSTNode) -> ir.Expr:
-        handler = _EXPRESSIONS.get(type(node))
-        return self.opaque(node) if handler is None else handler(self, node)
+        visit = _VISIT.get(type(node))
+        return self.opaque(node) if visit is None else visit(self, node)
 
     def opaque(self, node: cst.CSTNode) -> ir.Expr:
         nested = tuple(
@@ -45,15 +46,15 @@ class Expressions:
         )
         return ir.Opaque(*self.at(node), nested)
 
-    def name(self, node: cst.Name) -> ir.Expr:
+    def visit_Name(self, node: cst.Name) -> ir.Expr:
         if node.value in _SINGLETONS:
             return ir.Constant(*self.at(node), _SINGLETONS[node.value])
         return ir.Name(*self.at(node), node.value)
 
-    def attribute(self, node: cst.Attribute) -> ir.Expr:
+    def visit_Attribute(self, node: cst.Attribute) -> ir.Expr:
         return ir.Attribute(*self.at(node), self.expr(node.value), node.attr.value)
 
-    def call(self, node: cst.Call) -> ir.Expr:
+    def visit_Call(self, node: cst.Call) -> ir.Expr:
         literals = self.format_literals(node)
         if literals:
             values = tuple(self.expr(argument.value) for argument in node.args)
@@ -79,7 +80,7 @@ class Expressions:
         keyword = None if node.keyword is None else node.keyword.value
         return ir.Argument(*self.at(node), self.expr(node.value), keyword, node.star)
 
-    def subscript(self, node: cst.Subscript) -> ir.Expr:
+    def visit_Subscript(self, node: cst.Subscript) -> ir.Expr:
         indexes = [self.index(element.slice) for element in node.slice]
         single = len(indexes) == 1
         index = indexes[0] if single else ir.Collection(*self.at(node), "tuple", tuple(indexes))
@@ -90,9 +91,11 @@ class Expressions:
             return self.expr(node.value)
         return self.opaque(node)
 
-    def collection(self, node: cst.List | cst.Tuple | cst.Set) -> ir.Expr:
+    def visit_List(self, node: cst.List | cst.Tuple | cst.Set) -> ir.Expr:
         elements = tuple(self.element(element) for element in node.elements)
         return ir.Collection(*self.at(node), type(node).__name__.lower(), elements)
+
+    visit_Tuple = visit_Set = visit_List
 
     def element(self, node: cst.BaseElement) -> ir.Expr:
         value = self.expr(node.value)
@@ -100,7 +103,7 @@ class Expressions:
             return ir.Starred(value.start, value.end, value)
         return value
 
-    def dict_(self, node: cst.Dict) -> ir.Expr:
+    def visit_Dict(self, node: cst.Dict) -> ir.Expr:
         items = tuple(
             (
                 self.expr(item.key) if isinstance(item, cst.DictElement) else None,
@@ -110,7 +113,7 @@ class Expressions:
         )
         return ir.DictDisplay(*self.at(node), items)
 
-    def comprehension(
+    def visit_ListComp(
         self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp
     ) -> ir.Expr:
         clauses = tuple(self.clauses(node.for_in))
@@ -120,6 +123,8 @@ class Expressions:
             return ir.Comprehension(*self.at(node), kind, key, element, clauses)
         return ir.Comprehension(*self.at(node), kind, None, self.expr(node.elt), clauses)
 
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
     def clauses(self, node: cst.CompFor | None) -> Iterable[ir.Clause]:
         while node is not None:
             conditions = tuple(self.expr(condition.test) for condition in node.ifs)
@@ -128,7 +133,7 @@ class Expressions:
             )
             node = node.inner_for_in
 
-    def lambda_(self, node: cst.Lambda) -> ir.Expr:
+    def visit_Lambda(self, node: cst.Lambda) -> ir.Expr:
         outer = self.yields
         value = self.expr(node.body)
         self.yields = outer
@@ -139,16 +144,16 @@ class Expressions:
         function = ir.Function(*self.at(node), "<lambda>", parameters, suite, ())
         return ir.Lambda(*self.at(node), function)
 
-    def conditional(self, node: cst.IfExp) -> ir.Expr:
+    def visit_IfExp(self, node: cst.IfExp) -> ir.Expr:
         return ir.Conditional(
             *self.at(node), self.expr(node.test), self.expr(node.body), self.expr(node.orelse)
         )
 
-    def bool_op(self, node: cst.BooleanOperation) -> ir.Expr:
+    def visit_BooleanOperation(self, node: cst.BooleanOperation) -> ir.Expr:
         op = type(node.operator).__name__.lower()
         return ir.BoolOp(*self.at(node), op, self.expr(node.left), self.expr(node.right))
 
-    def unary(self, node: cst.UnaryOperation) -> ir.Expr:
+    def visit_UnaryOperation(self, node: cst.UnaryOperation) -> ir.Expr:
         operand = self.expr(node.expression)
         if isinstance(node.operator, cst.Not):
             return ir.Not(*self.at(node), operand)
@@ -157,7 +162,7 @@ class Expressions:
             return ir.Constant(*self.at(node), -number)
         return ir.Opaque(*self.at(node), (operand,))
 
-    def comparison(self, node: cst.Comparison) -> ir.Expr:
+    def visit_Comparison(self, node: cst.Comparison) -> ir.Expr:
         at = self.at(node)
         left = self.expr(node.left)
         parts: list[ir.Expr] = []
@@ -167,11 +172,13 @@ class Expressions:
             left = right
         return functools.reduce(lambda a, b: ir.BoolOp(*at, "and", a, b), parts)
 
-    def binary(self, node: cst.BinaryOperation) -> ir.Expr:
+    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> ir.Expr:
         op = type(node.operator).__name__
         return ir.BinOp(*self.at(node), op, self.expr(node.left), self.expr(node.right))
 
-    def literal(self, node: cst.SimpleString | cst.Integer | cst.Float | cst.Imaginary) -> ir.Expr:
+    def visit_SimpleString(
+        self, node: cst.SimpleString | cst.Integer | cst.Float | cst.Imaginary
+    ) -> ir.Expr:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an invalid escape is not ours to report
@@ -179,7 +186,9 @@ class Expressions:
         except (SyntaxError, ValueError):  # "\\N{nope}": LibCST does not look into strings
             return ir.Opaque(*self.at(node), ())
 
-    def concatenated(self, node: cst.ConcatenatedString) -> ir.Expr:
+    visit_Integer = visit_Float = visit_Imaginary = visit_SimpleString
+
+    def visit_ConcatenatedString(self, node: cst.ConcatenatedString) -> ir.Expr:
         parts = [self.expr(node.left), self.expr(node.right)]
         values = [part.value for part in parts if isinstance(part, ir.Constant)]
         if len(values) == 2:
@@ -187,7 +196,7 @@ class Expressions:
             return ir.Constant(*self.at(node), joined)
         return ir.FormattedString(*self.at(node), ("",) * 3, tuple(parts))
 
-    def formatted(self, node: cst.FormattedString) -> ir.Expr:
+    def visit_FormattedString(self, node: cst.FormattedString) -> ir.Expr:
         literals, values = [""], []
         for part in node.parts:
             if isinstance(part, cst.FormattedStringText):
@@ -197,13 +206,13 @@ class Expressions:
                 literals.append("")
         return ir.FormattedString(*self.at(node), tuple(literals), tuple(values))
 
-    def named(self, node: cst.NamedExpr) -> ir.Expr:
+    def visit_NamedExpr(self, node: cst.NamedExpr) -> ir.Expr:
         return ir.NamedExpr(*self.at(node), self.expr(node.target), self.expr(node.value))
 
-    def await_(self, node: cst.Await) -> ir.Expr:
+    def visit_Await(self, node: cst.Await) -> ir.Expr:
         return ir.Yield(*self.at(node), "await", self.expr(node.expression))
 
-    def yield_(self, node: cst.Yield) -> ir.Expr:
+    def visit_Yield(self, node: cst.Yield) -> ir.Expr:
         self.yields = True
         value = node.value
         if isinstance(value, cst.From):
@@ -236,33 +245,4 @@ _COMPREHENSIONS: dict[type[cst.CSTNode], str] = {
     cst.GeneratorExp: "generator",
 }
 
-# LibCST's node type decides the handler's parameter type; a dict cannot say so.
-_EXPRESSIONS: dict[type[cst.CSTNode], Callable[..., ir.Expr]] = {
-    cst.Name: Expressions.name,
-    cst.Attribute: Expressions.attribute,
-    cst.Call: Expressions.call,
-    cst.Subscript: Expressions.subscript,
-    cst.List: Expressions.collection,
-    cst.Tuple: Expressions.collection,
-    cst.Set: Expressions.collection,
-    cst.Dict: Expressions.dict_,
-    cst.ListComp: Expressions.comprehension,
-    cst.SetComp: Expressions.comprehension,
-    cst.DictComp: Expressions.comprehension,
-    cst.GeneratorExp: Expressions.comprehension,
-    cst.Lambda: Expressions.lambda_,
-    cst.IfExp: Expressions.conditional,
-    cst.BooleanOperation: Expressions.bool_op,
-    cst.UnaryOperation: Expressions.unary,
-    cst.Comparison: Expressions.comparison,
-    cst.BinaryOperation: Expressions.binary,
-    cst.SimpleString: Expressions.literal,
-    cst.Integer: Expressions.literal,
-    cst.Float: Expressions.literal,
-    cst.Imaginary: Expressions.literal,
-    cst.ConcatenatedString: Expressions.concatenated,
-    cst.FormattedString: Expressions.formatted,
-    cst.NamedExpr: Expressions.named,
-    cst.Await: Expressions.await_,
-    cst.Yield: Expressions.yield_,
-}
+_VISIT: dict[type[cst.CSTNode], Callable[..., ir.Expr]] = visit_methods(Expressions)

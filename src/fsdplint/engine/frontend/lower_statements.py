@@ -16,6 +16,7 @@ from fsdplint.engine.frontend.lower_expressions import Expressions
 from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.frontend.skeleton import Span, without_suites
 from fsdplint.engine.frontend.syntax import Syntax, parse
+from fsdplint.engine.frontend.visitor import visit_methods
 from fsdplint.files.invalid import InvalidSyntax
 
 # The statements between two offsets of a file, once they are needed.
@@ -104,10 +105,10 @@ class _Lowering(Expressions):
         return ()
 
     def statement(self, node: cst.CSTNode) -> ir.Stmt:
-        handler = _STATEMENTS.get(type(node))
-        return ir.Pass(*self.at(node)) if handler is None else handler(self, node)
+        visit = _VISIT.get(type(node))
+        return ir.Pass(*self.at(node)) if visit is None else visit(self, node)
 
-    def function_def(self, node: cst.FunctionDef) -> ir.Stmt:
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> ir.Stmt:
         function = ir.Function(
             *self.at(node),
             node.name.value,
@@ -129,7 +130,7 @@ class _Lowering(Expressions):
     def decorators(self, nodes: Sequence[cst.Decorator]) -> tuple[ir.Expr, ...]:
         return tuple(self.expr(node.decorator) for node in nodes)
 
-    def class_def(self, node: cst.ClassDef) -> ir.Stmt:
+    def visit_ClassDef(self, node: cst.ClassDef) -> ir.Stmt:
         return ir.ClassDef(
             *self.at(node),
             node.name.value,
@@ -138,35 +139,35 @@ class _Lowering(Expressions):
             self.decorators(node.decorators),
         )
 
-    def assign(self, node: cst.Assign) -> ir.Stmt:
+    def visit_Assign(self, node: cst.Assign) -> ir.Stmt:
         targets = tuple(self.expr(target.target) for target in node.targets)
         return ir.Assign(*self.at(node), targets, self.expr(node.value))
 
-    def ann_assign(self, node: cst.AnnAssign) -> ir.Stmt:
+    def visit_AnnAssign(self, node: cst.AnnAssign) -> ir.Stmt:
         target = self.expr(node.target)
         if node.value is None:
             return ir.Declare(*self.at(node), target, self.expr(node.annotation.annotation))
         return ir.Assign(*self.at(node), (target,), self.expr(node.value))
 
-    def aug_assign(self, node: cst.AugAssign) -> ir.Stmt:
+    def visit_AugAssign(self, node: cst.AugAssign) -> ir.Stmt:
         op = type(node.operator).__name__.removesuffix("Assign")
         return ir.AugAssign(*self.at(node), self.expr(node.target), op, self.expr(node.value))
 
-    def expression(self, node: cst.Expr) -> ir.Stmt:
+    def visit_Expr(self, node: cst.Expr) -> ir.Stmt:
         return ir.Expression(*self.at(node), self.expr(node.value))
 
-    def return_(self, node: cst.Return) -> ir.Stmt:
+    def visit_Return(self, node: cst.Return) -> ir.Stmt:
         return ir.Return(*self.at(node), self.optional(node.value))
 
-    def if_(self, node: cst.If) -> ir.Stmt:
+    def visit_If(self, node: cst.If) -> ir.Stmt:
         orelse: tuple[ir.Stmt, ...] = ()
         if isinstance(node.orelse, cst.If):
-            orelse = (self.if_(node.orelse),)
+            orelse = (self.visit_If(node.orelse),)
         elif node.orelse is not None:
             orelse = self.suite(node.orelse.body)
         return ir.If(*self.at(node), self.expr(node.test), self.suite(node.body), orelse)
 
-    def for_(self, node: cst.For) -> ir.Stmt:
+    def visit_For(self, node: cst.For) -> ir.Stmt:
         return ir.For(
             *self.at(node),
             self.expr(node.target),
@@ -175,7 +176,7 @@ class _Lowering(Expressions):
             self.else_(node.orelse),
         )
 
-    def while_(self, node: cst.While) -> ir.Stmt:
+    def visit_While(self, node: cst.While) -> ir.Stmt:
         return ir.While(
             *self.at(node), self.expr(node.test), self.suite(node.body), self.else_(node.orelse)
         )
@@ -183,7 +184,7 @@ class _Lowering(Expressions):
     def else_(self, node: cst.Else | cst.Finally | None) -> tuple[ir.Stmt, ...]:
         return () if node is None else self.suite(node.body)
 
-    def with_(self, node: cst.With) -> ir.Stmt:
+    def visit_With(self, node: cst.With) -> ir.Stmt:
         items = tuple(
             ir.WithItem(
                 *self.at(item.item),
@@ -194,7 +195,7 @@ class _Lowering(Expressions):
         )
         return ir.With(*self.at(node), items, self.suite(node.body))
 
-    def try_(self, node: cst.Try | cst.TryStar) -> ir.Stmt:
+    def visit_Try(self, node: cst.Try | cst.TryStar) -> ir.Stmt:
         handlers = tuple(
             ir.Handler(
                 *self.at(handler),
@@ -212,7 +213,9 @@ class _Lowering(Expressions):
             self.else_(node.finalbody),
         )
 
-    def match(self, node: cst.Match) -> ir.Stmt:
+    visit_TryStar = visit_Try
+
+    def visit_Match(self, node: cst.Match) -> ir.Stmt:
         start, end = self.at(node)
         subject, cases = self.expr(node.subject), tuple[ir.Stmt, ...]()
         for case in reversed(node.cases):
@@ -246,29 +249,37 @@ class _Lowering(Expressions):
             return ir.Pattern(*self.at(pattern), None, self.expr(pattern.cls), partly)
         return ir.Pattern(*self.at(pattern), None, None, True)
 
-    def import_(self, node: cst.Import) -> ir.Stmt:
+    def visit_Import(self, node: cst.Import) -> ir.Stmt:
         return ir.Import(*self.at(node), tuple(map(_alias, node.names)))
 
-    def import_from(self, node: cst.ImportFrom) -> ir.Stmt:
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> ir.Stmt:
         module = "" if node.module is None else _dotted(node.module)
         names = () if isinstance(node.names, cst.ImportStar) else tuple(map(_alias, node.names))
         return ir.ImportFrom(*self.at(node), module, len(node.relative), names)
 
-    def raise_(self, node: cst.Raise) -> ir.Stmt:
+    def visit_Raise(self, node: cst.Raise) -> ir.Stmt:
         return ir.Raise(*self.at(node), self.optional(node.exc))
 
-    def assert_(self, node: cst.Assert) -> ir.Stmt:
+    def visit_Assert(self, node: cst.Assert) -> ir.Stmt:
         return ir.Assert(*self.at(node), self.expr(node.test))
 
-    def delete(self, node: cst.Del) -> ir.Stmt:
+    def visit_Del(self, node: cst.Del) -> ir.Stmt:
         target = node.target
         items = target.elements if isinstance(target, cst.Tuple) else None
         targets = [target] if items is None else [item.value for item in items]
         return ir.Delete(*self.at(node), tuple(map(self.expr, targets)))
 
-    def scope(self, node: cst.Global | cst.Nonlocal) -> ir.Stmt:
+    def visit_Global(self, node: cst.Global | cst.Nonlocal) -> ir.Stmt:
         kind = "global" if isinstance(node, cst.Global) else "nonlocal"
         return ir.Scope(*self.at(node), kind, tuple(item.name.value for item in node.names))
+
+    visit_Nonlocal = visit_Global
+
+    def visit_Break(self, node: cst.Break) -> ir.Stmt:
+        return ir.Break(*self.at(node))
+
+    def visit_Continue(self, node: cst.Continue) -> ir.Stmt:
+        return ir.Continue(*self.at(node))
 
 
 def _alias(node: cst.ImportAlias) -> tuple[str, str | None]:
@@ -302,29 +313,4 @@ def _captured(pattern: cst.CSTNode) -> Iterator[str]:
         yield from _captured(child)
 
 
-# LibCST's node type decides the handler's parameter type; a dict cannot say so.
-_STATEMENTS: dict[type[cst.CSTNode], Callable[..., ir.Stmt]] = {
-    cst.FunctionDef: _Lowering.function_def,
-    cst.ClassDef: _Lowering.class_def,
-    cst.Assign: _Lowering.assign,
-    cst.AnnAssign: _Lowering.ann_assign,
-    cst.AugAssign: _Lowering.aug_assign,
-    cst.Expr: _Lowering.expression,
-    cst.Return: _Lowering.return_,
-    cst.If: _Lowering.if_,
-    cst.For: _Lowering.for_,
-    cst.While: _Lowering.while_,
-    cst.With: _Lowering.with_,
-    cst.Try: _Lowering.try_,
-    cst.TryStar: _Lowering.try_,
-    cst.Match: _Lowering.match,
-    cst.Import: _Lowering.import_,
-    cst.ImportFrom: _Lowering.import_from,
-    cst.Raise: _Lowering.raise_,
-    cst.Assert: _Lowering.assert_,
-    cst.Del: _Lowering.delete,
-    cst.Global: _Lowering.scope,
-    cst.Nonlocal: _Lowering.scope,
-    cst.Break: lambda self, node: ir.Break(*self.at(node)),
-    cst.Continue: lambda self, node: ir.Continue(*self.at(node)),
-}
+_VISIT: dict[type[cst.CSTNode], Callable[..., ir.Stmt]] = visit_methods(_Lowering)
