@@ -31,7 +31,7 @@ from fsdplint.engine.interpreter.values import (
     Parameters,
     Symbol,
     Value,
-    resolved,
+    followed,
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Span
@@ -245,7 +245,7 @@ def _arguments(program: Program, shard: Shard) -> Iterator[str]:
 
 
 def _value(program: Program, value: Value) -> str:
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Const):
         return repr(value.value)
     if isinstance(value, Symbol):
@@ -287,7 +287,7 @@ def _settings(program: Program, trace: Trace) -> Iterator[Setting]:
             yield _setting(program, "mesh", event.site)
         if isinstance(event, Shard):
             for name, value in event.keywords.items():
-                made = resolved(value)
+                made = followed(value)
                 if isinstance(made, Object) and made.site and _stands_apart(made.site, event):
                     yield _setting(program, name, made.site)
 

@@ -7,7 +7,7 @@ Source: accelerate 1.0 to 1.15 (`accelerator.py`, `utils/dataclasses.py`).
 from __future__ import annotations
 
 from fsdplint.engine.interpreter.events import Call
-from fsdplint.engine.interpreter.values import Const, Object, Value, class_names, resolved
+from fsdplint.engine.interpreter.values import Const, Object, Value, class_names, followed
 from fsdplint.knowledge.calls import Generation
 
 _PLUGIN = "FullyShardedDataParallelPlugin"
@@ -26,7 +26,7 @@ def plugin_of(accelerator: Value | None) -> Object | None:
     if not isinstance(accelerator, Object) or not is_accelerator(accelerator):
         return None
     given = accelerator.keywords.get("fsdp_plugin")
-    plugin = None if given is None else resolved(given)
+    plugin = None if given is None else followed(given)
     if not isinstance(plugin, Object):
         return None
     return plugin if any(n.endswith(_PLUGIN) for n in class_names(plugin.cls)) else None

@@ -22,8 +22,8 @@ from fsdplint.engine.interpreter.values import (
     UnitValue,
     Value,
     class_names,
+    followed,
     key_of,
-    resolved,
 )
 from fsdplint.knowledge.calls import ABSENT_FROM_FSDP2, RANK_ATTRIBUTES, WRAPPED, Generation
 from fsdplint.knowledge.names import canonical
@@ -40,7 +40,7 @@ def attribute(state: PathState, node: ir.Attribute, frame: Frame) -> Value:
 
 
 def read(state: PathState, value: Value, name: str, node: ir.Node, frame: Frame) -> Value:
-    value = resolved(value)
+    value = followed(value)
     tensor = tensors.attribute(state, value, name)
     if tensor is not None:
         return tensor

@@ -28,8 +28,8 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     contained,
+    followed,
     key_of,
-    resolved,
     taint_of,
 )
 from fsdplint.knowledge.calls import WRAPPED
@@ -62,7 +62,7 @@ def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
     if not isinstance(node, ir.Attribute):
         return state.evaluate(node, frame)
     given = state.evaluate(node.value, frame)
-    receiver = resolved(given)
+    receiver = followed(given)
     if isinstance(receiver, Object) and node.attr not in receiver.attrs:
         cls = receiver.cls
         wraps = node.attr in WRAPPED and receiver.sharded
@@ -89,12 +89,12 @@ def evaluate_arguments(state: PathState, nodes: Items[ir.Argument], frame: Frame
     for node in nodes:
         value = state.evaluate(node.value, frame)
         if node.star == "*":
-            inner = resolved(value)
+            inner = followed(value)
             known = isinstance(inner, Sequence) and not inner.rest
             made.args.extend(inner.items if known and isinstance(inner, Sequence) else [value])
             made.open |= not known
         elif node.star == "**":
-            _spread(made, resolved(value))
+            _spread(made, followed(value))
         elif node.keyword is not None:
             made.keywords[node.keyword] = value
         else:
@@ -121,7 +121,7 @@ def apply(
         guards = [] if test is None else [state.guard(test, node.func, True, frame)]
         with state.under(guards):
             return apply(state, picked, arguments, node, frame)
-    function = resolved(function)
+    function = followed(function)
     if isinstance(function, Symbol):
         return state.semantics.library_call(state, function, arguments, node, frame)
     if isinstance(function, FunctionValue):
@@ -145,13 +145,13 @@ def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
 
     An optimizer class stands for all optimizer classes.
     """
-    options = [resolved(o) for o in function.options if not isinstance(o, Const)]
+    options = [followed(o) for o in function.options if not isinstance(o, Const)]
     symbols = [option for option in options if isinstance(option, Symbol)]
     if len(symbols) == len(options) and len(symbols) > 1:
         optimizers = all(is_optimizer(symbol.name) for symbol in symbols)
         return (symbols[0] if optimizers else state.unknown()), None
     for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
-        inner = resolved(option)
+        inner = followed(option)
         may_shard = isinstance(inner, FunctionValue) and state.interest.may_shard([inner.function])
         if state.decisions.decide(test, may_shard, 2, (Identity(inner), may_shard)):
             return option, test
@@ -182,7 +182,7 @@ def result_of(state: PathState, about: object, function: Value, arguments: Argum
 def _call_method(
     state: PathState, method: Method, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    receiver = resolved(method.receiver)
+    receiver = followed(method.receiver)
     if method.name == "forward" and method.source is not None and isinstance(receiver, Object):
         forwards.direct_forward(state, method, node, frame)
         if is_module(receiver):

@@ -6,7 +6,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare
 from fsdplint.engine.interpreter.instances import is_instance
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
-from fsdplint.engine.interpreter.values import Const, Value, key_of, resolved, taint_of
+from fsdplint.engine.interpreter.values import Const, Value, followed, key_of, taint_of
 
 
 def match(state: PathState, node: ir.Match, frame: Frame) -> Flow:
@@ -32,7 +32,7 @@ def _alternative(state: PathState, node: ir.Pattern, subject: Value, frame: Fram
     if node.value is not None:
         tests.append(compare("Equal", subject, state.evaluate(node.value, frame)))
     if node.cls is not None:
-        tests.append(is_instance(resolved(subject), [state.evaluate(node.cls, frame)]))
+        tests.append(is_instance(followed(subject), [state.evaluate(node.cls, frame)]))
     if node.partly:  # alike wherever the same is asked of the same
         text = " ".join(frame.unit.text[node.start : node.end].split())
         tests.append(state.unknown(taint_of(subject), key=("case", key_of(subject), text)))

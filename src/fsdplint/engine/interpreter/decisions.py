@@ -21,8 +21,8 @@ from fsdplint.engine.interpreter.values import (
     Sequence,
     Tensor,
     Value,
+    followed,
     key_of,
-    resolved,
 )
 
 _NONE = ("const", "NoneType", None)
@@ -159,7 +159,7 @@ def _is_open(value: Object) -> bool:
 
 
 def _size(value: Value) -> bool | None:
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, (Sequence, Mapping)):
         return True if value.items else None
     return True

@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     class_names,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
@@ -51,11 +51,11 @@ def _decorate(
     """A registry notes what it decorates; returns the function that one puts in its place."""
     wrapper = None
     for decorator in reversed(decorators):
-        value = resolved(state.evaluate(decorator, frame))
+        value = followed(state.evaluate(decorator, frame))
         if isinstance(value, Symbol) and may_set_up(value.name):
             state.note_unread_code()  # it runs before what it decorates
         if isinstance(value, FunctionValue):
-            result = resolved(invoke(state, value, [made], {}, frame, decorator))
+            result = followed(invoke(state, value, [made], {}, frame, decorator))
             if isinstance(result, FunctionValue) and result is not made:
                 wrapper = result
         elif isinstance(made, FunctionValue) and _is_for_first(value):

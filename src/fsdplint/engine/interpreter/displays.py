@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.values import (
     Sequence,
     Taint,
     Value,
-    resolved,
+    followed,
     taint_of,
 )
 
@@ -28,7 +28,7 @@ def collection(state: PathState, node: ir.Collection, frame: Frame) -> Value:
     made = Sequence([], kind=node.kind)
     for element in node.elements:
         if isinstance(element, ir.Starred):
-            inner = resolved(state.evaluate(element.value, frame))
+            inner = followed(state.evaluate(element.value, frame))
             if not isinstance(inner, Sequence) or inner.rest:
                 inner = Sequence([], [element_of(state, inner)])
             extend(state, made, inner)
@@ -43,7 +43,7 @@ def dict_display(state: PathState, node: ir.DictDisplay, frame: Frame) -> Value:
     for key_node, value_node in node.items:
         value = _plain(state, value_node) or state.evaluate(value_node, frame)
         if key_node is None:
-            merge(made, resolved(value))
+            merge(made, followed(value))
             continue
         store_key(made, _plain(state, key_node) or state.evaluate(key_node, frame), value)
     made.taint = taint_of(*made.items.values(), *made.rest)
@@ -64,7 +64,7 @@ def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Val
     inner = Frame(Scope({}, frame.scope, frame.unit), frame.unit, frame.function, frame.receiver)
     inner.loops = frame.loops + 1
     first, *others = node.clauses
-    source = resolved(state.evaluate(first.iterable, frame))
+    source = followed(state.evaluate(first.iterable, frame))
     known = unrolled(source) if not others and not first.conditions else None
     if known is not None and node.kind != "dict":
         items = []
@@ -93,7 +93,7 @@ def _bind_clauses(
     """Binds the loop variables; True if a condition selects by more than ``requires_grad``."""
     selective = False
     for index, clause in enumerate(clauses):
-        iterable = source if index == 0 else resolved(state.evaluate(clause.iterable, inner))
+        iterable = source if index == 0 else followed(state.evaluate(clause.iterable, inner))
         bind_target(state, clause.target, element_of(state, iterable), inner)
         for condition in clause.conditions:
             state.evaluate(condition, inner)

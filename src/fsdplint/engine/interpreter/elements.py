@@ -22,8 +22,8 @@ from fsdplint.engine.interpreter.values import (
     choice,
     class_names,
     contained,
+    followed,
     key_of,
-    resolved,
 )
 from fsdplint.knowledge.data import DATA_LOADERS
 
@@ -42,7 +42,7 @@ _VIEWS = (".modules()", ".named_modules()")
 
 def element_of(state: PathState, value: Value) -> Value:
     """The value that stands for every element of an iterable."""
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Sequence):
         options = [*value.items, *value.rest]
         return choice(options) if options else state.unknown(Taint.ELEMENT)
@@ -83,7 +83,7 @@ def container_items(value: Object) -> list[Object]:
     if class_names(value.cls) & DATA_LOADERS:
         return found  # its dataset is no batch
     for arg in (*value.args, value.attrs.get("*appended*")):
-        arg = None if arg is None else resolved(arg)
+        arg = None if arg is None else followed(arg)
         items: list[Value] = []
         if isinstance(arg, Sequence):
             items = [*arg.items, *arg.rest]
@@ -91,22 +91,22 @@ def container_items(value: Object) -> list[Object]:
             items = [*arg.items.values(), *arg.rest]
         elif isinstance(arg, Object):
             items = [arg]
-        found.extend(item for item in map(resolved, items) if isinstance(item, Object))
+        found.extend(item for item in map(followed, items) if isinstance(item, Object))
     return found
 
 
 def named_items(value: Object) -> dict[str, Object]:
     """The parts of a module dict by name."""
-    known = resolved(value.args[0]) if value.args else None
+    known = followed(value.args[0]) if value.args else None
     if not isinstance(known, Mapping):
         return {}
-    pairs = [(key, resolved(item)) for key, item in known.items.items()]
+    pairs = [(key, followed(item)) for key, item in known.items.items()]
     return {k: item for k, item in pairs if isinstance(k, str) and isinstance(item, Object)}
 
 
 def is_repeated(value: Object) -> bool:
     """Whether a container holds more than one block, by a loop or by number."""
-    args = [resolved(arg) for arg in value.args]
+    args = [followed(arg) for arg in value.args]
     if value.repeated or any(isinstance(arg, Sequence) and arg.repeated for arg in args):
         return True
     if any(isinstance(arg, Mapping) and arg.rest for arg in args):
@@ -186,7 +186,7 @@ def view_of(iterable: Value) -> Value:
 def composed(module: Object, depth: int = 0) -> Iterator[Object]:
     """A module and the modules it is known to be made of, some perhaps more than once."""
     yield module
-    held = [resolved(value) for value in module.attrs.values()]
+    held = [followed(value) for value in module.attrs.values()]
     parts = [part for part in held if isinstance(part, Object) and part.parent is module]
     for part in dict.fromkeys([*parts, *container_items(module)]):
         if depth < 8 and (part.origin is Origin.ALLOCATED or part.cls is not None):
@@ -195,7 +195,7 @@ def composed(module: Object, depth: int = 0) -> Iterator[Object]:
 
 def copied(value: Value) -> Value:
     """``value`` itself, unless it is a container whose copy is filled by itself."""
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Sequence):
         return Sequence(
             list(value.items), list(value.rest), value.kind, value.taint, value.repeated
@@ -207,7 +207,7 @@ def copied(value: Value) -> Value:
 
 def materialized(state: PathState, value: Value, depth: int = 0) -> Value:
     """``list(value)``: generators of parameters take the tensors now."""
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Parameters) and value.lazy:
         return replace(value, time=state.tick(), lazy=False)
     if isinstance(value, Sequence) and not _holds_lazy(value):

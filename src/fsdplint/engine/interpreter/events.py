@@ -19,7 +19,7 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Tensor,
     Value,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge.calls import Generation
 
@@ -52,7 +52,7 @@ class Shard:
     def listed(self) -> bool:
         """Whether it is given a list of modules, which become one unit together."""
         given = self.positional[0] if self.positional else self.keywords.get("module")
-        return given is not None and isinstance(resolved(given), Sequence)
+        return given is not None and isinstance(followed(given), Sequence)
 
     @property
     def cuts_flat(self) -> bool:
@@ -109,9 +109,9 @@ class Call:
     names: dict[str, Object] = field(default_factory=dict)
 
     def argument(self, position: int, keyword: str) -> Value | None:
-        """The resolved argument, None if it is not given or not known to be."""
+        """The followed argument, None if it is not given or not known to be."""
         found = self.arguments.get(position, keyword)
-        return None if found is None else resolved(found)
+        return None if found is None else followed(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

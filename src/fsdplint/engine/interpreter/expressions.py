@@ -20,8 +20,8 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     choice,
+    followed,
     key_of,
-    resolved,
     taint_of,
 )
 from fsdplint.knowledge.modules import MATMUL
@@ -182,7 +182,7 @@ def yield_(state: PathState, node: ir.Yield, frame: Frame) -> Value:
     if frame.on_yield is not None:
         run_body, frame.on_yield = frame.on_yield, None
         run_body(value)
-    given = value if node.kind == "yield" else element_of(state, resolved(value))
+    given = value if node.kind == "yield" else element_of(state, followed(value))
     frame.yielded.append(given)
     if isinstance(given, Object) and len(state.guards) > frame.mark:
         state.trace.picked.add(given)

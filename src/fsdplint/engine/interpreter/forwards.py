@@ -18,7 +18,7 @@ from fsdplint.engine.interpreter.values import (
     Method,
     Object,
     Value,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge.names import REGISTER_FORWARD
 
@@ -48,7 +48,7 @@ def direct_forward(
 
     A method kept from before the assignment is called by its replacement, behind the hooks.
     """
-    module = resolved(method.receiver)
+    module = followed(method.receiver)
     if method.source is None or not isinstance(module, Object) or not is_unit(module):
         return
     hooked = module in state.in_forward or "forward" in module.hooked_methods
@@ -72,7 +72,7 @@ def method_call(
 
 def _register_forward(_: PathState, arguments: Arguments, *__: object) -> Value:
     module, method = arguments.get(0, "module"), arguments.get(1, "method_name")
-    target = None if module is None else resolved(module)
+    target = None if module is None else followed(module)
     if isinstance(target, Object) and is_unit(target):
         names = {str(method.value)} if isinstance(method, Const) else {"forward", _ANY_METHOD}
         target.hooked_methods.update(names)

@@ -42,7 +42,7 @@ def import_from(state: PathState, node: ir.ImportFrom, frame: Frame) -> Flow:
 
 
 def _run_registrations(state: PathState, node: ir.ImportFrom, frame: Frame) -> None:
-    """Names are resolved when they are read, but a file that registers functions runs now."""
+    """Names are followed when they are read, but a file that registers functions runs now."""
     found = state.project.find(node.module, node.level, frame.unit)
     sketch = None if found is None else state.project.units.get(found.as_posix())
     if found is None or sketch is None or sketch in state.scopes:

@@ -12,8 +12,8 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Symbol,
     Value,
+    followed,
     key_of,
-    resolved,
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.fsdp1 import WRAPPERS
@@ -22,7 +22,7 @@ from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE, NN
 
 def is_instance(value: Value, classes: Items[Value]) -> Value:
     """Whether ``value`` is an instance of one of ``classes``: true, false, or a condition."""
-    verdicts = [_instance_of(value, resolved(cls)) for cls in classes]
+    verdicts = [_instance_of(value, followed(cls)) for cls in classes]
     if True in verdicts or None not in verdicts:
         return Const(True in verdicts)
     key = ("isinstance", key_of(value), *map(key_of, classes))

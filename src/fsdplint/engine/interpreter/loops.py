@@ -21,13 +21,13 @@ from fsdplint.engine.interpreter.values import (
     Value,
     class_names,
     contained,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge.data import DATA_LOADERS
 
 
 def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
-    iterable = resolved(state.evaluate(node.iterable, frame))
+    iterable = followed(state.evaluate(node.iterable, frame))
     _iterated(state, node, iterable, frame)
     every = submodules(state, iterable)
     view = view_of(iterable)
@@ -61,8 +61,8 @@ def _iterated(state: PathState, node: ir.For, iterable: Value, frame: Frame) -> 
 def _names_of(value: Object, frame: Frame) -> list[str]:
     """What the function calls an object: its variables, or attributes of ``self``."""
     owner = frame.receiver.attrs if isinstance(frame.receiver, Object) else {}
-    own = [name for name, held in frame.scope.names.items() if resolved(held) is value]
-    return own + [f"self.{name}" for name, held in owner.items() if resolved(held) is value]
+    own = [name for name, held in frame.scope.names.items() if followed(held) is value]
+    return own + [f"self.{name}" for name, held in owner.items() if followed(held) is value]
 
 
 def _for_submodules(
@@ -118,6 +118,6 @@ def _forget_constants(state: PathState, node: ir.For | ir.While, frame: Frame) -
             if isinstance(old, Const):
                 frame.scope.names[target.id] = state.unknown(Taint.ELEMENT)
         elif isinstance(target, ir.Attribute) and isinstance(target.value, ir.Name):
-            owner = resolved(lookup(state, target.value.id, frame.scope))
+            owner = followed(lookup(state, target.value.id, frame.scope))
             if isinstance(owner, Object) and isinstance(owner.attrs.get(target.attr), Const):
                 owner.attrs[target.attr] = state.unknown(Taint.ELEMENT)

@@ -24,7 +24,7 @@ from fsdplint.engine.interpreter.values import (
     Sequence,
     Taint,
     Value,
-    resolved,
+    followed,
 )
 
 
@@ -44,9 +44,9 @@ def assign(state: PathState, node: ir.Assign, frame: Frame) -> Flow:
 
 
 def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
-    old = resolved(state.evaluate(node.target, frame))
+    old = followed(state.evaluate(node.target, frame))
     value = state.evaluate(node.value, frame)
-    extra = resolved(value)
+    extra = followed(value)
     if isinstance(old, Sequence) and isinstance(extra, Sequence):
         extend(state, old, extra, in_loop=frame.loops > 0)
         return Flow.NEXT
@@ -147,7 +147,7 @@ def _context(
 ) -> Value:
     if not isinstance(node, ir.Call):
         return state.evaluate(node, frame)
-    function = resolved(calls.evaluate_callee(state, node.func, frame))
+    function = followed(calls.evaluate_callee(state, node.func, frame))
     arguments = calls.evaluate_arguments(state, node.args, frame)
     inner = function.function if isinstance(function, Method) else function
     if isinstance(inner, FunctionValue) and "contextmanager" in decorators(inner.function):

@@ -24,8 +24,8 @@ from fsdplint.engine.interpreter.values import (
     UnitValue,
     Value,
     choice,
+    followed,
     read_from,
-    resolved,
     taint_of,
 )
 
@@ -35,12 +35,12 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
     if isinstance(target, ir.Name):
         frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
     elif isinstance(target, ir.Collection):
-        parts = unpacked(state, resolved(value), len(target.elements))
+        parts = unpacked(state, followed(value), len(target.elements))
         for inner, part in zip_longest(target.elements, parts[: len(target.elements)]):
             inner = inner.value if isinstance(inner, ir.Starred) else inner
             bind_target(state, inner, part or state.unknown(), frame)
     elif isinstance(target, ir.Attribute):
-        _store_attribute(state, resolved(state.evaluate(target.value, frame)), target, value, frame)
+        _store_attribute(state, followed(state.evaluate(target.value, frame)), target, value, frame)
     elif isinstance(target, ir.Subscript):
         _store_item(state, target, value, frame)
     elif isinstance(target, ir.Starred):
@@ -102,7 +102,7 @@ def _overwritten(
     state: PathState, owner: Object, value: Value, target: ir.Node, frame: Frame
 ) -> None:
     """A store of something new into a tracked object, such as a tensor for a parameter."""
-    inner = resolved(value)
+    inner = followed(value)
     own = isinstance(inner, Object) and owner in inner.ancestors()
     if state.tracked and not own and not isinstance(value, Const):
         tracking.changed(state, state.tick(), "=", {owner}, target, frame)
@@ -110,7 +110,7 @@ def _overwritten(
 
 def compose(state: PathState, owner: Object, value: Value, step: str) -> None:
     """A module stored in another is a part of it."""
-    value = resolved(value)
+    value = followed(value)
     if not isinstance(value, Object) or value.parent is not None or value is owner:
         return
     if is_module(owner) and value not in owner.ancestors():
@@ -121,7 +121,7 @@ def compose(state: PathState, owner: Object, value: Value, step: str) -> None:
 
 
 def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Frame) -> None:
-    owner = resolved(state.evaluate(target.value, frame))
+    owner = followed(state.evaluate(target.value, frame))
     index = state.evaluate(target.index, frame)
     if isinstance(owner, Mapping):
         store_key(owner, index, value)
@@ -133,7 +133,7 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
         _overwritten(state, owner, value, target, frame)
         if isinstance(index, Const) and isinstance(index.value, (int, str)):
             owner.elements[index.value] = value
-        if read_from(owner) is not None and read_from(resolved(value)) is None:
+        if read_from(owner) is not None and read_from(followed(value)) is None:
             owner.escaped = state.tick()  # it is no longer what the file holds
         compose(state, owner, value, "[]")
         _note_repointing(state, owner, index, target, frame)

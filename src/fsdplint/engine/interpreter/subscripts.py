@@ -20,8 +20,8 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     choice,
+    followed,
     key_of,
-    resolved,
     taint_of,
 )
 from fsdplint.knowledge.calls import RANK_VARIABLES
@@ -30,7 +30,7 @@ from fsdplint.knowledge.ranks import VARIABLES
 
 
 def subscript(state: PathState, node: ir.Subscript, frame: Frame) -> Value:
-    value = resolved(state.evaluate(node.value, frame))
+    value = followed(state.evaluate(node.value, frame))
     index = state.evaluate(node.index, frame)
     # A slice; of an element that is chosen by the rank, parts may be alike on all.
     sliced = isinstance(node.index, ir.Opaque) and isinstance(value, Object)

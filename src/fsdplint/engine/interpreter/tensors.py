@@ -22,7 +22,7 @@ from fsdplint.engine.interpreter.values import (
     Tensor,
     Value,
     contained,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge import tensors as known
 from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, GET_TOTAL_NORM
@@ -32,7 +32,7 @@ _PARAMETERS = (".weight", ".bias")
 
 def tensor_of(state: PathState, value: Value) -> Tensor | None:
     """``value`` as a tensor of a module, if it is one where no hook has gathered it."""
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Tensor):
         return value
     if state.in_forward:
@@ -102,7 +102,7 @@ def function(
 
 def _plainly(state: PathState, value: Value) -> Tensor | None:
     """The tensor that a value is whatever was chosen."""
-    if isinstance(value, Choice) and not isinstance(resolved(value), Tensor):
+    if isinstance(value, Choice) and not isinstance(followed(value), Tensor):
         return None
     return tensor_of(state, value)
 
@@ -128,7 +128,7 @@ def _reduced(
 
 
 def is_infinite(value: Value) -> bool:
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Const):
         return value.value == float("inf") or value.value == "inf"
     return isinstance(value, Symbol) and value.name in known.INFINITIES
@@ -139,7 +139,7 @@ def is_infinite(value: Value) -> bool:
 
 def _elements(state: PathState, value: Value) -> Tensor | None:
     """The tensor that stands for all elements of a sequence."""
-    value = resolved(value)
+    value = followed(value)
     if not isinstance(value, Sequence) or not (value.items or value.rest):
         return None
     found = [_plainly(state, item) for item in (*value.items, *value.rest)]
@@ -228,7 +228,7 @@ def binary(state: PathState, op: str, left: Value, right: Value) -> Value | None
         return None
     if len(partial) == 2:
         return partial[0] if op in ("Add", "Subtract") else None
-    scalar = resolved(right if one is partial[0] else left)
+    scalar = followed(right if one is partial[0] else left)
     scaled = op == "Multiply" or (op == "Divide" and one is partial[0])
     return partial[0] if scaled and isinstance(scalar, Const) else None
 
@@ -254,7 +254,7 @@ def accumulated(state: PathState, op: str, added: Value) -> Value | None:
 def divided(
     state: PathState, value: Value, by: Value, result: Value, node: ir.Node, frame: Frame
 ) -> None:
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Object):
         state.emit(Divided(state.tick(), state.site(node, frame), value, by, result))
 
@@ -264,7 +264,7 @@ def divided(
 
 def look(state: PathState, value: Value, node: ir.Node, frame: Frame) -> Value:
     """The number that code sees which asks ``value`` for it: this rank's, if it is partial."""
-    tensor = value if isinstance(value, Condition) else resolved(value)
+    tensor = value if isinstance(value, Condition) else followed(value)
     if not isinstance(tensor, Tensor) or not tensor.partial:
         return value
     if not state.importing:

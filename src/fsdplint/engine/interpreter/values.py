@@ -1,8 +1,19 @@
 """Abstract values: what an expression can be while a program is executed without being run.
 
 Everything with an identity is an `Object`, whose kind is discovered by use: what is sharded is a
-module, what is stepped an optimizer. Taints say what a value depends on, which decides how a branch
-on it is executed.
+module, what is stepped an optimizer. Two names are aliases if they hold the same `Object`. Taints
+say what a value depends on, which decides how a branch on it is executed.
+
+The lattice has three levels:
+
+- known: a constant, a symbol, a container, an object that the program allocated;
+- one of several: a `Choice`, where a branch was not followed separately, or ``a or b``. `choice`
+  joins: it flattens and merges values that are the same, and a single one stays itself;
+- unknown: an `Object` of origin ``UNKNOWN`` or ``PARAMETER``. Anything may alias it.
+
+Three queries take a value apart, and a rule picks the one that its claim needs: `may_be` gives
+every alternative (for what would excuse the program), `must_be` the only one (for a setting, an
+absence, a safe fix), and `followed` the one on this path (for what an event happens to).
 """
 
 from __future__ import annotations
@@ -150,7 +161,7 @@ class ClassValue:
         """The class and its bases, depth first, library classes as symbols."""
         yield self
         for base in self.bases:
-            base = resolved(base)
+            base = followed(base)
             if isinstance(base, ClassValue) and depth < 12:
                 yield from base.lineage(depth + 1)
             elif isinstance(base, Symbol):
@@ -169,7 +180,8 @@ class ClassValue:
             and not (isinstance(base, Symbol) and is_harmless(base.name))
             for cls in self.lineage()
             if isinstance(cls, ClassValue)
-            for base in map(resolved, cls.bases)
+            for given in cls.bases
+            for base in may_be(given)
         )
 
 
@@ -325,7 +337,7 @@ class Super:
 
 @dataclass(slots=True, eq=False)
 class Imported:
-    """A name that an import binds, resolved when it is first read.
+    """A name that an import binds, followed when it is first read.
 
     Attributes:
         expected_to_fail: the import is in a `try` for the case that the module is not there.
@@ -463,21 +475,50 @@ class Arguments:
 NONE = Const(None)
 
 
-def resolved(value: Value) -> Value:
-    """The most telling alternative of a choice or of ``a or b``; any other value itself.
+def followed(value: Value) -> Value:
+    """Return the alternative of a choice, or of ``a or b``, that the path follows.
 
-    A tensor is telling only where nothing else may stand in its place, such as what gathers it.
+    A finding needs one feasible path, and where a branch was not followed separately the path is
+    the one on which the first alternative with an identity was taken. The same choice is followed
+    alike wherever it is read, so that events of one object stay together. Constants have no
+    identity to follow: a choice of constants alone stays a choice, of which nothing is claimed.
+    A tensor is followed only where nothing else may be there, such as what gathers it.
     """
     while True:
-        if isinstance(value, Choice):
-            options = value.options
-        elif isinstance(value, Condition) and value.op in ("and", "or"):
-            options = value.operands if value.op == "or" else value.operands[::-1]
-        else:
+        options = _alternatives(value)
+        if not options:
             return value
         telling = [option for option in options if not isinstance(option, Const)]
+        if not telling:
+            return must_be(value) or value
         plain = [option for option in telling if not isinstance(option, Tensor)]
-        value = (plain or telling or options)[0]
+        value = (plain or telling)[0]
+
+
+def may_be(value: Value) -> tuple[Value, ...]:
+    """Return everything that a value may be, none of it a choice."""
+    options = _alternatives(value)
+    return tuple(chain.from_iterable(map(may_be, options))) if options else (value,)
+
+
+def must_be(value: Value | None) -> Value | None:
+    """Return the only thing that a value can be, None if there are several or there is no value."""
+    options = () if value is None else may_be(value)
+    alike = all(same(option, options[0]) for option in options)
+    return options[0] if options and alike else None
+
+
+def _alternatives(value: Value) -> tuple[Value, ...]:
+    """Return the alternatives of a choice, the preferred one first, and nothing for the rest."""
+    if isinstance(value, Choice):
+        return value.options
+    if isinstance(value, Condition) and value.op in ("and", "or"):
+        return value.operands if value.op == "or" else value.operands[::-1]
+    return ()
+
+
+# Until the rules ask one of the three.
+resolved = followed
 
 
 def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:

@@ -39,8 +39,8 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     class_names,
+    followed,
     key_of,
-    resolved,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
@@ -49,7 +49,7 @@ from fsdplint.knowledge.names import DTENSOR, FSDP1
 
 
 def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-    value = resolved(arguments.args[0]) if arguments.args else NONE
+    value = followed(arguments.args[0]) if arguments.args else NONE
     if not isinstance(value, Object):
         return copied(value)
     made = state.new(Origin.ALLOCATED, value.cls, state.site(node, frame))
@@ -60,7 +60,7 @@ def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Fram
 def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     if len(arguments.args) != 2:
         return state.unknown()
-    value, classes = resolved(arguments.args[0]), resolved(arguments.args[1])
+    value, classes = followed(arguments.args[0]), followed(arguments.args[1])
     if key_of(classes) == ("symbol", DTENSOR) and _is_sharded_tensor(state, value):
         return Const(True)
     options = classes.items if isinstance(classes, Sequence) else [classes]
@@ -77,7 +77,7 @@ def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: F
 def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
     if len(arguments.args) != 2:
         return state.unknown()
-    value, name = resolved(arguments.args[0]), arguments.args[1]
+    value, name = followed(arguments.args[0]), arguments.args[1]
     if key_of(name) in _OF_DTENSORS and _is_sharded_tensor(state, value):
         return Const(True)
     if isinstance(value, Object) and isinstance(name, Const):
@@ -98,7 +98,7 @@ def _is_sharded_tensor(state: PathState, value: Value) -> bool:
 
 
 def _is_callable(state: PathState, arguments: Arguments, *_: object) -> Value:
-    value = resolved(arguments.args[0]) if arguments.args else NONE
+    value = followed(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, (Method, FunctionValue, ClassValue, Partial)):
         return Const(True)
     if isinstance(value, Const):
@@ -109,7 +109,7 @@ def _is_callable(state: PathState, arguments: Arguments, *_: object) -> Value:
 def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     if len(arguments.args) < 2:
         return state.unknown()
-    value, name = resolved(arguments.args[0]), arguments.args[1]
+    value, name = followed(arguments.args[0]), arguments.args[1]
     if not isinstance(name, Const):
         if isinstance(value, Symbol):
             return Symbol(f"{value.name}.?")
@@ -123,7 +123,7 @@ def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
 
 def _number(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     """``float("inf")``."""
-    value = resolved(arguments.args[0]) if arguments.args else NONE
+    value = followed(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Const) and str(value.value).lstrip("+").lower() in ("inf", "infinity"):
         return Const(float("inf"))
     return None
@@ -131,7 +131,7 @@ def _number(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 
 def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     if len(arguments.args) == 3:
-        owner, name, value = resolved(arguments.args[0]), arguments.args[1], arguments.args[2]
+        owner, name, value = followed(arguments.args[0]), arguments.args[1], arguments.args[2]
         if isinstance(owner, Object):
             known_name = str(name.value) if isinstance(name, Const) else "?"
             if isinstance(name, Const):
@@ -159,7 +159,7 @@ def _same_iterable(state: PathState, arguments: Arguments, *_: object) -> Value:
     """``list``, ``reversed``, ``tqdm`` …: the same elements."""
     if not arguments.args:
         return Sequence([])
-    value = resolved(arguments.args[0])
+    value = followed(arguments.args[0])
     if isinstance(value, Object) and class_names(value.cls) & DATA_LOADERS:
         return state.part(value, ".iter()")  # it has its batches, and not its attributes
     if isinstance(value, StateDict):
@@ -174,25 +174,25 @@ def _next_of(state: PathState, arguments: Arguments, *_: object) -> Value:
 def _filtered(state: PathState, arguments: Arguments, *_: object) -> Value:
     if len(arguments.args) < 2:
         return state.unknown()
-    return resolved(arguments.args[1])
+    return followed(arguments.args[1])
 
 
 def _mapped(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     if len(arguments.args) < 2:
         return state.unknown()
-    element = element_of(state, resolved(arguments.args[1]))
+    element = element_of(state, followed(arguments.args[1]))
     result = calls.apply(state, arguments.args[0], Arguments([element], {}), node, frame)
     return Sequence([], [result], "generator", repeated=True)
 
 
 def _chained(state: PathState, arguments: Arguments, *_: object) -> Value:
-    return Sequence([], [element_of(state, resolved(value)) for value in arguments.args])
+    return Sequence([], [element_of(state, followed(value)) for value in arguments.args])
 
 
 def _enumerated(state: PathState, arguments: Arguments, *_: object) -> Value:
     if not arguments.args:
         return Sequence([])
-    iterable = resolved(arguments.args[0])
+    iterable = followed(arguments.args[0])
     if isinstance(iterable, Sequence) and not iterable.rest:
         pairs: list[Value] = [
             Sequence([Const(i), item], kind="tuple") for i, item in enumerate(iterable.items)
@@ -206,7 +206,7 @@ def _enumerated(state: PathState, arguments: Arguments, *_: object) -> Value:
 
 
 def _zipped(state: PathState, arguments: Arguments, *_: object) -> Value:
-    columns = [element_of(state, resolved(value)) for value in arguments.args]
+    columns = [element_of(state, followed(value)) for value in arguments.args]
     return Sequence([], [Sequence(columns, kind="tuple")])
 
 
@@ -218,11 +218,11 @@ def _partial(state: PathState, arguments: Arguments, *_: object) -> Value:
 
 
 def _new_dict(state: PathState, arguments: Arguments, *_: object) -> Value:
-    if arguments.args and not isinstance(resolved(arguments.args[0]), Mapping):
+    if arguments.args and not isinstance(followed(arguments.args[0]), Mapping):
         return materialized(state, copied(arguments.args[0]))
     made = keyword_mapping(arguments.keywords)
     for value in arguments.args:
-        merge(made, resolved(value))
+        merge(made, followed(value))
     return made
 
 
@@ -232,14 +232,14 @@ def _environment_call(state: PathState, arguments: Arguments, *_: object) -> Val
 
 def _whole(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     """``int`` of a rank read from the environment is the same rank."""
-    value = resolved(arguments.args[0]) if len(arguments.args) == 1 else NONE
+    value = followed(arguments.args[0]) if len(arguments.args) == 1 else NONE
     if isinstance(value, Object) and value.role is not None:
         return value
     return None
 
 
 def _length(_: PathState, arguments: Arguments, *__: object) -> Value | None:
-    value = resolved(arguments.args[0]) if arguments.args else NONE
+    value = followed(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Const) and isinstance(value.value, (str, tuple)):
         return Const(len(value.value), value.taint)
     return None
@@ -247,7 +247,7 @@ def _length(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 
 def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     """``any(isinstance(m, FSDP) for m in …)``, where that is known of each of them."""
-    value = resolved(arguments.args[0]) if arguments.args else NONE
+    value = followed(arguments.args[0]) if arguments.args else NONE
     items = [*value.items, *value.rest] if isinstance(value, Sequence) else []
     if items and all(isinstance(item, Const) and not item.value for item in items):
         return Const(False)
@@ -256,7 +256,7 @@ def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 
 def _variables(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """``vars(options)``, whose items are the attributes."""
-    value = resolved(arguments.args[0]) if arguments.args else NONE
+    value = followed(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Object) and not value.attrs:
         return state.part(value, ".__dict__")
     return None
@@ -271,7 +271,7 @@ def _names_fsdp1(*classes: Value) -> bool:
 
 
 def _is_fsdp1(cls: Value) -> bool:
-    cls = resolved(cls)
+    cls = followed(cls)
     return isinstance(cls, Symbol) and cls.name == FSDP1
 
 

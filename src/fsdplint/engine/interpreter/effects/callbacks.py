@@ -18,7 +18,7 @@ from fsdplint.engine.interpreter.values import (
     Sequence,
     Taint,
     Value,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge.calls import CALLS_FIRST_ARGUMENT
 from fsdplint.knowledge.launch import SPAWNS
@@ -29,7 +29,7 @@ from fsdplint.knowledge.ranks import Role
 def _spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     """``mp.spawn(fn, args=(…))`` calls ``fn(rank, *args)`` in every process."""
     function = arguments.get(0, "fn")
-    args = resolved(arguments.get(1, "args") or Sequence([]))
+    args = followed(arguments.get(1, "args") or Sequence([]))
     given = list(args.items) if isinstance(args, Sequence) else []
     if function is not None:
         rank = state.unknown(Taint.RANK)
@@ -45,7 +45,7 @@ def _call_argument(state: PathState, arguments: Arguments, node: ir.Call, frame:
     if not arguments.args:
         return state.unknown()
     function, *rest = arguments.args
-    inner = resolved(function)
+    inner = followed(function)
     if isinstance(inner, (Method, FunctionValue, Partial)):
         return calls.apply(state, inner, Arguments(rest, {}), node, frame)
     return state.unknown()
@@ -55,7 +55,7 @@ def _run_with_options(
     keyword: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
     """``fire.Fire(main)`` calls ``main`` with what the command line says."""
-    function = resolved(arguments.get(0, keyword) or NONE)
+    function = followed(arguments.get(0, keyword) or NONE)
     if isinstance(function, FunctionValue):
         given = open_parameters(state, function, None)
         return invoke(state, function, given, {}, frame, node, more=True)

@@ -26,7 +26,7 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     choice,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge import calls as known
 
@@ -47,7 +47,7 @@ def _sequence_method(
         receiver.rest.extend(materialized(state, value) for value in values[-1:])
         receiver.repeated |= frame.loops > 0
     elif name in ("extend", "update") and values:
-        inner = resolved(values[0])
+        inner = followed(values[0])
         receiver.rest.append(element_of(state, inner))
     elif name in ("pop", "popleft"):
         return element_of(state, receiver)
@@ -66,7 +66,7 @@ def _mapping_method(state: PathState, receiver: Mapping, name: str, arguments: A
         return _mapping_get(state, receiver, values)
     if name == "update":
         for value in values:
-            merge(receiver, resolved(value))
+            merge(receiver, followed(value))
         for key, value in arguments.keywords.items():
             store_key(receiver, Const(key), value)
     if name == "copy":

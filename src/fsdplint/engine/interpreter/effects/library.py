@@ -28,7 +28,7 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Taint,
     Value,
-    resolved,
+    followed,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
@@ -116,12 +116,12 @@ def _trained_names(frame: Frame) -> dict[str, Object]:
 
 
 def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
-    value = resolved(value)
+    value = followed(value)
     if not isinstance(value, Object):
         return
     yield name, value
     for attribute, held in () if is_module(value) else list(value.attrs.items()):
-        inner = resolved(held)
+        inner = followed(held)
         if attribute.isidentifier() and isinstance(inner, Object):
             yield f"{name}.{attribute}", inner
 

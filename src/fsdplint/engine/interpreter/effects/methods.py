@@ -29,9 +29,9 @@ from fsdplint.engine.interpreter.values import (
     Tensor,
     Value,
     class_names,
+    followed,
     key_of,
     read_from,
-    resolved,
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.tensors import ELEMENTWISE, NUMBERS, REDUCTIONS
@@ -154,7 +154,7 @@ def _appended(
     filled.items.extend(arguments.args)
     receiver.repeated |= frame.loops > 0 or len(filled.items) > 2
     for value in arguments.args:
-        item = resolved(value)
+        item = followed(value)
         if isinstance(item, Object) and item.parent is None and item is not receiver:
             tracking.attach(state, item, receiver, "[]")
     receiver.elements.pop("*", None)

@@ -19,7 +19,7 @@ from fsdplint.engine.interpreter.values import (
     StateDict,
     Symbol,
     Value,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge import calls as known
 
@@ -44,8 +44,8 @@ def state_of(state: PathState, owner: Object, _: Arguments, node: ir.Call, frame
 def _state_helper(
     name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    module = resolved(arguments.get(0, "model") or NONE)
-    options = resolved(arguments.get(99, "options") or NONE)
+    module = followed(arguments.get(0, "model") or NONE)
+    options = followed(arguments.get(99, "options") or NONE)
     if arguments.open or not isinstance(module, Object) or not holds_fsdp2(state, module):
         return state.unknown()
     full: Value | None = None
@@ -57,7 +57,7 @@ def _state_helper(
     site = state.site(node, frame)
     position = known.STATE_HELPERS[name]
     optimizer = (
-        None if position is None else resolved(arguments.get(position, "optimizers") or NONE)
+        None if position is None else followed(arguments.get(position, "optimizers") or NONE)
     )
     sharded_state = StateDict(module, site, optimizer if isinstance(optimizer, Object) else None)
     return (

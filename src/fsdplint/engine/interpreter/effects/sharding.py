@@ -22,7 +22,7 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Taint,
     Value,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.names import FSDP1_UNITS
@@ -39,9 +39,9 @@ def _shard(
     state.group_up = True  # FSDP2 makes a mesh, FSDP1 asks for the group
     if target is None:
         return state.unknown()
-    inner = resolved(target)
+    inner = followed(target)
     items = [*inner.items, *inner.rest] if isinstance(inner, Sequence) else [inner]
-    for item in map(resolved, items):
+    for item in map(followed, items):
         if isinstance(item, Object):
             _shard_one(state, generation, item, arguments, node, frame)
     return target
@@ -79,7 +79,7 @@ def _shard_one(
 def _adopt(state: PathState, module: Object) -> None:
     """The modules that it was given before it was known to be one are its parts."""
     for name, value in list(module.attrs.items()):
-        part = resolved(value)
+        part = followed(value)
         if isinstance(part, Object) and is_module(part):
             stores.compose(state, module, part, f".{name}")
 
@@ -117,7 +117,7 @@ def _wraps_children(arguments: Arguments) -> bool | None:
 
 def _fsdp1_units(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """``FSDP.fsdp_modules(model)``: an empty list, where FSDP2 has sharded the model."""
-    model = resolved(arguments.get(0, "module") or NONE)
+    model = followed(arguments.get(0, "module") or NONE)
     if isinstance(model, Object) and is_unit(model) and not has_fsdp1(state, model):
         return Const(())
     return None

@@ -18,8 +18,8 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     contained,
+    followed,
     key_of,
-    resolved,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
@@ -65,7 +65,7 @@ def _result(
 
 
 def _rank_call(state: PathState, name: str, arguments: Arguments) -> Value:
-    group = resolved(arguments.get(0, "group") or NONE)
+    group = followed(arguments.get(0, "group") or NONE)
     if name in ranks.FUNCTIONS and is_const(group, None):
         role = ranks.FUNCTIONS[name]
         taint = Taint.NONE if role is Role.SIZE else Taint.RANK

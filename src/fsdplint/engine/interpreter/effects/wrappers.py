@@ -7,7 +7,7 @@ from functools import partial
 
 from fsdplint.engine.interpreter.elements import copied
 from fsdplint.engine.interpreter.state import Effect, PathState
-from fsdplint.engine.interpreter.values import Arguments, Object, Value, resolved
+from fsdplint.engine.interpreter.values import Arguments, Object, Value, followed
 from fsdplint.knowledge import calls as known
 
 
@@ -19,7 +19,7 @@ def _argument(position: int, state: PathState, arguments: Arguments, *_: object)
 def _compiled(state: PathState, arguments: Arguments, *_: object) -> Value:
     """A compiled module's ``forward`` is its ``__call__`` (OptimizedModule, torch 2.13)."""
     model = _argument(0, state, arguments)
-    module = resolved(model)
+    module = followed(model)
     if arguments.values() and isinstance(module, Object):
         module.hooked_methods.add("forward")
     return model
