@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.account import Account, State
 from fsdplint.check import check, check_text
 from fsdplint.engine.frontend import syntax
 from fsdplint.engine.frontend.syntax import Syntax
 from fsdplint.files.file import from_text
 from fsdplint.files.invalid import InvalidSyntax
-from fsdplint.report.summary import summary
+from fsdplint.outcome import Account, State
+from fsdplint.report.text import summary
 from fsdplint.settings.config import Settings, defaults
 
 SHARD = """\

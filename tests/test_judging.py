@@ -9,13 +9,12 @@ from types import ModuleType
 import pytest
 from test_check import SHARD, TRAIN, tree
 
-from fsdplint.account import State
 from fsdplint.check import check
 from fsdplint.engine.interpreter import paths
 from fsdplint.engine.interpreter.entry import Entry
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.program import Program
-from fsdplint.outcome import Outcome
+from fsdplint.outcome import Outcome, State
 from fsdplint.rule import Report
 from fsdplint.settings.config import Settings
 

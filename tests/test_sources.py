@@ -8,10 +8,9 @@ import pytest
 
 from fsdplint import check as checking
 from fsdplint import sources
-from fsdplint.account import State
 from fsdplint.check import check
 from fsdplint.files import disk
-from fsdplint.outcome import Outcome
+from fsdplint.outcome import Outcome, State
 from fsdplint.settings.config import defaults
 from fsdplint.sources import Sources
 

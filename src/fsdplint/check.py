@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.account import Account, State
-from fsdplint.early_stop import TOP_LEVEL, EarlyStop
 from fsdplint.engine.frontend.problem import syntax_problem
 from fsdplint.faults import internal
 from fsdplint.files import disk
@@ -18,9 +16,9 @@ from fsdplint.files.discover import Patterns, discover, is_project, project_root
 from fsdplint.files.file import SourceFile, absolute, from_text, load
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.links import leaves, without_writes
-from fsdplint.finding import Finding, Span
+from fsdplint.finding import TOP_LEVEL, EarlyStop, Finding, Span
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
-from fsdplint.outcome import Outcome
+from fsdplint.outcome import Account, Outcome, State
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
 from fsdplint.sources import Sources

@@ -96,3 +96,22 @@ class Finding:
         edits = [edit.span for edit in self.fix.edits] if self.fix else []
         spans = [self.span, *(evidence.span for evidence in self.evidence), *edits]
         return frozenset(span.path for span in spans)
+
+
+# The entry that is the top level of a file.
+TOP_LEVEL = "<module>"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EarlyStop:
+    """A reason why part of a program was not analyzed, so that findings may be missing.
+
+    Attributes:
+        path: the absolute path of the file that the entry is in.
+        entry: where the program starts: a function, ``Class.method`` or `TOP_LEVEL`.
+        reason: what stopped the analysis, as a noun phrase or a clause.
+    """
+
+    path: str
+    entry: str
+    reason: str

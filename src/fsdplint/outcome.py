@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
-from fsdplint.account import Account, State, united
-from fsdplint.early_stop import EarlyStop
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import SourceFile
-from fsdplint.finding import Finding
+from fsdplint.finding import EarlyStop, Finding
+
+
+class State(Enum):
+    """How the check of a file ended.
+
+    Attributes:
+        CHECKED: the rules saw it as part of a program that shards.
+        IRRELEVANT: it takes no part in sharding, so no rule can find anything in it.
+        SKIPPED: it was left out on purpose.
+        FAILED: it could not be checked, or not completely.
+    """
+
+    CHECKED = "checked"
+    IRRELEVANT = "irrelevant"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+_BY_WEIGHT = (State.IRRELEVANT, State.CHECKED, State.SKIPPED, State.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How the check of one file ended; ``reason`` is one line, empty for a checked file."""
+
+    path: str
+    state: State
+    reason: str = ""
+
+
+def united(accounts: Iterable[Account]) -> tuple[Account, ...]:
+    """Return one account for each file, by path; of several the one with the gravest state."""
+    known: dict[str, Account] = {}
+    for account in accounts:
+        other = known.setdefault(account.path, account)
+        known[account.path] = max(other, account, key=lambda a: _BY_WEIGHT.index(a.state))
+    return tuple(known[path] for path in sorted(known))
 
 
 @dataclass(frozen=True, slots=True)

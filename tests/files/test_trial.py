@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.account import State
 from fsdplint.check import check
 from fsdplint.engine.frontend import syntax, trial
 from fsdplint.engine.frontend.syntax import parse
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.limits import expect_parsable
+from fsdplint.outcome import State
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import defaults
 

@@ -7,12 +7,10 @@ from textwrap import dedent
 
 import pytest
 
-from fsdplint.account import Account, State
-from fsdplint.early_stop import EarlyStop
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import SourceFile, from_bytes, from_text
-from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Span
-from fsdplint.outcome import Outcome
+from fsdplint.finding import EarlyStop, Edit, Evidence, Finding, Fix, Safety, Severity, Span
+from fsdplint.outcome import Account, Outcome, State
 from fsdplint.report import render
 
 TRAIN = from_text(

@@ -14,7 +14,7 @@ from fsdplint.files.links import home
 from fsdplint.outcome import Outcome
 from fsdplint.process.progress import progress
 from fsdplint.process.terminal import deliver, printable, shown_path
-from fsdplint.report.places import shown, told
+from fsdplint.report.places import failure_line, shown
 from fsdplint.rules import RULES
 from fsdplint.settings.config import Settings, settings_for
 from fsdplint.suppression.baseline import (
@@ -114,7 +114,7 @@ def _checked(paths: Paths, settings: Settings, file: str) -> Outcome:
     with progress("fsdplint: checking…"):
         outcome = check(paths, settings)
     for failure in outcome.failures:
-        click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
+        click.echo(f"fsdplint: {failure_line(outcome, failure)}", err=True)
     if outcome.failures:
         file = printable(_from_here(file))
         raise click.ClickException(f"{file}: not written, since not all could be checked")

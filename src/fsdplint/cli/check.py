@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsdplint.account import Account, State, united
 from fsdplint.cache.pack import Packs
 from fsdplint.cache.recording import Recording
 from fsdplint.check import check as run
@@ -20,11 +19,11 @@ from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped
 from fsdplint.files.discover import searched
 from fsdplint.files.file import SourceFile, absolute, from_bytes, too_large
-from fsdplint.outcome import Outcome, merged
+from fsdplint.outcome import Account, Outcome, State, merged, united
 from fsdplint.process.progress import progress
 from fsdplint.process.terminal import deliver, wants_colour
-from fsdplint.report import STATISTICS, early_stops, render
-from fsdplint.report.places import told
+from fsdplint.report import STATISTICS, render
+from fsdplint.report.places import early_stop_lines, failure_line
 from fsdplint.rules import RULES
 from fsdplint.settings.config import Group, Settings, groups_for, select_rules, settings_for
 
@@ -219,8 +218,8 @@ def _report(
     Returns:
         What was printed, in order, and whether on standard error.
     """
-    failures = (told(outcome, failure) for failure in outcome.failures)
-    lines = [*gone, *failures, *early_stops.lines(outcome)]
+    failures = (failure_line(outcome, failure) for failure in outcome.failures)
+    lines = [*gone, *failures, *early_stop_lines(outcome)]
     said = [(True, f"fsdplint: {line}\n") for line in lines]
     for _, text in said:
         click.echo(text, nl=False, err=True)

@@ -18,7 +18,7 @@ from fsdplint.outcome import Outcome
 from fsdplint.pages import page
 from fsdplint.process.progress import progress
 from fsdplint.process.terminal import columns, show, wants_colour
-from fsdplint.report.places import told
+from fsdplint.report.places import failure_line
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
@@ -63,7 +63,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     matches.sort(key=lambda match: match.rule.name not in found)
     lines = frames(text, [Path(absolute(path)) for path in paths])
     for failure in outcome.failures:
-        click.echo(f"fsdplint: {told(outcome, failure)}", err=True)
+        click.echo(f"fsdplint: {failure_line(outcome, failure)}", err=True)
     if output_format == "json":
         show(diagnosis_as_json(matches, outcome, lines))
     else:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fsdplint.early_stop import EarlyStop
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import SourceFile
-from fsdplint.finding import Finding
+from fsdplint.finding import EarlyStop, Finding
 from fsdplint.fixes.fixpoint import Fixed, RefusedError, fix_files
 from fsdplint.outcome import Changes, Outcome, Recheck
 from fsdplint.process.stack import deep

@@ -3,52 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 
+from fsdplint.files.decoding import SourceError
+from fsdplint.finding import Evidence, Finding
 from fsdplint.outcome import Outcome
-from fsdplint.process.terminal import COMMAND
-from fsdplint.report.neutral import neutral
+from fsdplint.process.terminal import COMMAND, printable
 from fsdplint.report.style import Style, coloured, plain
 
 Report = Callable[[Outcome, Style], str]
-
-
-def _of(module: str, name: str) -> Report:
-    """The report ``name`` of our ``module``, imported when it is made; some take sarif-om along."""
-
-    def report(outcome: Outcome, style: Style) -> str:
-        make: Report = getattr(import_module(f"fsdplint.report.{module}"), name)
-        return make(outcome, style)
-
-    return report
-
-
-REPORTS: Mapping[str, Report] = {
-    "full": _of("full", "full"),
-    "concise": _of("concise", "concise"),
-    "json": _of("json", "as_json"),
-    "json-lines": _of("json_lines", "json_lines"),
-    "github": _of("github", "github"),
-    "gitlab": _of("gitlab", "gitlab"),
-    "junit": _of("junit", "junit"),
-    "rdjson": _of("rdjson", "rdjson"),
-    "sarif": _of("sarif", "sarif"),
+# The function that makes each report, by its format. Its module is imported when it is needed:
+# SARIF's brings sarif-om, JUnit's an XML library.
+REPORTS: Mapping[str, str] = {
+    "full": "text.full",
+    "concise": "text.concise",
+    "json": "json.as_json",
+    "json-lines": "json.json_lines",
+    "github": "services.github",
+    "gitlab": "services.gitlab",
+    "junit": "junit.junit",
+    "rdjson": "services.rdjson",
+    "sarif": "sarif.sarif",
+}
+STATISTICS: Mapping[str, str] = {
+    "full": "text.statistics",
+    "concise": "text.statistics",
+    "json": "json.statistics_as_json",
 }
 _JSON = frozenset({"json", "json-lines", "gitlab", "rdjson", "sarif"})
-STATISTICS: Mapping[str, Report] = {
-    "full": _of("statistics", "statistics"),
-    "concise": _of("statistics", "statistics"),
-    "json": _of("json", "statistics_as_json"),
-}
 
 
 def render(outcome: Outcome, format_: str, *, color: bool = False, counts: bool = False) -> str:
-    """``outcome`` in the format called ``format_``, ending with a line end.
+    """Return the report on ``outcome`` in the format ``format_``, ending with a line end.
 
     Args:
-        counts: how many findings of each rule there are, in the place of the findings.
+        counts: report the number of findings of each rule instead of the findings.
     """
-    reports = STATISTICS if counts else REPORTS
-    text = reports[format_](neutral(outcome), coloured if color else plain)
-    # As JSON may write the character, so that a log that it is printed to obeys no name or code.
+    module, name = (STATISTICS if counts else REPORTS)[format_].split(".")
+    report: Report = getattr(import_module(f"fsdplint.report.{module}"), name)
+    text = report(_neutral(outcome), coloured if color else plain)
+    # JSON may spell the character so; a log that shows the report then contains no command.
     return COMMAND.sub(r"\\u0023", text) if format_ in _JSON else text
+
+
+def _neutral(outcome: Outcome) -> Outcome:
+    """Return ``outcome`` with the control characters in its texts escaped.
+
+    Texts quote the user's code, and a terminal obeys control characters. Places are unchanged.
+    """
+    return replace(
+        outcome,
+        findings=tuple(map(_neutral_finding, outcome.findings)),
+        failures=tuple(SourceError(e.path, _escaped(e.reason)) for e in outcome.failures),
+    )
+
+
+def _neutral_finding(finding: Finding) -> Finding:
+    fix = finding.fix
+    return replace(
+        finding,
+        message=_escaped(finding.message),
+        label=_escaped(finding.label),
+        evidence=tuple(Evidence(e.span, _escaped(e.note)) for e in finding.evidence),
+        fix=fix and replace(fix, title=_escaped(fix.title)),
+        fix_declined=_escaped(finding.fix_declined),
+    )
+
+
+def _escaped(text: str) -> str:
+    return printable(text, "\n\t")  # which reports fold

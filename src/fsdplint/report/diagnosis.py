@@ -17,10 +17,10 @@ from fsdplint.outcome import Outcome
 from fsdplint.pages import in_short, page, unmarked
 from fsdplint.pages.diagnosis import Frame, Match
 from fsdplint.process.terminal import printable
-from fsdplint.report.full import described
-from fsdplint.report.json import finding_as_json
+from fsdplint.report.json import failures_as_json, finding_as_json
 from fsdplint.report.places import relative, shown
 from fsdplint.report.style import Style
+from fsdplint.report.text import described
 
 NOTHING = "No rule knows this error."
 
@@ -44,10 +44,7 @@ def diagnosis_as_json(matches: Sequence[Match], outcome: Outcome, lines: Sequenc
         "version": 1,
         "rules": [_described(match) for match in matches],
         "findings": [finding_as_json(outcome, finding) for finding in outcome.findings],
-        "failures": [
-            {"path": relative(outcome, failure.path), "reason": failure.reason}
-            for failure in outcome.failures
-        ],
+        "failures": failures_as_json(outcome),
         "lines": [
             {"path": relative(outcome, frame.path.as_posix()), "line": frame.line}
             for frame in lines

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePosixPath
 
-from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.inspection.inspect import (
     Entry,
     Inspection,
@@ -23,9 +22,10 @@ from fsdplint.engine.inspection.inspect import (
 )
 from fsdplint.engine.inspection.outline import Step
 from fsdplint.engine.inspection.unresolved import Unresolved
-from fsdplint.finding import Span
+from fsdplint.finding import TOP_LEVEL, Span
 from fsdplint.outcome import Outcome
 from fsdplint.process.terminal import printable
+from fsdplint.report.json import place_as_json
 from fsdplint.report.places import place, relative, shown
 from fsdplint.report.style import Style
 
@@ -58,10 +58,8 @@ def _members(value: object, outcome: Outcome) -> dict[str, object]:
 
 def _plain(value: object, outcome: Outcome) -> object:
     if isinstance(value, Span):
-        where = place(outcome, value.path, value.start)
-        cell = {} if where.cell is None else {"cell": where.cell}
-        path = relative(outcome, value.path)
-        return {"path": path, **cell, "line": where.line, "column": where.column}
+        where = place_as_json(outcome, value.path, value.start)
+        return {"path": relative(outcome, value.path), **where}
     if isinstance(value, Entry):
         return {**_members(value, outcome), "path": relative(outcome, value.path)}
     if is_dataclass(value):

@@ -24,24 +24,20 @@ from __future__ import annotations
 
 import json
 
-from fsdplint.account import Account
 from fsdplint.finding import Finding, Fix, Span
-from fsdplint.outcome import Outcome
+from fsdplint.outcome import Account, Outcome
 from fsdplint.report.places import place, relative
-from fsdplint.report.statistics import count_by_rule
 from fsdplint.report.style import Style
+from fsdplint.report.text import count_by_rule
 
 
-def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
-    """The document that the module describes."""
+def as_json(outcome: Outcome, _: Style) -> str:
+    """Return the document that the module describes."""
     document = {
         "version": 1,
         "checked": outcome.checked,
         "findings": [finding_as_json(outcome, finding) for finding in outcome.findings],
-        "failures": [
-            {"path": relative(outcome, failure.path), "reason": failure.reason}
-            for failure in outcome.failures
-        ],
+        "failures": failures_as_json(outcome),
         "known": outcome.known,
         "partly": [
             {"path": relative(outcome, stop.path), "name": stop.entry, "reason": stop.reason}
@@ -52,15 +48,20 @@ def as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
     return json.dumps(document, indent=2) + "\n"
 
 
-def statistics_as_json(outcome: Outcome, style: Style) -> str:  # noqa: ARG001 - a Report
-    """A list of ``code``, ``rule``, ``count`` and ``fixable``, the most frequent rule first."""
+def json_lines(outcome: Outcome, _: Style) -> str:
+    """Return a line for each finding: the object that the JSON document has for it."""
+    return "".join(json.dumps(finding_as_json(outcome, f)) + "\n" for f in outcome.findings)
+
+
+def statistics_as_json(outcome: Outcome, _: Style) -> str:
+    """Return a list of ``code``, ``rule``, ``count`` and ``fixable``, most frequent rule first."""
     members = ("code", "rule", "count", "fixable")
     rows = [dict(zip(members, row, strict=True)) for row in count_by_rule(outcome)]
     return json.dumps(rows, indent=2) + "\n"
 
 
 def finding_as_json(outcome: Outcome, finding: Finding) -> dict[str, object]:
-    """A finding as the module describes it."""
+    """Return the object for ``finding`` that the module describes."""
     return {
         "rule": finding.rule,
         "code": finding.code,
@@ -77,6 +78,18 @@ def finding_as_json(outcome: Outcome, finding: Finding) -> dict[str, object]:
     }
 
 
+def failures_as_json(outcome: Outcome) -> list[dict[str, str]]:
+    """Return ``path`` and ``reason`` of all that could not be checked."""
+    return [{"path": relative(outcome, e.path), "reason": e.reason} for e in outcome.failures]
+
+
+def place_as_json(outcome: Outcome, path: str, offset: int) -> dict[str, int]:
+    """Return ``line`` and ``column`` of a place and, in a notebook, its ``cell``."""
+    where = place(outcome, path, offset)
+    cell = {} if where.cell is None else {"cell": where.cell}
+    return {**cell, "line": where.line, "column": where.column}
+
+
 def _account(outcome: Outcome, account: Account) -> dict[str, str | None]:
     path = relative(outcome, account.path)
     return {"path": path, "state": account.state.value, "reason": account.reason or None}
@@ -90,12 +103,6 @@ def _fix(outcome: Outcome, fix: Fix) -> dict[str, object]:
 def _span(outcome: Outcome, span: Span) -> dict[str, object]:
     return {
         "path": relative(outcome, span.path),
-        "start": _place(outcome, span.path, span.start),
-        "end": _place(outcome, span.path, span.end),
+        "start": place_as_json(outcome, span.path, span.start),
+        "end": place_as_json(outcome, span.path, span.end),
     }
-
-
-def _place(outcome: Outcome, path: str, offset: int) -> dict[str, int]:
-    where = place(outcome, path, offset)
-    cell = {} if where.cell is None else {"cell": where.cell}
-    return {**cell, "line": where.line, "column": where.column}

@@ -1,13 +1,18 @@
-"""Where something is, as shown to people: a path, a notebook's cell, a line and a column."""
+"""Where something is, as people read it: a path, a notebook's cell, a line and a column."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from fsdplint.files.decoding import SourceError
-from fsdplint.finding import Span
+from fsdplint.finding import TOP_LEVEL, EarlyStop, Span
 from fsdplint.outcome import Outcome
 from fsdplint.process.terminal import printable, shown_path
+
+# Early stops that are listed; more of them would hide the report.
+_MAX_LINES = 5
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,7 +29,7 @@ class Place:
 
 
 def place(outcome: Outcome, path: str, offset: int) -> Place:
-    """The place of ``offset`` in the file at ``path``."""
+    """Return the place of ``offset`` in the file at ``path``."""
     source = outcome.sources[path]
     line, column = source.position(offset)
     located = source.cell(line)
@@ -32,27 +37,52 @@ def place(outcome: Outcome, path: str, offset: int) -> Place:
 
 
 def in_document(outcome: Outcome, span: Span) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The line and column where ``span`` starts and ends in the file as it is stored."""
+    """Return line and column of the start and the end of ``span`` in the file as it is stored."""
     source = outcome.sources[span.path]
     start, end = source.in_document(span.start, span.end)
     return source.document.position(start), source.document.position(end)
 
 
 def relative(outcome: Outcome, path: str) -> str:
-    """``path`` from where the run started, if it lies there."""
+    """Return ``path`` relative to the directory of the run, if it is below that."""
     return path.removeprefix(outcome.base.rstrip("/") + "/")
 
 
 def shown(outcome: Outcome, path: str) -> str:
-    """The relative ``path`` fit to print: what no terminal shows as a character is escaped."""
+    """Return the relative ``path`` with everything escaped that is no visible character."""
     return shown_path(relative(outcome, path))
 
 
 def located(outcome: Outcome, span: Span) -> str:
-    """The shown path and place of a span's start, as terminals and editors make a link of."""
+    """Return path and place of a span's start in the form that terminals and editors link."""
     return f"{shown(outcome, span.path)}:{place(outcome, span.path, span.start)}"
 
 
-def told(outcome: Outcome, failure: SourceError) -> str:
-    """What could not be looked at, and why, in one line fit to print."""
+def failure_line(outcome: Outcome, failure: SourceError) -> str:
+    """Return one printable line: what could not be checked, and why."""
     return f"{shown(outcome, failure.path)}: {printable(failure.reason)}"
+
+
+def early_stop_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield a line for each program whose analysis stopped early; of many, for the first ones."""
+    programs = [
+        tuple(stops) for _, stops in groupby(outcome.partly, key=lambda s: (s.path, s.entry))
+    ]
+    few = len(programs) <= _MAX_LINES
+    listed = programs if few else programs[: _MAX_LINES - 1]
+    for stops in listed:
+        yield early_stop_line(outcome, stops)
+    if not few:
+        yield (
+            f"analysis of {len(programs) - len(listed)} more programs stopped early "
+            "(--output-format json lists them): findings may be missing"
+        )
+
+
+def early_stop_line(outcome: Outcome, stops: Sequence[EarlyStop]) -> str:
+    """Return one line: the analysis of one program stopped early, and why."""
+    first = stops[0]
+    name = "" if first.entry == TOP_LEVEL else f":{printable(first.entry)}"
+    reasons = "; ".join(printable(stop.reason) for stop in stops)
+    where = f"{shown(outcome, first.path)}{name}"
+    return f"analysis of `{where}` stopped early ({reasons}): findings may be missing"

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 from fsdplint.check import check
 from fsdplint.outcome import Outcome
 from fsdplint.report.sarif import sarif
-from fsdplint.report.sarif.limits import LIMITS, Limits
 from fsdplint.report.style import plain
 from fsdplint.settings.config import Settings
 
@@ -43,9 +42,9 @@ def outcome_of(files: dict[str, str | bytes]) -> Outcome:
     return check(["."], Settings())
 
 
-def run_of(outcome: Outcome, limits: Limits = LIMITS) -> dict[str, Any]:
+def run_of(outcome: Outcome) -> dict[str, Any]:
     """The only run of the log."""
-    (run,) = json.loads(sarif(outcome, plain, limits))["runs"]
+    (run,) = json.loads(sarif(outcome, plain))["runs"]
     assert isinstance(run, dict)
     return run
 

@@ -12,18 +12,13 @@ import pytest
 from sarif_logs import BROKEN, outcome_of, run_of
 
 from fsdplint import __version__
-from fsdplint.account import Account, State
-from fsdplint.early_stop import EarlyStop
 from fsdplint.files.decoding import SourceError
-from fsdplint.finding import Evidence
-from fsdplint.outcome import Outcome
+from fsdplint.finding import EarlyStop
+from fsdplint.outcome import Account, Outcome, State
 from fsdplint.pages import page
 from fsdplint.report.sarif import sarif
-from fsdplint.report.sarif.limits import LIMITS, Limits, gzipped_size
 from fsdplint.report.style import plain
 from fsdplint.rules import RULES
-
-REDUNDANT = "x = 1  # fsdplint: ignore[direct-forward]\n"
 
 
 @pytest.fixture(autouse=True)
@@ -177,54 +172,6 @@ def test_suppressed_findings_are_left_out() -> None:
     assert "suppressions" not in json.dumps(run["results"])
 
 
-def test_the_most_severe_findings_are_kept_and_the_cut_is_told() -> None:
-    outcome = outcome_of({"a.py": REDUNDANT, "train.py": BROKEN})
-    assert _rules(run_of(outcome)) == ["FSD002", "FSD301", "FSD302"]
-    run = run_of(outcome, replace(LIMITS, results=2))
-    assert _rules(run) == ["FSD301", "FSD302"]
-    assert _told(run) == [
-        "Only the 2 most severe of 3 findings are here, since GitHub takes no more.",
-        "1 file takes no part in sharding.",
-    ]
-
-
-def test_a_log_that_is_too_large_is_cut() -> None:
-    lines = [f"x{number} = 1  # fsdplint: ignore[direct-forward]\n" for number in range(200)]
-    outcome = outcome_of({"a.py": "".join(lines)})
-    whole = gzipped_size(sarif(outcome, plain))
-    limits = Limits(size=whole - 2_000)
-    text = sarif(outcome, plain, limits)
-    kept = len(json.loads(text)["runs"][0]["results"])
-    assert gzipped_size(text) <= limits.size
-    assert 0 < kept < 200
-    assert _told(json.loads(text)["runs"][0]) == [
-        f"Only the {kept} most severe of 200 findings are here, since GitHub takes no more.",
-        "1 file takes no part in sharding.",
-    ]
-
-
-def test_evidence_beyond_what_is_shown_is_cut() -> None:
-    outcome = outcome_of({"a.py": REDUNDANT})
-    (finding,) = outcome.findings
-    evidence = tuple(
-        Evidence(replace(finding.span, start=n, end=n + 1), f"step {n}") for n in range(5)
-    )
-    run = run_of(
-        replace(outcome, findings=(replace(finding, evidence=evidence),)),
-        replace(LIMITS, locations=3),
-    )
-    (result,) = run["results"]
-    assert [place["message"]["text"] for place in result["relatedLocations"]] == [
-        "step 0",
-        "step 1",
-    ]
-    assert len(result["codeFlows"][0]["threadFlows"][0]["locations"]) == 3
-    assert _told(run) == [
-        "1 results show only the first 2 places of their evidence, since GitHub shows no more.",
-        "1 file takes no part in sharding.",
-    ]
-
-
 def test_sarif_om_is_imported_only_when_asked_for() -> None:
     code = "import sys, fsdplint.cli.main, fsdplint.report; sys.exit('sarif_om' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -235,10 +182,6 @@ def _uris(located: dict[str, Any]) -> list[str]:
         location["physicalLocation"]["artifactLocation"]["uri"]
         for location in located.get("locations", ())
     ]
-
-
-def _rules(run: dict[str, Any]) -> list[str]:
-    return [result["ruleId"] for result in run["results"]]
 
 
 def _told(run: dict[str, Any]) -> list[str]:

@@ -79,17 +79,11 @@ def test_a_result_has_its_evidence_across_files() -> None:
         "endColumn": 1,
         "snippet": {"text": train[train.index("\nmodel") :]},
     }
-    assert location["logicalLocations"] == [
-        {"name": "train", "fullyQualifiedName": "train", "kind": "module"}
-    ]
     related = result["relatedLocations"]
     assert [place["id"] for place in related] == list(range(1, len(notes) + 1))
     assert [place["message"]["text"] for place in related] == notes
     inside = next(place for place in related if _uri(place) == "lib/shard.py")
     assert region(inside) == (5, 5, 5, 19)
-    assert inside["logicalLocations"] == [
-        {"name": "shard", "fullyQualifiedName": "shard.shard", "kind": "function"}
-    ]
     (flow,) = result["codeFlows"]
     steps = [step["location"] for step in flow["threadFlows"][0]["locations"]]
     assert [region(step) for step in steps] == [*map(region, related), (5, 13, 5, 50)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Trace
@@ -12,6 +11,7 @@ from fsdplint.engine.interpreter.shape import main_guard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.closure import import_closure, imported_files, modules_meant
+from fsdplint.finding import TOP_LEVEL
 from fsdplint.knowledge.packages import leaves_groups, sets_up, writes_set_up
 
 

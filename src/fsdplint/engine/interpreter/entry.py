@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.interpreter.classes import instantiate
 from fsdplint.engine.interpreter.construction import run_by_construction
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
@@ -12,6 +11,7 @@ from fsdplint.engine.interpreter.names import imported_scope, lookup
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import Arguments, ClassValue, Const, FunctionValue, Scope
 from fsdplint.engine.project.unit import Definition, Unit
+from fsdplint.finding import TOP_LEVEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
-from fsdplint.early_stop import EarlyStop
 from fsdplint.engine import budget, ir
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
@@ -21,6 +20,7 @@ from fsdplint.engine.project.folders import Folders
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.project.unit import Definition, TopLevel, Unit
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+from fsdplint.finding import EarlyStop
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.stars import STAR_NAMES

@@ -17,12 +17,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.reachability import mark_reachability
 from fsdplint.engine.project.unit import Unit
+from fsdplint.finding import TOP_LEVEL
 
 # Up to so many importers every one is taken; of more, those that name what they import.
 _MAX_IMPORTERS = 60

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fsdplint.early_stop import TOP_LEVEL
 from fsdplint.engine.project.imports import spelled
 from fsdplint.engine.project.project import Project, names_brought
 from fsdplint.engine.project.unit import Definition, Unit
+from fsdplint.finding import TOP_LEVEL
 from fsdplint.knowledge.calls import SHARDING_NAMES
 
 

@@ -12,19 +12,10 @@ import sarif_om as om
 from fsdplint.files.file import SourceFile
 from fsdplint.finding import Span
 from fsdplint.report.sarif.line_hash import line_hashes
-from fsdplint.report.sarif.scopes import Scopes
 
 ROOT = "%SRCROOT%"
 _CONTEXT_LINES = 2
 _MAX_CONTEXT = 4_000  # characters; a notebook's line may hold a whole image
-
-
-def location_of(path: str, root: str) -> om.ArtifactLocation:
-    """The file at ``path`` relative to ``root``, the directory that it lies in."""
-    relative = PurePosixPath(path).relative_to(root).as_posix()
-    # A name that is not UTF-8 has its bytes in the URI.
-    uri = quote(relative, safe="/", errors="surrogateescape")
-    return om.ArtifactLocation(uri=uri, uri_base_id=ROOT)
 
 
 class Artifact:
@@ -32,16 +23,8 @@ class Artifact:
 
     def __init__(self, source: SourceFile, root: str) -> None:
         self.source = source
-        self.root = root
         self.file = source.document
-
-    @cached_property
-    def location(self) -> om.ArtifactLocation:
-        return location_of(self.source.path, self.root)
-
-    @cached_property
-    def scopes(self) -> Scopes:
-        return Scopes(self.source.text)
+        self.location = _location(source.path, root)
 
     @cached_property
     def hashes(self) -> list[str]:
@@ -52,7 +35,7 @@ class Artifact:
         return self.file.text.isascii()
 
     def physical(self, span: Span, *, context: bool = False) -> om.PhysicalLocation:
-        """Where ``span`` is, with its text and, if asked for, the lines around it."""
+        """Return where ``span`` is, with its text and, if asked for, the lines around it."""
         start, end = self.offsets(span)
         return om.PhysicalLocation(
             artifact_location=self.location,
@@ -60,30 +43,17 @@ class Artifact:
             context_region=self._context(start, end) if context else None,
         )
 
-    def logical(self, span: Span) -> om.LogicalLocation:
-        """The function or class around ``span``, or the module."""
-        module = PurePosixPath(self.source.path).stem
-        line, _ = self.source.position(span.start)
-        scope = self.scopes.around(line)
-        if scope is None:
-            return om.LogicalLocation(name=module, fully_qualified_name=module, kind="module")
-        return om.LogicalLocation(
-            name=scope.name.rpartition(".")[2],
-            fully_qualified_name=f"{module}.{scope.name}",
-            kind=scope.kind,
-        )
-
     def line_hash(self, span: Span) -> str:
-        """What GitHub knows the line of ``span`` by."""
+        """Return the hash by which GitHub knows the line of ``span``."""
         line, _ = self.file.position(self.offsets(span)[0])
         return self.hashes[line - 1]
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """Where ``span`` starts and ends in the file."""
+        """Return where ``span`` starts and ends in the file as it is stored."""
         return self.source.in_document(span.start, span.end)
 
     def region(self, start: int, end: int, *, snippet: bool = False) -> om.Region:
-        """The region from one offset in the file to another."""
+        """Return the region from one offset in the stored file to another."""
         start_line, start_column = self._position(start)
         end_line, end_column = self._position(end)
         text = self.file.text[start:end]
@@ -103,7 +73,7 @@ class Artifact:
         return line, len(before.encode("utf-16-le")) // 2 + 1
 
     def _context(self, start: int, end: int) -> om.Region | None:
-        """The lines around a region, if they are more than it is and not too long to show."""
+        """Return the lines around a region, unless they are no more than it, or too long."""
         first, _ = self.file.position(start)
         last, _ = self.file.position(end)
         begin = self.file.offset(max(1, first - _CONTEXT_LINES), 1)
@@ -116,7 +86,7 @@ class Artifact:
 
 
 class Artifacts:
-    """The files of a run, each looked into once."""
+    """The files of a run below ``root``, each read once."""
 
     def __init__(self, sources: Mapping[str, SourceFile], root: str) -> None:
         self.sources = sources
@@ -124,7 +94,21 @@ class Artifacts:
         self.known: dict[str, Artifact] = {}
 
     def of(self, span: Span) -> Artifact:
-        """The file that ``span`` lies in."""
+        """Return the file that ``span`` is in."""
         if span.path not in self.known:
             self.known[span.path] = Artifact(self.sources[span.path], self.root)
         return self.known[span.path]
+
+    def file(self, path: str) -> om.Location | None:
+        """Return the location of the file at ``path``, None if it is not below the root."""
+        if not path.startswith(f"{self.root.rstrip('/')}/"):
+            return None
+        physical = om.PhysicalLocation(artifact_location=_location(path, self.root))
+        return om.Location(physical_location=physical)
+
+
+def _location(path: str, root: str) -> om.ArtifactLocation:
+    relative = PurePosixPath(path).relative_to(root).as_posix()
+    # The URI of a name that is not UTF-8 has the name's bytes.
+    uri = quote(relative, safe="/", errors="surrogateescape")
+    return om.ArtifactLocation(uri=uri, uri_base_id=ROOT)

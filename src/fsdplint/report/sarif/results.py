@@ -1,15 +1,16 @@
-"""Findings as results."""
+"""Findings as SARIF's results, with their evidence and their fixes."""
 
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 import sarif_om as om
 
-from fsdplint.finding import Evidence, Finding, Span
+from fsdplint.finding import Edit, Evidence, Finding, Fix, Span
+from fsdplint.report.replacements import replacements
 from fsdplint.report.sarif.artifacts import Artifact, Artifacts
-from fsdplint.report.sarif.descriptors import PRECISION
-from fsdplint.report.sarif.fixes import fix_of
+from fsdplint.report.sarif.rules import PRECISION
 
 # What a reader would take for a link: "blocks[0](x)".
 _LINK_START = re.compile(r"\[(?=[^\[\]]*\]\()")
@@ -19,11 +20,11 @@ _SPECIAL = re.compile(r"[\[\]\\]")
 def result_of(
     finding: Finding, rule_index: int, fingerprint: str, artifacts: Artifacts
 ) -> om.Result:
-    """``finding`` with its evidence as related locations, and as a way through the code.
+    """Return ``finding`` with its evidence as related locations and as a flow through the code.
 
     Args:
-        rule_index: where its rule is described.
-        fingerprint: what it is known by wherever lines move.
+        rule_index: the index of its rule's description.
+        fingerprint: its identity, which does not depend on line numbers.
     """
     artifact = artifacts.of(finding.span)
     return om.Result(
@@ -32,7 +33,12 @@ def result_of(
         kind="fail",
         level=finding.severity.value,
         message=om.Message(text=_message(finding, artifact)),
-        locations=[_primary(finding, artifact)],
+        locations=[
+            om.Location(
+                physical_location=artifact.physical(finding.span, context=True),
+                message=om.Message(text=finding.label) if finding.label else None,
+            )
+        ],
         related_locations=[
             _place(evidence.span, _note(evidence), artifacts, number)
             for number, evidence in enumerate(finding.evidence, 1)
@@ -43,7 +49,7 @@ def result_of(
             "primaryLocationLineHash": artifact.line_hash(finding.span),
             "fsdplint/v1": fingerprint,
         },
-        fixes=[fix_of(finding.fix, artifacts)] if finding.fix else None,
+        fixes=[_fix(finding.fix, artifacts)] if finding.fix else None,
         properties=_properties(finding),
     )
 
@@ -68,26 +74,16 @@ def _escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", text)
 
 
-def _primary(finding: Finding, artifact: Artifact) -> om.Location:
-    return om.Location(
-        physical_location=artifact.physical(finding.span, context=True),
-        logical_locations=[artifact.logical(finding.span)],
-        message=om.Message(text=finding.label) if finding.label else None,
-    )
-
-
 def _place(span: Span, note: str, artifacts: Artifacts, number: int = -1) -> om.Location:
-    artifact = artifacts.of(span)
     return om.Location(
         id=number,
-        physical_location=artifact.physical(span),
-        logical_locations=[artifact.logical(span)],
+        physical_location=artifacts.of(span).physical(span),
         message=om.Message(text=note),
     )
 
 
 def _code_flow(finding: Finding, artifacts: Artifacts) -> om.CodeFlow:
-    """The evidence in the order that the program reaches it, which the finding concludes."""
+    """Return the evidence in the order that the program reaches it; the finding is the end."""
     places = [(evidence.span, _note(evidence)) for evidence in finding.evidence]
     places.append((finding.span, finding.label or finding.message))
     flow = [om.ThreadFlowLocation(location=_place(*place, artifacts)) for place in places]
@@ -98,3 +94,28 @@ def _properties(finding: Finding) -> dict[str, str]:
     applicability = finding.fix.safety.value if finding.fix else "none"
     declined = {"fixDeclined": finding.fix_declined} if finding.fix_declined else {}
     return {"confidence": PRECISION, "fixApplicability": applicability, **declined}
+
+
+def _fix(fix: Fix, artifacts: Artifacts) -> om.Fix:
+    edits = sorted(fix.edits, key=lambda edit: (edit.span.path, edit.span.start, edit.span.end))
+    in_files = groupby(edits, key=lambda edit: edit.span.path)
+    title = f"{fix.title[0].upper()}{fix.title[1:]}."
+    return om.Fix(
+        artifact_changes=[_change(list(in_file), artifacts) for _, in_file in in_files],
+        description=om.Message(text=title),
+    )
+
+
+def _change(edits: list[Edit], artifacts: Artifacts) -> om.ArtifactChange:
+    """Return the change that ``edits`` of one file make to it as it is stored."""
+    artifact = artifacts.of(edits[0].span)
+    return om.ArtifactChange(
+        artifact_location=artifact.location,
+        replacements=[
+            om.Replacement(
+                deleted_region=artifact.region(start, end),
+                inserted_content=om.ArtifactContent(text=text),
+            )
+            for start, end, text in replacements(artifact.source, edits)
+        ],
+    )

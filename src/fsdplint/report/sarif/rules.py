@@ -1,4 +1,4 @@
-"""Rules as SARIF describes them."""
+"""Rules as SARIF describes them: from their declarations and their pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GITHUB_SEVERITIES = {
 
 
 def descriptor(rule: Rule) -> om.ReportingDescriptor:
-    """What ``rule`` is, from its declaration and its page."""
+    """Return the description of ``rule`` that readers show beside its results."""
     text = page(rule.name)
     finds, harm = in_short(text)
     return om.ReportingDescriptor(
