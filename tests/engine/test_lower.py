@@ -12,8 +12,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.frontend.skeleton import without_suites
 from fsdplint.engine.frontend.tree import Tree
-from fsdplint.files.invalid import InvalidSyntax, TooDemanding
-from fsdplint.files.limits import expect_parsable
+from fsdplint.files.invalid import InvalidSyntax
 
 
 @pytest.mark.parametrize(
@@ -405,13 +404,6 @@ def test_suites_lowered_later_are_what_they_are_at_once(
     whole = "fsdplint.engine.frontend.lower_statements.without_suites"
     monkeypatch.setattr(whole, lambda text: (text, {}))
     assert placed(later) == placed(lower(text, "x.py"))
-
-
-def test_what_is_too_much_in_one_is_lowered_in_parts() -> None:
-    text = "".join(f"def f_{n}():\n    return [{'1, ' * 600}]\n" for n in range(200))
-    with pytest.raises(TooDemanding):
-        expect_parsable(text)
-    assert len(lower(text, "x.py").body) == 200
 
 
 def test_a_suite_that_the_parser_refuses_ends_every_path_through_it(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from fsdplint.files.file import SourceFile
-from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+from fsdplint.files.invalid import MAX_CHARACTERS, InvalidSyntax, TooDemanding
 
-_MAX_CHARACTERS = 1_000_000  # of which CPython's tree may take half a gigabyte
-# Above which one f-string could take it more than seconds.
-_MAX_UNSEEN = 100_000
 # Texts that were parsed, which several ask for; the texts themselves would take the memory.
 _PYTHON: set[tuple[int, int]] = set()
 _TOO_DEEP = (RecursionError, MemoryError)
@@ -19,7 +16,7 @@ def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
     Raises:
         TooDemanding: it is too much for CPython's parser too, so that nobody knows.
     """
-    if len(source.text) > _MAX_CHARACTERS:
+    if len(source.text) > MAX_CHARACTERS:
         raise TooDemanding("is too large to be parsed")
     try:
         _parse(source.text)
@@ -33,11 +30,11 @@ def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
 
 def is_python(text: str) -> bool:
     """Whether CPython takes ``text`` for Python; it may be of a newer version if not."""
-    if len(text) > _MAX_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         return False
     try:
         _parse(text)
-    except (SyntaxError, TooDemanding, ValueError, *_TOO_DEEP):
+    except (SyntaxError, ValueError, *_TOO_DEEP):
         return False
     return True
 
@@ -48,10 +45,6 @@ def _parse(text: str) -> None:
 
     key = len(text), hash(text)
     if key not in _PYTHON:
-        if len(text) > _MAX_UNSEEN:
-            from fsdplint.files.limits import expect_short_formats
-
-            expect_short_formats(text)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(text)

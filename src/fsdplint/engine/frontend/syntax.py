@@ -14,10 +14,8 @@ from types import TracebackType
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
-from fsdplint.engine.frontend.trial import expect_survived
-from fsdplint.files.invalid import InvalidSyntax, TooDemanding
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding, expect_parsable
 from fsdplint.files.lexing import lines
-from fsdplint.files.limits import expect_parsable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,7 @@ def parse(text: str) -> Syntax:
         InvalidSyntax: if LibCST rejects the text.
         TooDemanding: if LibCST would take minutes over it, or crash.
     """
-    if expect_parsable(text):
-        expect_survived(text)
+    expect_parsable(text)
     try:
         return parsed(text)
     except (RecursionError, MemoryError) as error:

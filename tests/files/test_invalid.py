@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fsdplint.engine.frontend.syntax import parse
-from fsdplint.files.invalid import InvalidSyntax, TooDemanding
-from fsdplint.files.limits import expect_parsable
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding, expect_parsable
 from fsdplint.process.stack import deep
 
 # Each took LibCST minutes, or its process, at 20,000 links.
@@ -28,17 +27,11 @@ CHAINS = {
     "raw format string": ("x = fr'{", "a + ", "a}'"),
     "format string that is raw": ("x = rF'{", "a + ", "a}'"),
     "format string of words": ("x = f'{", "a and ", "a}'"),
-    "format string with braces": ("x = f'{ ", "{0: 1} or ", "a}'"),
     "equality": ("x = ", "a == ", "a"),
     "inequality": ("x = ", "a!=", "a"),
     "ternaries of calls": ("x = ", "f(a) if b else ", "a"),
     "lambdas with parameters": ("x = ", "lambda a, b=(1, 2), *c: ", "a"),
 }
-
-
-def test_a_format_string_that_is_nested_too_deeply_is_refused() -> None:
-    with pytest.raises(TooDemanding, match="has a format string that is nested too deeply"):
-        parse("x = f'" + "{a:" * 20_000 + "}" * 20_000 + "'\n")
 
 
 @pytest.mark.parametrize(
@@ -55,48 +48,29 @@ def test_what_is_long_but_no_chain_is_parsed(text: str) -> None:
     assert parse(text).exact
 
 
-@pytest.mark.parametrize(
-    "text", ["x = " * 200_000 + "1\n", "x = f'" + "{a.b.c(d) + 1}" * 20_000 + "'\n"]
-)
-def test_what_costs_too_much_in_all_is_refused(text: str) -> None:
-    with pytest.raises(TooDemanding, match="is too large to be parsed"):
-        parse(text)
-
-
-NESTED = "has a pattern that is nested too deeply"
-
-
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_that_would_take_minutes_is_refused_at_once(name: str) -> None:
     before, link, after = CHAINS[name]
-    with pytest.raises(TooDemanding, match="has a statement with a chain of more than 1,000"):
+    with pytest.raises(TooDemanding, match="is nested too deeply to be parsed"):
         parse(before + link * 20_000 + after)
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_that_are_not_refused_are_parsed(name: str) -> None:
     before, link, after = CHAINS[name]
-    assert deep(lambda: parse(before + link * 300 + after)).exact
+    assert deep(lambda: parse(before + link * 330 + after)).exact
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("x = " + ("a" + ".b()" * 450 + "\n") * 8, "is too large to be parsed"),
-        ("if x:\n  y\n" + "elif z:\n  y\n" * 3000, "has more than 1,000 elif branches"),
-        ("match x:\n" + "  case 1: y\n" * 3000, "has more than 1,000 cases"),
+        ("if x:\n  y\n" + "elif z:\n  y\n" * 3000, "is nested too deeply to be parsed"),
+        ("match x:\n" + "  case 1: y\n" * 3000, "is nested too deeply to be parsed"),
+        ("match x:\n  case " + "[" * 20 + "a" + "]" * 20 + ": pass", "is nested too deeply"),
+        ("match x:\n  case " + "{1: " * 11 + "a" + "}" * 11 + ": pass", "is nested too deeply"),
         ("x = 1\n" * 200_000, "is too large to be parsed"),
-        (
-            "match x:\n  case " + "[" * 20 + "a" + "]" * 20 + ": pass",
-            NESTED,
-        ),
-        (
-            "match x:\n  case " + "{1: " * 9 + "a" + "}" * 9 + ": pass",
-            NESTED,
-        ),
-        ("x = f'" + "{a}" * 100_000 + "'", "is too large to be parsed"),
     ],
-    ids=["chains", "elif", "cases", "size", "pattern", "mapping pattern", "parts"],
+    ids=["elif", "cases", "pattern", "mapping pattern", "size"],
 )
 def test_other_text_that_would_take_too_much_is_refused(text: str, reason: str) -> None:
     with pytest.raises(TooDemanding, match=reason):
