@@ -185,3 +185,31 @@ def test_what_a_search_of_the_current_folder_leaves_out(
     assert searched(given[:2], [Patterns.of(str(tmp_path), ["/build/repository/a.py"])]) == (
         "x/y/b.py",
     )
+
+
+@pytest.mark.parametrize("line", ["a*" * 30 + "b", "*" * 60 + "b", "[ab]*" * 30 + "c", "?*" * 20])
+def test_many_stars_take_no_time(tmp_path: Path, line: str) -> None:
+    name = f"{'a' * 200}.py"
+    (tmp_path / name).touch()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text(f"{line}\n")
+    expected = [] if line.startswith("?") else [name]
+    assert [path.name for path in discover([tmp_path]).files] == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "expected"),
+    [
+        ("a*b*c.py", "abxbc.py", True),
+        ("a*b*c.py", "acxb.py", False),
+        ("*.*.py", "a.b.c.py", True),
+        ("a**b*.py", "aaxb.py", True),
+        ("*[ab]*[!a].py", "xac.py", True),
+        (r"*\**.py", "a*b.py", True),
+        (r"*\**.py", "ab.py", False),
+        ("?*?*.py", "a.py", False),
+    ],
+)
+def test_stars_match_what_git_matches(tmp_path: Path, line: str, name: str, expected: bool) -> None:
+    patterns = Patterns.of(str(tmp_path), [line])
+    assert bool(patterns.decide(str(tmp_path / name), False)) == expected

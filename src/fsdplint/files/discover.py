@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +64,11 @@ class Patterns:
         """
         from pathspec import GitIgnoreSpec
 
-        return cls(base, GitIgnoreSpec.from_lines(lines))
+        spec = GitIgnoreSpec.from_lines(lines)
+        for pattern in spec.patterns:
+            if pattern.regex is not None:
+                pattern.regex = re.compile(_without_backtracking(pattern.regex.pattern))
+        return cls(base, spec)
 
     def decide(self, path: str, directory: bool) -> bool | None:
         """Whether the last matching pattern leaves ``path`` out (True) or takes it in (False)."""
@@ -70,6 +76,30 @@ class Patterns:
         if relative.startswith("../"):
             return None
         return self.spec.check_file(relative + "/" if directory else relative).include
+
+
+_STARS = re.compile(r"(?:\[\^/\]\*){2,}")
+# A star, and what is between it and the next one in the same part of the path.
+_STAR = re.compile(r"\[\^/\]\*((?:[^/()\[\\]|\\.|\[(?:\\.|[^\]\\])+\](?!\*))+)(?=\[\^/\]\*)")
+
+
+def _without_backtracking(regex: str) -> str:
+    """Return pathspec's ``regex`` with stars that never take back what they matched.
+
+    One line of a .gitignore with a dozen stars would otherwise take longer than anybody waits. If
+    what follows a star is found, finding it further right cannot help: the next star would match
+    the difference. So each but the last of a name takes the first place. A group that a lookahead
+    matches and that is then repeated is atomic; Python 3.10 has no other way to say so.
+    """
+    numbers = count()
+
+    def first_place(star: re.Match[str]) -> str:
+        name = f"star{next(numbers)}"
+        return f"(?=(?P<{name}>[^/]*?{star[1]}))(?P={name})"
+
+    # What is not in brackets may be no slash either, for git and for the argument above.
+    inside = re.sub(r"\[\^(?=[^\]/])", "[^/", regex)
+    return _STAR.sub(first_place, _STARS.sub("[^/]*", inside))
 
 
 @dataclass(frozen=True, slots=True)
