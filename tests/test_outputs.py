@@ -8,11 +8,11 @@ import pytest
 from test_cli import IDLE, LINE, Ran, here, run
 
 from fsdplint.cli.outputs import Output, OutputError, outputs
-from fsdplint.settings.config import OUTPUT_FORMATS
+from fsdplint.report import REPORTS
 
 __all__ = ["here"]  # a fixture
 
-NAMES = ", ".join(OUTPUT_FORMATS)
+NAMES = ", ".join(REPORTS)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fsdplint.cli import main as cli
-from fsdplint.rules import RULES
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 ABOVE = """\
@@ -44,11 +43,11 @@ def test_the_finding_that_is_drawn(
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:
-    from fsdplint.settings.config import _KEYS, load_settings
+    from fsdplint.settings.config import _DEFAULTS, load_settings
 
     table = re.search(r"```toml\n(.*?)```", README, re.DOTALL)
     assert table is not None
     (tmp_path / "pyproject.toml").write_text(table[1], "utf-8")
-    settings = load_settings(tmp_path / "pyproject.toml", RULES)
+    settings = load_settings(tmp_path / "pyproject.toml")
     assert "only-root-sharded" not in settings.select
-    assert all(key in table[1] for key in _KEYS)
+    assert all(key in table[1] for key in _DEFAULTS)

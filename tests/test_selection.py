@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fsdplint.settings import selection
 from fsdplint.settings.selection import UnknownRuleError, find, resolve
 
 
@@ -21,6 +22,11 @@ RULES = (
 )
 
 
+@pytest.fixture(autouse=True)
+def rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "RULES", RULES)
+
+
 @pytest.mark.parametrize(
     ("selector", "names"),
     [
@@ -34,7 +40,7 @@ RULES = (
     ],
 )
 def test_selectors(selector: str, names: set[str]) -> None:
-    assert resolve([selector], RULES) == names
+    assert resolve([selector]) == names
 
 
 @pytest.mark.parametrize(
@@ -49,7 +55,7 @@ def test_selectors(selector: str, names: set[str]) -> None:
 )
 def test_unknown_selectors_suggest_the_nearest(selector: str, message: str) -> None:
     with pytest.raises(UnknownRuleError) as caught:
-        resolve([selector], RULES)
+        resolve([selector])
     assert str(caught.value) == message
 
 
@@ -61,6 +67,12 @@ PREVIEW = (
 STABLE = {rule.name for rule in RULES}
 
 
+@pytest.fixture
+def preview(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "RULES", PREVIEW)
+
+
+@pytest.mark.usefixtures("preview")
 @pytest.mark.parametrize(
     ("selector", "off", "on"),
     [
@@ -78,18 +90,19 @@ STABLE = {rule.name for rule in RULES}
 def test_preview_rules_are_meant_by_name_or_if_on(
     selector: str, off: set[str], on: set[str]
 ) -> None:
-    assert resolve([selector], PREVIEW, preview=False) == off
-    assert resolve([selector], PREVIEW, preview=True) == on
+    assert resolve([selector], preview=False) == off
+    assert resolve([selector], preview=True) == on
 
 
+@pytest.mark.usefixtures("preview")
 def test_a_prefix_of_preview_rules_alone_is_refused() -> None:
     with pytest.raises(UnknownRuleError) as caught:
-        resolve(["FSD4"], PREVIEW, preview=False)
+        resolve(["FSD4"], preview=False)
     assert str(caught.value) == "'FSD4' means only preview rules, and preview is off"
-    assert resolve(["FSD4"], PREVIEW, preview=True) == {"all-in-preview"}
+    assert resolve(["FSD4"], preview=True) == {"all-in-preview"}
 
 
 def test_find_means_one_rule() -> None:
-    assert find("fsd301", RULES) == "optimizer-before-sharding"
+    assert find("fsd301") == "optimizer-before-sharding"
     with pytest.raises(UnknownRuleError):
-        find("FSD3", RULES)
+        find("FSD3")

@@ -8,6 +8,8 @@ from fsdplint.files.file import from_text
 from fsdplint.finding import Finding, Safety, Severity, Span
 from fsdplint.fixes.edits import apply
 from fsdplint.knowledge.torch_range import TorchRange
+from fsdplint.settings import selection
+from fsdplint.suppression import comments
 from fsdplint.suppression.comments import suppress
 
 
@@ -26,6 +28,12 @@ RULES = (
 ALL = frozenset(rule.name for rule in RULES)
 
 
+@pytest.fixture(autouse=True)
+def rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comments, "RULES", RULES)
+    monkeypatch.setattr(selection, "RULES", RULES)
+
+
 def run(
     text: str, *rules: str, enabled: frozenset[str] = ALL, at: str = "bad("
 ) -> list[tuple[str, int]]:
@@ -38,7 +46,7 @@ def run(
         for start in starts
         for rule in rules
     ]
-    left = suppress(source, findings, RULES, enabled)
+    left = suppress(source, findings, enabled)
     return [(finding.rule, source.position(finding.span.start)[0]) for finding in left]
 
 
@@ -144,7 +152,7 @@ def test_an_unused_comment_may_be_meant() -> None:
 )
 def test_a_comment_that_is_not_understood_is_reported(comment: str, message: str) -> None:
     source = from_text(f"x  {comment}\n", "a.py")
-    (finding,) = suppress(source, [], RULES, ALL)
+    (finding,) = suppress(source, [], ALL)
     assert finding.message == f"suppression is not understood: {message}"
     assert finding.fix is None
     assert finding.fix_declined
@@ -183,7 +191,7 @@ def test_the_fix_removes_what_is_unused_and_nothing_else(before: str, after: str
     start = before.find("bad(")
     span = Span(source.path, start, start + 3)
     used = Finding("optimizer-before-sharding", "FSD301", Severity.ERROR, "m", span)
-    (finding,) = suppress(source, [used] if start >= 0 else [], RULES, ALL)
+    (finding,) = suppress(source, [used] if start >= 0 else [], ALL)
     assert finding.fix is not None
     (edit,) = finding.fix.edits
     assert before[: edit.span.start] + edit.text + before[edit.span.end :] == after
@@ -205,7 +213,7 @@ def test_words_that_another_tool_would_then_read_are_not_laid_bare(
     rest: str, safety: Safety
 ) -> None:
     source = from_text(f"# fsdplint: ignore[direct-forward] {rest}\n", "a.py")
-    (finding,) = suppress(source, [], RULES, ALL)
+    (finding,) = suppress(source, [], ALL)
     assert finding.fix is not None and finding.fix.safety is safety
 
 
@@ -225,7 +233,7 @@ def test_a_comment_until_a_release_ends_there(comment: str, torch: str, silent: 
     text = f"bad(x)  # fsdplint: ignore[direct-forward] {comment}\n"
     source = from_text(text, "a.py")
     bad = Finding("direct-forward", "FSD302", Severity.ERROR, "m", Span(source.path, 0, 4))
-    left = suppress(source, [bad], RULES, ALL, TorchRange.parse(torch))
+    left = suppress(source, [bad], ALL, TorchRange.parse(torch))
     rules = [finding.rule for finding in left]
     assert rules == ([] if silent else ["direct-forward", "unused-suppression"])
     for finding in left[1:]:
@@ -237,6 +245,6 @@ def test_a_comment_until_a_release_ends_there(comment: str, torch: str, silent: 
 @pytest.mark.parametrize("condition", ["2.9", "torch", "torch<2.9", "we fix it", ""])
 def test_until_takes_a_release(condition: str) -> None:
     source = from_text(f"x  # fsdplint: ignore[direct-forward] until {condition} -- why\n", "a.py")
-    (finding,) = suppress(source, [], RULES, ALL)
+    (finding,) = suppress(source, [], ALL)
     reason = "`until` takes a release, e.g. `until torch>=2.9`"
     assert finding.message == f"suppression is not understood: {reason}"

@@ -181,8 +181,6 @@ def _findings(
     record: Record,
     alone: bool,
 ) -> list[Finding]:
-    from fsdplint.rules import RULES
-
     all_parsed = sources.characters <= _MAX_PARSED
     found: dict[str, list[Finding]] = {path: [] for path in wanted}
     for root, files in _programs(wanted, given).items():
@@ -206,7 +204,7 @@ def _findings(
         problem = _problem(source, record, parsed)
         if problem is None:
             chosen = [finding for finding in found[path] if finding.rule in enabled]
-            kept += suppress(source, chosen, RULES, enabled, settings.target_torch)
+            kept += suppress(source, chosen, enabled, settings.target_torch)
             continue
         sources.hold(path)
         if (finding := _invalid_syntax(source, problem)).rule in enabled:

@@ -18,14 +18,14 @@ from fsdplint.cache import replay as replaying
 from fsdplint.cache.entry import decoded
 from fsdplint.files import disk
 from fsdplint.files.file import absolute
-from fsdplint.settings.config import OUTPUT_FORMATS
+from fsdplint.report import REPORTS
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECTS = sorted((ROOT / "tests" / "fixtures" / "projects").iterdir())
 
 
 @pytest.mark.usefixtures("times")
-@pytest.mark.parametrize("format_", OUTPUT_FORMATS)
+@pytest.mark.parametrize("format_", REPORTS)
 def test_a_known_run_ends_as_one_that_is_made(project: Path, runs: Runs, format_: str) -> None:
     arguments = (".", "--output-format", format_)
     plain = runs.uncached(*arguments)

@@ -14,8 +14,7 @@ from fsdplint.files.file import SourceFile, from_bytes, from_text
 from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Span
 from fsdplint.fixes.edits import apply
 from fsdplint.outcome import Outcome
-from fsdplint.report import render
-from fsdplint.settings.config import OUTPUT_FORMATS
+from fsdplint.report import REPORTS, render
 
 TRAIN = from_text("# 世界\nx = '𐐀é'; bad(\n    x,\n)\ngood()\n", "/work/a,b/tr%in:1.py")
 OTHER = from_text("def f():\r\n\tbad()\r\n\tbad()\r\n", "/work/lib.py")
@@ -61,7 +60,7 @@ IN_CELL = finding(span(NOTEBOOK, "bad2()"))
 ALL = outcome(FIRST, SECOND, THIRD, IN_CELL, failures=(UNREAD,))
 
 
-@pytest.mark.parametrize("format_", OUTPUT_FORMATS)
+@pytest.mark.parametrize("format_", REPORTS)
 def test_every_format_renders_the_same_bytes_again(format_: str) -> None:
     for each in (ALL, outcome()):
         assert render(each, format_).encode() == render(each, format_).encode()

@@ -15,7 +15,6 @@ from fsdplint.outcome import Outcome
 from fsdplint.process.progress import progress
 from fsdplint.process.terminal import deliver, printable, shown_path
 from fsdplint.report.places import failure_line, shown
-from fsdplint.rules import RULES
 from fsdplint.settings.config import Settings, settings_for
 from fsdplint.suppression.baseline import (
     NAME,
@@ -70,7 +69,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
     It keeps what it has on other paths and of rules that are not selected.
     """
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated, RULES)
+    settings = settings_for(paths, config, isolated)
     target = _target(file, settings, paths, config)
     old = load(target) if Path(target).exists() else Baseline(absolute(target))
     outcome = _checked(paths, settings, target)
@@ -91,7 +90,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
 def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) -> None:
     """Take out of the baseline what is not found any more in PATHS, by default here."""
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated, RULES)
+    settings = settings_for(paths, config, isolated)
     old = load(_target(file, settings, paths, config))
     outcome = _checked(paths, settings, old.file)
     new = pruned(outcome, old, Scope(paths, settings))

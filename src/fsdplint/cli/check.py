@@ -24,7 +24,6 @@ from fsdplint.process.progress import progress
 from fsdplint.process.terminal import deliver, wants_colour
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.places import early_stop_lines, failure_line
-from fsdplint.rules import RULES
 from fsdplint.settings.config import Group, Settings, groups_for, select_rules, settings_for
 
 if TYPE_CHECKING:
@@ -134,14 +133,14 @@ def _planned(
     piped: Mapping[str, SourceFile],
     packs: Packs,
 ) -> Plan:
-    known = groups_for(paths, options.config, options.isolated, RULES, options.preview)
+    known = groups_for(paths, options.config, options.isolated, options.preview)
     groups = tuple(_narrowed(group, options) for group in known)
     baselines = (_baseline(g.settings, options.baseline, options.no_baseline) for g in groups)
     return Plan(groups, tuple(baselines), piped, packs)
 
 
 def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:
-    shared = settings_for(paths, options.config, options.isolated, RULES, options.preview)
+    shared = settings_for(paths, options.config, options.isolated, options.preview)
     reports = outputs(options.formats, options.output_file, shared.output_format)
     other = {report.format_ for report in reports} - STATISTICS.keys()
     if options.statistics and other:
@@ -169,7 +168,7 @@ def _inputs(
 
 def _narrowed(group: Group, options: Options) -> Group:
     """``group`` as the command line narrows it: rules, excluded paths and strictness."""
-    settings = select_rules(group.settings, RULES, *options.selectors)
+    settings = select_rules(group.settings, *options.selectors)
     settings = replace(settings, strict=settings.strict or options.strict)
     forced = options.force_exclude
     paths = searched(group.paths, settings.exclude) if forced else group.paths

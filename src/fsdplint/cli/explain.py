@@ -44,7 +44,7 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
         return _diagnosed(error, words, output_format)
     if len(words) != 1:
         raise click.UsageError("explain takes one rule, or --error")
-    rule = next(rule for rule in RULES if rule.name == find(words[0], RULES))
+    rule = next(rule for rule in RULES if rule.name == find(words[0]))
     text = page(rule.name)
     if output_format == "json":
         text = json.dumps({**_rule(rule), "page": text}, indent=2)
@@ -87,7 +87,7 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
     """What the suspected rules, and no others, find in ``paths``; without paths, nothing."""
     if not paths:
         return Outcome((), {}, base=Path.cwd().as_posix())
-    settings = settings_for(paths, None, False, RULES, preview=True)
+    settings = settings_for(paths, None, False, preview=True)
     names = frozenset(rule.name for rule in suspected)
     with progress("fsdplint: checking…"):
         return check(paths, replace(settings, select=names, per_file_ignores=()))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fsdplint.cache.replay import OFF
-from fsdplint.settings.config import OUTPUT_FORMATS
+from fsdplint.report import REPORTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,7 @@ _ALL = (
         "formats",
         multiple=True,
         metavar="NAME[=FILE]",
-        help=f"{', '.join(OUTPUT_FORMATS)}; with the file to write, or to be printed. "
-        "Can be repeated.",
+        help=f"{', '.join(REPORTS)}; with the file to write, or to be printed. Can be repeated.",
     ),
     click.option("--output-file", type=click.Path(), help="Write the report to this file."),
     click.option("--statistics", is_flag=True, help="Count findings by rule."),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fsdplint.files.file import absolute
 from fsdplint.files.links import DECLINED, leaves
-from fsdplint.settings.config import OUTPUT_FORMATS
+from fsdplint.report import REPORTS
 from fsdplint.suggest import suggest
 
 # What can follow another report on one stream: lines for people, and for GitHub among them.
@@ -53,8 +53,8 @@ def outputs(words: Sequence[str], file: str | None, default: str) -> tuple[Outpu
 
 def _output(word: str) -> Output:
     name, equals, file = word.partition("=")
-    if name not in OUTPUT_FORMATS:
-        hint = suggest(name, OUTPUT_FORMATS) or f"; there are {', '.join(OUTPUT_FORMATS)}"
+    if name not in REPORTS:
+        hint = suggest(name, REPORTS) or f"; there are {', '.join(REPORTS)}"
         raise OutputError(f"unknown output format {name!r}{hint}")
     return Output(name, _file(file, word) if equals else None)
 

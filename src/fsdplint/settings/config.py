@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,33 +15,22 @@ from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import Patterns
 from fsdplint.files.file import absolute, regular
 from fsdplint.knowledge.torch_range import TorchRange
-from fsdplint.rules import RULES
-from fsdplint.settings.selection import ALWAYS_SELECTED, Named, UnknownRuleError, resolve
+from fsdplint.report import REPORTS
+from fsdplint.settings.selection import ALWAYS_SELECTED, resolve
 from fsdplint.suggest import suggest
 
-OUTPUT_FORMATS = (
-    "full",
-    "concise",
-    "json",
-    "json-lines",
-    "github",
-    "gitlab",
-    "junit",
-    "rdjson",
-    "sarif",
-)
-_KEYS = (
-    "select",
-    "extend-select",
-    "ignore",
-    "per-file-ignores",
-    "exclude",
-    "target-torch",
-    "output-format",
-    "baseline",
-    "preview",
-    "strict",
-)
+_DEFAULTS: Mapping[str, object] = {
+    "select": ["ALL"],
+    "extend-select": [],
+    "ignore": [],
+    "per-file-ignores": {},
+    "exclude": [],
+    "target-torch": None,
+    "output-format": "full",
+    "baseline": None,
+    "preview": False,
+    "strict": False,
+}
 _MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
 # A key of many parts, which takes the parser a time that grows with their square.
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
@@ -48,7 +38,7 @@ _DEEP = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*\.[ \t]*){{50}}")
 
 
 def _by_default(preview: bool = False) -> frozenset[str]:
-    return resolve(["ALL"], RULES, preview)
+    return resolve(["ALL"], preview)
 
 
 class ConfigError(Exception):
@@ -133,7 +123,7 @@ def defaults(preview: bool = False) -> Settings:
     return Settings(select=_by_default(preview), preview=preview)
 
 
-def load_settings(file: Path, rules: Sequence[Named], preview: bool = False) -> Settings:
+def load_settings(file: Path, preview: bool = False) -> Settings:
     """The settings in ``file``.
 
     Args:
@@ -142,14 +132,13 @@ def load_settings(file: Path, rules: Sequence[Named], preview: bool = False) -> 
     Raises:
         ConfigError: it cannot be read, or a key or a value is not understood.
     """
-    return _Reader(file, _table(file) or {}, rules, preview).settings()
+    return _Reader(file, _table(file) or {}).settings(preview)
 
 
 def settings_for(
     paths: Sequence[str],
     config: str | None,
     isolated: bool,
-    rules: Sequence[Named],
     preview: bool = False,
 ) -> Settings:
     """The settings to check ``paths`` with: those of ``config``, or found above all of them.
@@ -166,16 +155,15 @@ def settings_for(
     if isolated:
         return defaults(preview)
     if config is not None:
-        return load_settings(Path(config), rules, preview)
+        return load_settings(Path(config), preview)
     found = find_config(Path(os.path.commonpath(map(_directory, paths))))
-    return load_settings(found, rules, preview) if found else defaults(preview)
+    return load_settings(found, preview) if found else defaults(preview)
 
 
 def groups_for(
     paths: Sequence[str],
     config: str | None,
     isolated: bool,
-    rules: Sequence[Named],
     preview: bool = False,
 ) -> tuple[Group, ...]:
     """``paths`` with the settings to check them with: those of ``config``, or found above each.
@@ -186,7 +174,7 @@ def groups_for(
         ConfigError: as `settings_for`.
     """
     if isolated or config is not None:
-        return (Group(tuple(paths), settings_for(paths, config, isolated, rules, preview)),)
+        return (Group(tuple(paths), settings_for(paths, config, isolated, preview)),)
     known: dict[Path, Path | None] = {}
     found: dict[Path | None, list[str]] = {}
     for path in paths:
@@ -194,7 +182,7 @@ def groups_for(
     return tuple(
         Group(
             tuple(together),
-            load_settings(file, rules, preview) if file else defaults(preview),
+            load_settings(file, preview) if file else defaults(preview),
         )
         for file, together in found.items()
     )
@@ -206,7 +194,6 @@ def _directory(path: str) -> str:
 
 def select_rules(
     settings: Settings,
-    rules: Sequence[Named],
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     extend_select: Sequence[str] = (),
@@ -218,10 +205,10 @@ def select_rules(
         ConfigError: none of the rules that are selected is left.
     """
     preview = settings.preview
-    named = resolve(select, rules, preview) | resolve(extend_select, rules, preview)
+    named = resolve(select, preview) | resolve(extend_select, preview)
     if not select:
         named |= (settings.select - ALWAYS_SELECTED) or settings.select
-    ignored = resolve(ignore, rules)
+    ignored = resolve(ignore)
     if not named - ignored:
         raise ConfigError("--ignore leaves none of the selected rules")
     always = ALWAYS_SELECTED if select else settings.select
@@ -263,20 +250,21 @@ def _one_line(error: Exception) -> str:
 class _Reader:
     """Turns a table into settings; errors name the file and the key."""
 
-    def __init__(
-        self, file: Path, table: Mapping[str, object], rules: Sequence[Named], preview: bool
-    ) -> None:
+    def __init__(self, file: Path, table: Mapping[str, object]) -> None:
         self.file = file
-        self.table = table
-        self.rules = rules
-        self.preview = preview
-        self.base = os.fspath(Path(os.path.abspath(file)).parent)  # noqa: PTH100 - as above
+        self.table = {**_DEFAULTS, **table}
+        self.base = os.fspath(Path(absolute(file)).parent)
 
-    def settings(self) -> Settings:
+    def settings(self, preview: bool) -> Settings:
+        """Return the settings; ``preview`` turns preview rules on even if the table does not.
+
+        Raises:
+            ConfigError: a key is unknown, or its value is not what it takes.
+        """
         for key in self.table:
-            if key not in _KEYS:
-                raise self.error(key, f"unknown key{suggest(key, _KEYS)}")
-        preview = self.boolean("preview") or self.preview
+            if key not in _DEFAULTS:
+                raise self.error(key, f"unknown key{suggest(key, _DEFAULTS)}")
+        preview = self.boolean("preview") or preview
         return Settings(
             select=self.selected(preview),
             per_file_ignores=self.per_file_ignores("per-file-ignores"),
@@ -289,25 +277,23 @@ class _Reader:
         )
 
     def selected(self, preview: bool) -> frozenset[str]:
-        names = self.names("select", ["ALL"], preview) | self.names("extend-select", [], preview)
-        ignored = self.names("ignore", [])
+        names = self.names("select", preview) | self.names("extend-select", preview)
+        ignored = self.names("ignore")
         if not names:
             raise self.error("select", "selects no rule")
         if not names - ignored:
             raise self.error("ignore", "leaves none of the selected rules")
         return (names | ALWAYS_SELECTED) - ignored
 
-    def names(self, key: str, default: list[str], preview: bool = True) -> frozenset[str]:
-        return self.resolve(key, self.table.get(key, default), preview)
+    def names(self, key: str, preview: bool = True) -> frozenset[str]:
+        return self.resolve(key, self.table[key], preview)
 
     def resolve(self, key: str, value: object, preview: bool = True) -> frozenset[str]:
-        try:
-            return resolve(self.strings(key, value), self.rules, preview)
-        except UnknownRuleError as error:
-            raise self.error(key, str(error)) from error
+        with self.naming(key):
+            return resolve(self.strings(key, value), preview)
 
     def boolean(self, key: str) -> bool:
-        value = self.table.get(key, False)
+        value = self.table[key]
         if not isinstance(value, bool):
             raise self.error(key, "expected true or false")
         return value
@@ -318,7 +304,7 @@ class _Reader:
         return value
 
     def per_file_ignores(self, key: str) -> tuple[tuple[Patterns, frozenset[str]], ...]:
-        value = self.table.get(key, {})
+        value = self.table[key]
         if not isinstance(value, dict):
             raise self.error(key, "expected a table of patterns, each with a list of rules")
         return tuple(
@@ -327,40 +313,44 @@ class _Reader:
         )
 
     def exclude(self, key: str) -> tuple[Patterns, ...]:
-        lines = self.strings(key, self.table.get(key, []))
+        lines = self.strings(key, self.table[key])
         return (self.patterns(key, lines),) if lines else ()
 
     def patterns(self, key: str, lines: list[str]) -> Patterns:
-        try:
+        with self.naming(key):
             return Patterns.of(self.base, lines)
-        except ValueError as error:
-            raise self.error(key, _one_line(error)) from error
 
     def torch_range(self, key: str) -> TorchRange:
-        value = self.table.get(key)
+        value = self.table[key]
         if value is None:
             return TorchRange()
         if not isinstance(value, str):
             raise self.error(key, 'expected a string such as ">=2.6,<2.14"')
-        try:
+        with self.naming(key):
             return TorchRange.parse(value)
-        except ValueError as error:
-            raise self.error(key, str(error)) from error
 
     def output_format(self, key: str) -> str:
-        value = self.table.get(key, "full")
-        if not isinstance(value, str) or value not in OUTPUT_FORMATS:
-            hint = suggest(str(value), OUTPUT_FORMATS)
-            raise self.error(key, f"expected one of {', '.join(OUTPUT_FORMATS)}{hint}")
+        value = self.table[key]
+        if not isinstance(value, str) or value not in REPORTS:
+            hint = suggest(str(value), REPORTS)
+            raise self.error(key, f"expected one of {', '.join(REPORTS)}{hint}")
         return value
 
     def baseline(self, key: str) -> str | None:
-        value = self.table.get(key)
+        value = self.table[key]
         if value is None:
             return None
         if not isinstance(value, str) or not value:
             raise self.error(key, "expected the name of a file, relative to this one's folder")
         return os.path.normpath(Path(self.base) / value)
+
+    @contextmanager
+    def naming(self, key: str) -> Iterator[None]:
+        """Name the file and the key in an error that says what is wrong with the value."""
+        try:
+            yield
+        except ValueError as error:
+            raise self.error(key, _one_line(error)) from error
 
     def error(self, key: str, message: str) -> ConfigError:
         return ConfigError(f"{self.file}: {key}: {message}")

@@ -1,65 +1,54 @@
-"""Which rules are meant by what people type: names, codes, prefixes of codes, and ALL."""
+"""Which rules a selector selects: a name, a code, the prefix of a code, or ALL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
+from fsdplint.rules import RULES
 from fsdplint.suggest import suggest
 
 
-class Named(Protocol):
-    """A rule, as far as selecting it goes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def code(self) -> str: ...
-    @property
-    def preview(self) -> str: ...
-
-
 class UnknownRuleError(ValueError):
-    """A selector that means no rule; the message is one line and suggests the nearest."""
+    """A selector that selects no rule; the message is one line and suggests the nearest."""
 
 
-# A file that does not parse was not looked at, so choosing other rules must not hide that it was
-# not; only ignoring this one does.
+# A file that does not parse was not checked, so selecting other rules must not hide it; only
+# ignoring this one does.
 ALWAYS_SELECTED = frozenset({"invalid-syntax"})
 
 
-def resolve(
-    selectors: Iterable[str], rules: Sequence[Named], preview: bool = True
-) -> frozenset[str]:
-    """The names of the ``rules`` that any selector means.
+def resolve(selectors: Iterable[str], preview: bool = True) -> frozenset[str]:
+    """Return the names of the rules that ``selectors`` select.
 
     Args:
-        preview: whether ALL and prefixes mean preview rules too; their names and codes always do.
+        preview: whether ALL and prefixes select preview rules, too; names and codes always do.
 
     Raises:
-        UnknownRuleError: a selector means none.
+        UnknownRuleError: a selector selects none.
     """
-    return frozenset(name for selector in selectors for name in _names(selector, rules, preview))
+    return frozenset(name for selector in selectors for name in _names(selector, preview))
 
 
-def find(selector: str, rules: Sequence[Named]) -> str:
-    """The name of the one rule called ``selector`` or with that code.
+def find(selector: str) -> str:
+    """Return the name of the one rule that has the name or the code ``selector``.
 
     Raises:
         UnknownRuleError: there is no such rule.
     """
-    for rule in rules:
+    for rule in RULES:
         if selector.lower() == rule.name or selector.upper() == rule.code:
             return rule.name
-    raise UnknownRuleError(_unknown(selector, rules))
+    known = [word for rule in RULES for word in (rule.name, rule.code)]
+    hint = suggest(selector, known) or "; `fsdplint rules` lists them"
+    raise UnknownRuleError(f"unknown rule {selector!r}{hint}")
 
 
-def _names(selector: str, rules: Sequence[Named], preview: bool) -> list[str]:
+def _names(selector: str, preview: bool) -> list[str]:
     code = selector.upper()
-    meant = [rule for rule in rules if code == "ALL" or _is_prefix(code, rule.code)]
-    if not meant:
-        return [find(selector, rules)]
-    names = [rule.name for rule in meant if preview or not rule.preview or code == rule.code]
+    selected = [rule for rule in RULES if code == "ALL" or _is_prefix(code, rule.code)]
+    if not selected:
+        return [find(selector)]
+    names = [rule.name for rule in selected if preview or not rule.preview or code == rule.code]
     if not names:
         raise UnknownRuleError(f"{selector!r} means only preview rules, and preview is off")
     return names
@@ -68,9 +57,3 @@ def _names(selector: str, rules: Sequence[Named], preview: bool) -> list[str]:
 def _is_prefix(selector: str, code: str) -> bool:
     # Not shorter than the letters: a lone "F" is another tool's prefix.
     return code.startswith(selector) and len(selector) >= len(code.rstrip("0123456789"))
-
-
-def _unknown(selector: str, rules: Sequence[Named]) -> str:
-    known = [word for rule in rules for word in (rule.name, rule.code)]
-    hint = suggest(selector, known) or "; `fsdplint rules` lists them"
-    return f"unknown rule {selector!r}{hint}"

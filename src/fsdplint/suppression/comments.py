@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fsdplint.files.lexing import LogicalLine, logical_lines
 from fsdplint.finding import Edit, Finding, Fix, Safety, Span
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, Release, TorchRange
+from fsdplint.rules import RULES
 from fsdplint.settings.selection import UnknownRuleError, find
 from fsdplint.suggest import suggest
 
@@ -83,7 +84,6 @@ class Suppression:
 def suppress(
     source: SourceFile,
     findings: Iterable[Finding],
-    rules: Sequence[Rule],
     enabled: frozenset[str],
     torch: TorchRange = EVERY_RELEASE,
 ) -> list[Finding]:
@@ -98,12 +98,12 @@ def suppress(
     findings = list(findings)
     if not findings and not has_own_comment(source.text):
         return []  # most files; a `noqa` without a finding is no concern of ours
-    every = list(_suppressions(source.text, rules))
+    every = list(_suppressions(source.text))
     expired = [s for s in every if s.until is not None and torch.is_from(s.until)]
     comments = _Comments(s for s in every if s not in expired)
     kept = [finding for finding in findings if not comments.silence(finding)]
     if UNUSED in enabled:
-        rule = next(rule for rule in rules if rule.name == UNUSED)
+        rule = next(rule for rule in RULES if rule.name == UNUSED)
         idle = [
             found
             for suppression in comments.all
@@ -149,7 +149,7 @@ class _Comments:
         return bool([s for s in (*self.whole, *near) if s.silences(finding)])
 
 
-def _suppressions(text: str, rules: Sequence[Rule]) -> Iterator[Suppression]:
+def _suppressions(text: str) -> Iterator[Suppression]:
     if not _MENTION.search(text):
         return
     lines = list(logical_lines(text))
@@ -161,15 +161,15 @@ def _suppressions(text: str, rules: Sequence[Rule]) -> Iterator[Suppression]:
         for comment in reversed(line.comments):
             trailing = (line.start, line.end)
             directives = [
-                *_of_comment(text, comment, scope, rules),
-                *_noqa(text, comment, trailing, rules),
+                *_of_comment(text, comment, scope),
+                *_noqa(text, comment, trailing),
             ]
             found += reversed(directives)
     yield from reversed(found)
 
 
 def _of_comment(
-    text: str, comment: tuple[int, int], scope: tuple[int, int], rules: Sequence[Rule]
+    text: str, comment: tuple[int, int], scope: tuple[int, int]
 ) -> Iterator[Suppression]:
     for match in _OWN.finditer(text, *comment):
         verb, listed = match["verb"], match["rules"]
@@ -180,17 +180,17 @@ def _of_comment(
         if verb not in _VERBS:
             suppression.problem = f"unknown directive {verb!r}{suggest(verb, _VERBS)}"
         elif not (listed or "").strip():
-            suppression.problem = f"`{verb}` names no rule, e.g. `{verb}[{rules[-1].name}]`"
+            suppression.problem = f"`{verb}` names no rule, e.g. `{verb}[{RULES[-1].name}]`"
         else:
-            _read_rules(suppression, listed, rules)
+            _read_rules(suppression, listed)
             _read_until(suppression, match["until"])
         yield suppression
 
 
-def _read_rules(suppression: Suppression, listed: str, rules: Sequence[Rule]) -> None:
+def _read_rules(suppression: Suppression, listed: str) -> None:
     for word in filter(None, re.split(r"[,\s]+", listed)):
         try:
-            suppression.rules[word] = find(word, rules)
+            suppression.rules[word] = find(word)
         except UnknownRuleError as error:
             suppression.problem = str(error)
 
@@ -205,12 +205,10 @@ def _read_until(suppression: Suppression, condition: str | None) -> None:
         suppression.until = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
 
 
-def _noqa(
-    text: str, comment: tuple[int, int], scope: tuple[int, int], rules: Sequence[Rule]
-) -> Iterator[Suppression]:
+def _noqa(text: str, comment: tuple[int, int], scope: tuple[int, int]) -> Iterator[Suppression]:
     for match in _NOQA.finditer(text, *comment):
         codes = re.split(r"[, \t]+", match["codes"].upper()) if match["codes"] else [""]
-        meant = {r.code: r.name for r in rules if any(r.code.startswith(c) for c in codes)}
+        meant = {r.code: r.name for r in RULES if any(r.code.startswith(c) for c in codes)}
         yield Suppression(match.span(), comment, scope, meant, own=False)
 
 
