@@ -19,7 +19,7 @@ from test_cli import Ran, run, spawn
 from verifier import Verifier
 
 from fsdplint.process import terminal
-from fsdplint.process.progress import status_line
+from fsdplint.process.terminal import status_line
 from fsdplint.verify import run as running
 from fsdplint.verify.report import render
 from fsdplint.verify.request import Request

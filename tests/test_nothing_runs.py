@@ -31,14 +31,13 @@ MODULES = frozenset(
 )
 
 # Modules of our own: that of a command, of a report, and of a rule. Where LibCST is installed is
-# looked up without importing it; other processes run `worker.py` and `trial.py` of the frontend.
+# looked up without importing it; other processes run `worker.py` of the frontend.
 OWN = [
     ("cache/pack.py", "importlib"),
     ("cli/main.py", "importlib"),
     ("cli/main.py", "import_module"),
     ("engine/frontend/parallel.py", "subprocess"),
     ("engine/frontend/parallel.py", "subprocess"),
-    ("engine/frontend/trial.py", "subprocess"),
     ("report/__init__.py", "importlib"),
     ("report/__init__.py", "import_module"),
     ("rule.py", "importlib"),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fsdplint.process import progress
+from fsdplint.process import terminal as process
 
 
 class Terminal(io.StringIO):
@@ -23,15 +23,15 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_short_work_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = terminal(monkeypatch)
-    with progress.progress("working"):
+    with process.progress("working"):
         pass
     assert stream.getvalue() == ""
 
 
 def test_long_work_shows_a_line_and_takes_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = terminal(monkeypatch)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
-    with progress.progress("working"):
+    monkeypatch.setattr(process, "_PATIENCE", 0.01)
+    with process.progress("working"):
         deadline = time.monotonic() + 10
         while not stream.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -41,7 +41,7 @@ def test_long_work_shows_a_line_and_takes_it_away(monkeypatch: pytest.MonkeyPatc
 def test_what_is_no_terminal_sees_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
-    with progress.progress("working"):
+    monkeypatch.setattr(process, "_PATIENCE", 0.01)
+    with process.progress("working"):
         time.sleep(0.1)
     assert capsys.readouterr().err == ""

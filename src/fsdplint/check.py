@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.engine.frontend.problem import syntax_problem
-from fsdplint.faults import internal
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
 from fsdplint.files.discover import Patterns, discover, is_project, project_root, repository
@@ -323,6 +322,8 @@ def _raised(
 
 def _note(record: Record, files: Files, project: Project, sources: Sources) -> None:
     """Take down what the engine did not look at, and hold what it did."""
+    from fsdplint.run_rules import internal
+
     record.partly.extend(sorted(project.early_stops))
     record.problems.update(project.failures)
     record.failures.extend(Skipped(*unread) for unread in sorted(project.unread.items()))

@@ -1,12 +1,13 @@
-"""Rules on a program. What a rule does wrong is told, and costs nothing but what it would find."""
+"""Run a rule on a program. A rule that fails is reported and costs no other rule's findings."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from fsdplint.engine.program import Program
-from fsdplint.faults import internal
+from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Finding, Fix
 from fsdplint.fixes.declined import Declined
@@ -83,3 +84,15 @@ def _fails(rule: Rule, program: Program, path: str) -> bool:
     except Exception:  # the same fault, which is told already
         return True
     return False
+
+
+def internal(where: str, error: Exception) -> str:
+    """Return one line that reports ``error`` in ``where``, a part of fsdplint.
+
+    With FSDPLINT_DEBUG in the environment, raise the error instead.
+    """
+    disk.unrepeatable()
+    if os.environ.get("FSDPLINT_DEBUG"):
+        raise error
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"internal error in {where}, please report it: {what} (FSDPLINT_DEBUG=1 shows where)"

@@ -137,7 +137,7 @@ def test_what_other_code_lowered_is_not_used(
     assert len(packs()) == 2
 
 
-@pytest.mark.parametrize("changed", ["files/limits.py", "engine/frontend/lower_expressions.py"])
+@pytest.mark.parametrize("changed", ["files/invalid.py", "engine/frontend/lower_expressions.py"])
 def test_the_code_is_known_by_what_is_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:

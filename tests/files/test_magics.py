@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.files.magics import mask
+from fsdplint.files.notebook import mask
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import SourceFile, from_bytes
-from fsdplint.files.magics import mask
+from fsdplint.files.notebook import mask
 
 
 def notebook(*cells: object, indent: int = 1, **metadata: object) -> bytes:

@@ -12,8 +12,7 @@ from fsdplint.check import check
 from fsdplint.files.file import absolute
 from fsdplint.files.links import home
 from fsdplint.outcome import Outcome
-from fsdplint.process.progress import progress
-from fsdplint.process.terminal import deliver, printable, shown_path
+from fsdplint.process.terminal import deliver, printable, progress, shown_path
 from fsdplint.report.places import failure_line, shown
 from fsdplint.settings.config import Settings, settings_for
 from fsdplint.suppression.baseline import (

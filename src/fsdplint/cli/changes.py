@@ -15,8 +15,7 @@ from fsdplint.files.file import SourceFile
 from fsdplint.files.links import DECLINED
 from fsdplint.finding import Finding
 from fsdplint.outcome import Changes, Outcome, Recheck
-from fsdplint.process.progress import progress
-from fsdplint.process.terminal import printable, show, wants_colour
+from fsdplint.process.terminal import printable, progress, show, wants_colour
 from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import located, shown
 from fsdplint.report.style import coloured, plain

@@ -13,15 +13,13 @@ from fsdplint.cache.pack import Packs
 from fsdplint.cache.recording import Recording
 from fsdplint.check import check as run
 from fsdplint.cli import CLEAN, FAILED, FINDINGS
-from fsdplint.cli.options import Options, check_options
-from fsdplint.cli.outputs import Output, expect_apart, outputs
+from fsdplint.cli.options import Options, Output, check_options, expect_apart, outputs
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped
 from fsdplint.files.discover import searched
 from fsdplint.files.file import SourceFile, absolute, from_bytes, too_large
 from fsdplint.outcome import Account, Outcome, State, merged, united
-from fsdplint.process.progress import progress
-from fsdplint.process.terminal import deliver, wants_colour
+from fsdplint.process.terminal import deliver, progress, wants_colour
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.places import early_stop_lines, failure_line
 from fsdplint.settings.config import Group, Settings, groups_for, select_rules, settings_for

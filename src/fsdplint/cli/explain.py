@@ -16,8 +16,7 @@ from fsdplint.cli import CLEAN, FAILED, FINDINGS
 from fsdplint.files.file import absolute, too_large
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
-from fsdplint.process.progress import progress
-from fsdplint.process.terminal import columns, show, wants_colour
+from fsdplint.process.terminal import columns, progress, show, wants_colour
 from fsdplint.report.places import failure_line
 from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule

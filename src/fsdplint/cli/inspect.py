@@ -7,8 +7,7 @@ import sys
 import click
 
 from fsdplint.check import inspect as understand
-from fsdplint.process.progress import progress
-from fsdplint.process.terminal import show, wants_colour
+from fsdplint.process.terminal import progress, show, wants_colour
 from fsdplint.report.inspection import inspection_as_json, inspection_as_text
 from fsdplint.report.style import coloured, plain
 

@@ -11,8 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from fsdplint.files.decoding import SourceError
-from fsdplint.files.escapes import written
-from fsdplint.files.magics import mask
+from fsdplint.files.lexing import TOKEN
 
 _WHITESPACE = " \t\r\n"
 _DECODER = json.JSONDecoder(strict=False)
@@ -231,3 +230,97 @@ def _dump(source: str, original: str) -> str:
         written.get(line) or json.dumps(line, ensure_ascii=ascii_only) for line in _split(source)
     ]
     return original[: ends[0][0]] + separator.join(items) + original[ends[-1][1] :]
+
+
+_STRING = re.compile(r'"((?:\\.|[^"\\])*)"', re.DOTALL)
+# A character outside the basic plane may be written as a pair of escapes.
+_CHARACTER = re.compile(
+    r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\.|.", re.DOTALL
+)
+
+
+def written(document: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The half-open offsets of each character of the string, or list of strings, at ``start``.
+
+    Args:
+        end: the offset after the value.
+    """
+    return [
+        character.span()
+        for string in _STRING.finditer(document, start, end)
+        for character in _CHARACTER.finditer(document, string.start(1), string.end(1))
+    ]
+
+
+# IPython's own syntax in a code cell, as comments of the same length
+
+# Cell magics whose body is still Python; the body of every other one is not.
+_PYTHON_CELL_MAGICS = frozenset({"capture", "prun", "time", "timeit", "python", "python3"})
+_CELL_MAGIC = re.compile(r"\s*%%(\w*)")
+_MAGIC = re.compile(
+    r"""[ \t\f]*(?P<start>
+        [!%?]
+      | [\w.\[\]]+\?\??[ \t]*(?=[\r\n]|\Z)
+      | [\w., \t\[\]*]+=[ \t]*[!%]
+      # Automagic: a magic's name at the start of a line, followed by a word as no name can be.
+      | (?:pip|conda|mamba|uv|cd|ls|ll|mkdir|rmdir|rm|cp|mv|cat|env)[ \t]+
+        (?!(?:in|is|and|or|if|not)\b)[\w./~-]
+    )""",
+    re.VERBOSE,
+)
+_MAGIC_LINE = re.compile(r"(?:[^\r\n\\]|\\(?:\r\n|[\s\S])|\\\Z)*")
+
+
+def mask(cell: str) -> str:
+    """``cell`` with magics, shell escapes and help requests as comments, length unchanged."""
+    cell_magic = _CELL_MAGIC.match(cell)
+    if cell_magic is None:
+        return _mask_lines(cell)
+    if cell_magic[1] not in _PYTHON_CELL_MAGICS:
+        return _comment_lines(cell)
+    first = _MAGIC_LINE.match(cell, cell_magic.start(1))
+    end = first.end() if first else len(cell)
+    return _comment_lines(cell[:end]) + _mask_lines(cell[end:])
+
+
+def _mask_lines(cell: str) -> str:
+    parts: list[str] = []
+    position = 0
+    while position < len(cell):
+        magic = _MAGIC.match(cell, position)
+        if magic is None:
+            end = _logical_line_end(cell, position)
+            parts.append(cell[position:end])
+        else:
+            line = _MAGIC_LINE.match(cell, position)
+            end = line.end() if line else len(cell)
+            indent = cell[position : magic.start("start")]
+            parts.append(indent + _statement(cell[magic.start("start") : end], bool(indent)))
+            newline = _logical_line_end(cell, end)
+            parts.append(cell[end:newline])
+            end = newline
+        position = end
+    return "".join(parts)
+
+
+def _statement(magic: str, indented: bool) -> str:
+    # An indented magic may be all there is in a block, which a comment would leave empty.
+    if indented and len(magic) > 1 and magic[1] not in "\r\n":
+        return "0#" + _comment_lines(magic[1:])[1:]
+    return _comment_lines(magic)
+
+
+def _comment_lines(text: str) -> str:
+    return re.sub(r"(?m)^(?![\r\n])[\s\S]", "#", text.replace("\\\r", "#\r").replace("\\\n", "#\n"))
+
+
+def _logical_line_end(cell: str, position: int) -> int:
+    depth = 0
+    for token in TOKEN.finditer(cell, position):
+        if token.lastgroup == "open":
+            depth += 1
+        elif token.lastgroup == "close":
+            depth = max(depth - 1, 0)
+        elif token.lastgroup == "newline" and depth == 0:
+            return token.end()
+    return len(cell)

@@ -1,15 +1,21 @@
-"""Standard output and error: whether in colour, how wide, and reports to them or to a file."""
+"""Standard output and error: colour, width, safe text, reports, and progress of long work."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 import click
 
+_PATIENCE = 1.0  # seconds before work counts as long
 _PIPED_WIDTH = 100
 _NARROWEST, _WIDEST = 40, 120
 COMMAND = re.compile(r"#(?=#\w*\[)")
@@ -78,3 +84,50 @@ def deliver(text: str, output_file: str | None, color: bool = False, aside: bool
             writing.replace(file.resolve(), data)
     except OSError as error:
         raise click.ClickException(f"{output_file}: {error.strerror}") from error
+
+
+@contextmanager
+def progress(message: str) -> Iterator[None]:
+    """Show ``message`` once the body has taken a second, if standard error is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        print(message, end="", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(_PATIENCE, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if shown.is_set():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Give what shows a line in the place of the one before, if standard error is a terminal."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield lambda _: None
+        return
+    began, last = time.monotonic(), ""
+
+    def show(text: str) -> None:
+        nonlocal last
+        line = f"fsdplint: {text} ({time.monotonic() - began:.0f} s)"
+        if line != last:
+            last = line
+            room = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{line[:room]}", end="", file=stream, flush=True)
+
+    try:
+        yield show
+    finally:
+        if last:
+            print("\r\x1b[K", end="", file=stream, flush=True)

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from fsdplint.process.progress import status_line
-from fsdplint.process.terminal import columns, deliver, printable, wants_colour
+from fsdplint.process.terminal import columns, deliver, printable, status_line, wants_colour
 from fsdplint.verify.request import Request
 
 _DEFAULTS = Request("")

@@ -11,8 +11,7 @@ import click
 
 from fsdplint.finding import Finding
 from fsdplint.outcome import Changes
-from fsdplint.process.progress import status_line
-from fsdplint.process.terminal import printable
+from fsdplint.process.terminal import printable, status_line
 from fsdplint.rules import RULES
 from fsdplint.verify.command import below, ensure_torch
 from fsdplint.verify.figures import plural

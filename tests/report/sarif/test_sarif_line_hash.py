@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.report.sarif.line_hash import line_hashes
+from fsdplint.report.sarif.artifacts import line_hashes
 
 # The vectors of github/codeql-action, src/fingerprints.test.ts.
 GREETINGS = [

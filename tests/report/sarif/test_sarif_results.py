@@ -13,7 +13,7 @@ from fsdplint.files.file import from_text
 from fsdplint.finding import Evidence, Finding, Severity, Span
 from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
-from fsdplint.report.sarif.line_hash import line_hashes
+from fsdplint.report.sarif.artifacts import line_hashes
 from fsdplint.settings.config import Settings
 
 REPOSITORY = Path(__file__).parents[3]
