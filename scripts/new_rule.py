@@ -131,7 +131,7 @@ def start_rule(root: Path, name: str, code: str) -> list[Path]:
 
 
 def _codes(root: Path) -> set[str]:
-    """The codes of the rules that have a page."""
+    """Return the codes of the rules that have a page."""
     pages = [page for page in (root / "rules").glob("*.md") if page.stem != "README"]
     return {page.read_text("utf-8").split("\n")[0][-7:-1] for page in pages}
 

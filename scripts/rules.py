@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def declared(root: Path) -> list[Rule]:
-    """The rules by their codes, as their modules declare them."""
+    """Return the rules by their codes, as their modules declare them."""
     folder = root / "src" / "fsdplint" / "rules"
     stems = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     rules: list[Rule] = [import_module(f"fsdplint.rules.{stem}").RULE for stem in stems]
@@ -76,7 +76,7 @@ def declared(root: Path) -> list[Rule]:
 
 
 def missing(root: Path, rules: Sequence[Rule]) -> list[str]:
-    """What somebody has to write by hand for the ``rules``, and has not."""
+    """Return what is missing for the ``rules`` that has to be written by hand."""
     changes = (root / "CHANGELOG.md").read_text("utf-8")
     problems = [f"{r.name} is not in CHANGELOG.md" for r in rules if f"({r.code}" not in changes]
     pages = {page.stem for page in (root / "rules").glob("*.md")} - {"README"}
@@ -84,7 +84,7 @@ def missing(root: Path, rules: Sequence[Rule]) -> list[str]:
 
 
 def texts(root: Path, rules: Sequence[Rule]) -> dict[Path, str]:
-    """The files that tell of the ``rules``, with their texts."""
+    """Return the files that describe the ``rules``, with their texts."""
     readme = (root / "README.md").read_text("utf-8")
     rows = "".join(map(_readme_row, rules))
     return {
@@ -95,13 +95,13 @@ def texts(root: Path, rules: Sequence[Rule]) -> dict[Path, str]:
 
 
 def table(rules: Iterable[Rule]) -> str:
-    """The file that rules are listed from: JSON, a line for each."""
+    """Return the file that rules are listed from: JSON, a line for each."""
     rows = (json.dumps(asdict(rule), default=lambda e: e.value) for rule in rules)
     return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def index(rules: Sequence[Rule]) -> str:
-    """The Markdown text of the index of ``rules``, which are ordered by their codes."""
+    """Return the Markdown text of the index of ``rules``, which are ordered by their codes."""
     by_topic = groupby(rules, key=lambda rule: int(rule.code[3]))
     return INDEX + "".join(_section(hundred, group) for hundred, group in by_topic)
 

@@ -5,12 +5,13 @@ import sys
 
 
 def _forget_working_directory() -> None:
-    """Take out what ``-m`` puts first on the path: a ``types.py`` or ``click.py`` of the user's
-    would run there in the place of the module that is meant.
+    """Remove the working directory, which ``-m`` puts first, from the path.
+
+    A ``types.py`` or ``click.py`` of the user's would otherwise run instead of the real module.
     """
     try:
         here = os.getcwd()  # noqa: PTH109  # pathlib is not imported before the path is mended
-    except OSError:  # it is gone
+    except OSError:  # it was deleted
         here = ""
     if sys.path[0] in ("", here):
         del sys.path[0]

@@ -47,7 +47,7 @@ class Files:
 
 @dataclass(slots=True)
 class Record:
-    """What a run could not look at, or not wholly."""
+    """What a run could not check, or not completely."""
 
     failures: list[SourceError]
     problems: dict[str, InvalidSyntax] = field(default_factory=dict)
@@ -63,12 +63,12 @@ def check(
     alone: bool = False,
     packs: Packs | None = None,
 ) -> Outcome:
-    """Findings in the files at and below ``paths``.
+    """Return the findings in the files at and below ``paths``.
 
     Args:
-        overlay: by absolute path, what to read in the place of a file on disk.
+        overlay: by absolute path, what to read instead of a file on disk.
         alone: whether the files of the overlay are all there is.
-        packs: what files were lowered to by other runs, which this one adds to.
+        packs: the IR of files from other runs, which this one extends.
     """
     overlay = overlay or {}
     given = frozenset(absolute(path) for path in paths)
@@ -84,7 +84,7 @@ def check(
     failures += sources.lost
     held = sources.held()
     findings = [finding for finding in findings if finding.paths <= held.keys()]
-    # What is seen in the place of a file is not written there.
+    # What is read instead of a file is not written to it.
     named = frozenset().union(*(finding.paths for finding in findings)) - overlay.keys()
     linked = frozenset(path for path in named if leaves(path, given))
     findings = list(without_writes(findings, linked))
@@ -105,7 +105,7 @@ def check(
 
 
 def _nothing_in(path: Path) -> str:
-    """Why there is no file to check in ``path``."""
+    """Return why there is no file to check in ``path``."""
     excluded = len(discover([path]).files)
     if not excluded:
         return "holds no Python file to check"
@@ -116,10 +116,10 @@ def _nothing_in(path: Path) -> str:
 def check_text(
     text: str, path: str = "snippet.py", torch: TorchRange = EVERY_RELEASE
 ) -> list[Finding]:
-    """Findings of every rule in ``text`` alone, as if it stood in a file at ``path``.
+    """Return the findings of every rule in ``text`` alone, as if it were a file at ``path``.
 
     Args:
-        torch: the releases of PyTorch that it is meant to run on.
+        torch: the releases of PyTorch that it is to run on.
 
     Raises:
         SourceError: it was not looked at, or a rule failed on it, so that findings may be missing.
@@ -134,7 +134,7 @@ def check_text(
 
 
 def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
-    """What is understood of the script at ``path``, in the program that `check` sees it in.
+    """Return what the engine understands of the script at ``path``, as part of its program.
 
     Returns:
         The inspection, and an outcome without findings that holds the sources of its places.
@@ -164,7 +164,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         found = inspection.inspect(analyze(root, closure, sources.text), source.path)
         if any((e.path, e.name) == (source.path, TOP_LEVEL) for e in found.entries):
             return found
-        # A file that is no program of its own is shown as a part of those that import it.
+        # A file that is no program is shown as part of the programs that import it.
         program = analyze(root, list(map(Path, files)), sources.text)
         return inspection.inspect(program, source.path)
 
@@ -180,6 +180,10 @@ def _findings(
     record: Record,
     alone: bool,
 ) -> list[Finding]:
+    """Return the findings in the files ``wanted``, program by program, without suppressed ones.
+
+    What could not be checked goes into ``record``.
+    """
     all_parsed = sources.characters <= _MAX_PARSED
     found: dict[str, list[Finding]] = {path: [] for path in wanted}
     for root, files in _programs(wanted, given).items():
@@ -187,7 +191,7 @@ def _findings(
         around = _around(root, single, sources.text, settings.exclude)
         program = Files(root, (*files, *around), tuple(files))
         for finding in _raised(program, sources, record, settings.target_torch):
-            # What lies in a file that was only followed into is not reported.
+            # Findings in files that were only imported are not reported.
             found.get(finding.span.path, []).append(finding)
     kept: list[Finding] = []
     for path in wanted:
@@ -208,13 +212,13 @@ def _findings(
         sources.hold(path)
         if (finding := _invalid_syntax(source, problem)).rule in enabled:
             kept.append(finding)
-        else:  # the rules that are run are not heard on it, which is no less a failure
+        else:  # its rule is off, but the others could not check the file either
             record.failures.append(SourceError(path, _not_python(source, problem)))
     return kept
 
 
 def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax | None:
-    """Why a file is not Python, in CPython's words if it is ``parsed`` for them."""
+    """Return why a file is not Python, in CPython's words if it is to be ``parsed``."""
     refused = record.problems.pop(source.path, None)
     problem = None
     try:
@@ -239,7 +243,7 @@ def _note_unparsed(record: Record, path: str) -> None:
 
 
 def _programs(wanted: Sequence[str], given: frozenset[str]) -> dict[Path, list[str]]:
-    """The files by the project that they are a part of, which imports are followed in."""
+    """Return the files by the root of their project, within which imports are resolved."""
     roots = sorted({project_root(Path(path)) for path in given}, key=str, reverse=True)
     programs: dict[Path, list[str]] = {}
     for path in wanted:
@@ -251,7 +255,7 @@ def _programs(wanted: Sequence[str], given: frozenset[str]) -> dict[Path, list[s
 def _around(
     root: Path, given: Sequence[str], read: Reader, exclude: Sequence[Patterns] = ()
 ) -> list[str]:
-    """The files that make a program with those ``given`` one by one, as a pre-commit hook does.
+    """Return the files that form a program with files ``given`` one by one, e.g. by a hook.
 
     Below a directory that is known for a project's these are all that a search of it finds;
     elsewhere, which may be a home directory, those beside the given ones and what they import.
@@ -275,7 +279,7 @@ def _beside(root: Path, given: Sequence[str], read: Reader) -> list[Path]:
 
 
 def _imported(root: Path, given: Iterable[Path], read: Reader) -> list[Path]:
-    """What files import from folders beside them, through any number of files."""
+    """Return the files that ``given`` ones import from folders beside them, transitively."""
     from fsdplint.engine.project.imports import imports
 
     found: list[Path] = []
@@ -296,7 +300,7 @@ def _raised(
     record: Record,
     torch: TorchRange,
 ) -> Iterator[Finding]:
-    """What every rule finds in a program; files that do not parse are noted."""
+    """Yield what every rule finds in a program; files that do not parse are noted."""
     from fsdplint.engine.project.prefilter import mentions_sharding
 
     root, every = program_files.root, list(map(Path, program_files.every))
@@ -321,7 +325,7 @@ def _raised(
 
 
 def _note(record: Record, files: Files, project: Project, sources: Sources) -> None:
-    """Take down what the engine did not look at, and hold what it did."""
+    """Record what the engine did not analyze, and keep the sources of what it did."""
     from fsdplint.run_rules import internal
 
     record.partly.extend(sorted(project.early_stops))
@@ -340,9 +344,9 @@ def _note(record: Record, files: Files, project: Project, sources: Sources) -> N
 
 
 def _accounts(
-    files: Iterable[str], record: Record, told: Sequence[SourceError], sources: Sources
+    files: Iterable[str], record: Record, errors: Sequence[SourceError], sources: Sources
 ) -> tuple[Account, ...]:
-    """What became of each of ``files``."""
+    """Return how the check of each of ``files`` ended."""
     accounts = {path: Account(path, State.CHECKED) for path in files}
     for path, reason in record.irrelevant.items():
         accounts[path] = Account(path, State.IRRELEVANT, reason)
@@ -350,7 +354,7 @@ def _accounts(
         source = sources.files[path]
         if path in accounts and source is not None:
             accounts[path] = Account(path, State.FAILED, _not_python(source, problem))
-    for error in told:
+    for error in errors:
         if error.path in accounts:
             state = State.SKIPPED if isinstance(error, Skipped) else State.FAILED
             accounts[error.path] = Account(error.path, state, error.reason)

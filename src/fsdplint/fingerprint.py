@@ -1,8 +1,8 @@
-"""What a finding is known by from one version of its file to the next.
+"""What identifies a finding from one version of its file to the next.
 
-That is its file, its rule and its statement; equal ones are counted from the top of the file. Lines
-that move, edits of other statements, comments, and all that formatters set (blanks, line ends, last
-commas, parentheses, quotes) make no difference.
+That is its file, its rule and its statement; equal ones are numbered from the top of the file.
+Moved lines, edits of other statements, comments, and all that formatters change (blanks, line ends,
+last commas, parentheses, quotes) make no difference.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NEEDLESS = re.compile(r"(?<!\w) | (?!\w)")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a finding is known by.
+    """What identifies a finding.
 
     Attributes:
-        path: relative to the directory that was asked for, with forward slashes.
+        path: relative to the given directory, with forward slashes.
         rule: the rule's name.
         code: the statement, or of a long one only the finding's own part, on one line.
         occurrence: which of the equal ones in the file, from 1.
@@ -59,7 +59,7 @@ class Identity:
 
 
 def fingerprints(outcome: Outcome, root: str | None = None) -> dict[Finding, str]:
-    """32 hexadecimal digits for each finding of ``outcome``, in its order, no two the same.
+    """Return a unique fingerprint for each finding of ``outcome``: 32 hexadecimal digits.
 
     A finding has the same ones in a later version of its file (see the module), whatever files are
     checked with it.
@@ -71,7 +71,7 @@ def fingerprints(outcome: Outcome, root: str | None = None) -> dict[Finding, str
 
 
 def identities(outcome: Outcome, root: str | None = None) -> dict[Finding, Identity]:
-    """What each finding of ``outcome`` is known by, in its order; ``root`` as above."""
+    """Return the identity of each finding of ``outcome``, in its order; ``root`` as above."""
     seen: Counter[tuple[str, str, str]] = Counter()
     known: dict[Finding, Identity] = {}
     ordered = sorted(outcome.findings, key=lambda finding: finding.span)
@@ -87,7 +87,7 @@ def identities(outcome: Outcome, root: str | None = None) -> dict[Finding, Ident
 
 
 def spelling(code: str) -> str:
-    """What ``code`` has in common with itself in any formatting; not Python any more."""
+    """Return a normal form of ``code`` that formatting does not change; it is not Python."""
     return _each(code, _spelled, lambda string: string.replace("'", '"'))
 
 
@@ -104,7 +104,7 @@ class _Statements:
         self.starts = [line.start for line in self.lines]
 
     def at(self, span: Span) -> str:
-        """The code that a finding at ``span`` is known by."""
+        """Return the code that identifies a finding at ``span``."""
         own = self.text[span.start : span.end]
         index = bisect_right(self.starts, span.start) - 1
         if index < 0 or _in_comment(self.lines[index], span.start):
@@ -123,12 +123,12 @@ def _in_comment(line: LogicalLine, offset: int) -> bool:
 
 
 def _one_line(code: str) -> str:
-    """``code`` as people read it, on one line where its strings are."""
+    """Return ``code`` on one line, unless its strings have several."""
     return _each(code, lambda part: _INSIDE_BRACKETS.sub("", _BLANKS.sub(" ", part)), str).strip()
 
 
 def _each(code: str, outside: Callable[[str], str], string: Callable[[str], str]) -> str:
-    """``code`` with its strings, and what is between them, changed."""
+    """Return ``code`` with ``string`` applied to its strings and ``outside`` to the rest."""
     parts: list[str] = []
     end = 0
     for token in TOKEN.finditer(code):

@@ -54,13 +54,13 @@ class Outcome:
 
     Attributes:
         findings: ordered by path, place and code.
-        sources: every file that a span may lie in, by its path.
-        failures: what was asked for and not looked at, or not wholly, each with the reason.
+        sources: every file that a span may be in, by its path.
+        failures: what could not be checked, or not completely, each with the reason.
         base: the directory that paths are shown relative to.
         rules: the names of the rules that were run.
-        root: the directory of the repository that ``base`` lies in, else ``base``.
+        root: the root of the repository that ``base`` is in, else ``base``.
         partly: where the analysis stopped early, so that findings may be missing.
-        accounts: what became of each file that was asked for, by path.
+        accounts: how the check of each file ended, by path.
         known: how many findings are left out, since they are in the baseline.
         linked: files with findings that a symbolic link takes out of the project: none is written.
     """
@@ -81,7 +81,7 @@ class Outcome:
             object.__setattr__(self, "root", self.base)
 
     def ended(self, *states: State) -> list[Account]:
-        """The files that came to one of the ends ``states``."""
+        """Return the accounts of the files in one of ``states``."""
         return [account for account in self.accounts if account.state in states]
 
     @property
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def merged(outcomes: Sequence[Outcome]) -> Outcome:
-    """One outcome of runs in the same directory, on files of which each run had its own."""
+    """Return one outcome for several runs in one directory on different files."""
     first, *others = outcomes
     if not others:
         return first
@@ -110,13 +110,13 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
     )
 
 
-# The outcome with other files, by path, in the place of those on disk.
+# Checks again, reading the files given by path instead of those on disk.
 Recheck = Callable[[Mapping[str, SourceFile]], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What fixing comes to; nothing is written yet.
+    """What fixing changes; nothing is written yet.
 
     Attributes:
         outcome: what is left to find in the fixed files.

@@ -19,7 +19,7 @@ class Report:
     """A finding before it knows its rule.
 
     Attributes:
-        fix: builds the fix or its refusal; called once per finding that is kept.
+        fix: builds the fix or its refusal; called once for each reported finding.
     """
 
     span: Span
@@ -58,7 +58,7 @@ class Rule:
     preview: str = ""
 
     def reports(self, program: Program) -> Iterator[Report]:
-        """What the rule says of a program; its module is imported when this is first asked."""
+        """Return the rule's reports on ``program``; the first call imports its module."""
         module = import_module(f"fsdplint.rules.{self.name.replace('-', '_')}")
         # The tool's own rules are about files, and have no function for programs.
         reports: Iterator[Report] = getattr(module, "reports", _none)(program)
@@ -66,11 +66,11 @@ class Rule:
 
     @property
     def applicability(self) -> str:
-        """What readers are told of its fixes: "safe where certain", "unsafe" or "none"."""
+        """How users see the safety of its fixes: "safe where certain", "unsafe" or "none"."""
         return _APPLICABILITY[self.fix]
 
     def finding(self, report: Report, made: Fix | Declined) -> Finding:
-        """``report`` as a finding of this rule, with the fix that was ``made`` for it."""
+        """Return ``report`` as a finding of this rule, with the fix or refusal ``made`` for it."""
         fix = made if isinstance(made, Fix) else None
         return Finding(
             self.name,
@@ -96,7 +96,7 @@ def declare(
     clause: str | None = None,
     preview: str = "",
 ) -> Rule:
-    """The rule of a ``module`` of `fsdplint.rules`, which it is named after."""
+    """Return the rule of a ``module`` of `fsdplint.rules`, named after the module."""
     name = module.rpartition(".")[2].replace("_", "-")
     return Rule(name, code, summary, severity, fix, since, clause, preview)
 
@@ -106,7 +106,7 @@ def _none(_: Program) -> Iterator[Report]:
 
 
 def with_least_evidence(reports: Iterable[Report]) -> list[Report]:
-    """One report per place: of several paths there, the one with the least evidence."""
+    """Return one report per place: of several, the one with the least evidence."""
     best: dict[Span, Report] = {}
     for report in reports:
         known = best.get(report.span)
@@ -116,7 +116,7 @@ def with_least_evidence(reports: Iterable[Report]) -> list[Report]:
 
 
 def _distinct(evidence: Iterable[Evidence], primary: Span) -> Iterator[Evidence]:
-    """Evidence without repeated places and without the finding's own."""
+    """Yield evidence without repeated places and without the finding's own."""
     seen = {primary}
     for item in evidence:
         if item.span not in seen:

@@ -27,7 +27,7 @@ class Judgement:
 
 
 def judge(rule: Rule, program: Program) -> Judgement:
-    """What ``rule`` finds in ``program``; of one that fails, what it found before."""
+    """Return what ``rule`` finds in ``program``; if it fails, what it found before."""
     judgement = Judgement()
     reports: list[Report] = []
     try:
@@ -47,7 +47,7 @@ def judge(rule: Rule, program: Program) -> Judgement:
 
 
 def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> list[Report]:
-    """The reports without those that a test shows of code that is no test.
+    """Return the reports without those on code outside tests that only a test shows.
 
     What a test hands over, such as a mock or None, is not what a program does.
     """
@@ -70,7 +70,7 @@ def _fix(rule: Rule, report: Report, judgement: Judgement) -> Fix | Declined:
 
 
 def _culprits(rule: Rule, program: Program) -> list[str]:
-    """The files whose programs ``rule`` fails on, or the project if it takes several for it."""
+    """Return the files whose programs ``rule`` fails on, or the project if none does alone."""
     every = sorted({trace.path for trace in program.traces})
     found = [path for path in every if _fails(rule, program, path)]
     return found or [program.project.root.as_posix()]
@@ -81,7 +81,7 @@ def _fails(rule: Rule, program: Program, path: str) -> bool:
     try:
         for _ in rule.reports(replace(program, traces=own)):
             pass
-    except Exception:  # the same fault, which is told already
+    except Exception:  # the same fault, which is reported already
         return True
     return False
 

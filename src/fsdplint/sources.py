@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fsdplint.engine.frontend.ir_cache import IRCache
 
 
-# Characters of texts that are held. Of a larger tree, those that say nothing of sharding are read
-# again where something of them is needed, so that memory does not grow with the number of files.
+# Characters of texts that stay in memory. In a larger tree, files without sharding are read again
+# when they are needed, so that memory does not grow with the number of files.
 _MAX_HELD = 30_000_000
 
 
@@ -27,12 +27,12 @@ class Sources:
     """Files of a run, each seen as it was when it was first read.
 
     Attributes:
-        overlay: what to see in the place of files on disk.
+        overlay: what to read instead of files on disk.
         alone: whether nothing but the overlay is read.
-        packs: what files were lowered to by other runs, if that is kept.
-        files: those that are held, None for one that cannot be read.
-        most: the characters that are held; of what is above, only text that says something.
-        left: those that are not held, with a hash of their text.
+        packs: the cached IR of files, None without a cache.
+        files: those in memory, None for one that cannot be read.
+        most: the characters to keep in memory; beyond, only files of interest are kept.
+        left: those that are not in memory, with a hash of their text.
         lost: why some of these could not be read as they were before.
         characters: how many the texts have together.
     """
@@ -48,7 +48,7 @@ class Sources:
     failures: list[SourceError] = field(default_factory=list)
 
     def read(self, path: str | Path) -> SourceFile | None:
-        """The file at ``path``, or None if it cannot be read, which is noted as a failure."""
+        """Return the file at ``path``, None if it cannot be read; record that as a failure."""
         key = absolute(path)
         if self.alone and key not in self.overlay:
             return None
@@ -64,31 +64,31 @@ class Sources:
         return self.files[key]
 
     def hold(self, path: str) -> SourceFile | None:
-        """As `read`; the file is held from then on."""
+        """Return what `read` does, and keep the file in memory from then on."""
         source = self.read(path)
         if self.left.pop(path, None) is not None:
             self.files[path] = source
         return source
 
     def is_left(self, path: str | Path) -> bool:
-        """Whether nothing in the file at ``path`` is of interest by itself, and it is not held."""
+        """Return whether the file at ``path``, with nothing of interest, is not in memory."""
         return absolute(path) in self.left
 
     def text(self, path: Path) -> str | None:
-        """The text of the file at ``path``, or None if it cannot be read."""
+        """Return the text of the file at ``path``, or None if it cannot be read."""
         source = self.read(path)
         return None if source is None else source.text
 
     def ir_cache(self, root: Path) -> IRCache | None:
-        """What the files of the project at ``root`` were lowered to, if that is kept."""
+        """Return the cached IR of the project at ``root``, None without a cache."""
         return self.packs.of(root) if self.packs else None
 
     def held(self) -> dict[str, SourceFile]:
-        """The files whose text is held."""
+        """Return the files that are in memory."""
         return {path: source for path, source in self.files.items() if source is not None}
 
     def _again(self, key: str) -> SourceFile | None:
-        """A file that was read before and not held; none if it is another one by now."""
+        """Return a file that was read before and not kept; None if it has changed since."""
         source = self._loaded(key)
         if source is not None and hash(source.text) == self.left[key]:
             return source

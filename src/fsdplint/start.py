@@ -1,4 +1,4 @@
-"""The program's start: a run that is known is told at once, another by the command line."""
+"""The entry point: print a cached report at once, or else start the command line."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """A question to end an error message with, or nothing if no known word is like ``word``."""
+    """Return a question that ends an error message, "" if no known word is like ``word``."""
     from difflib import get_close_matches
 
     spellings = {name.lower(): name for name in known}

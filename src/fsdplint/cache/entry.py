@@ -1,4 +1,4 @@
-"""One kept run as bytes. Reading them runs nothing, and believes nothing."""
+"""One cached run as bytes. Reading them executes nothing and trusts nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Entry:
 
 
 def encoded(entry: Entry) -> bytes:
-    """``entry`` as bytes.
+    """Return ``entry`` as bytes.
 
     Raises:
         ValueError: something in it has no place there, such as a control character.
@@ -61,7 +61,7 @@ def encoded(entry: Entry) -> bytes:
 
 
 def decoded(data: bytes) -> Entry:
-    """The entry that ``data`` is.
+    """Return the entry that ``data`` encodes.
 
     Raises:
         ValueError: it is none, or not wholly.
@@ -81,8 +81,8 @@ def decoded(data: bytes) -> Entry:
     for text in said[1::2]:
         _expect_harmless(text)
     printed = [(bool(_number(n, 1)), text) for n, text in zip(said[::2], said[1::2], strict=True)]
-    told = zip(notes[::4], notes[1::4], notes[2::4], notes[3::4], strict=True)
-    return Entry(key, code, printed, list(told))
+    rows = zip(notes[::4], notes[1::4], notes[2::4], notes[3::4], strict=True)
+    return Entry(key, code, printed, list(rows))
 
 
 def _checksum(body: bytes) -> bytes:
@@ -90,7 +90,7 @@ def _checksum(body: bytes) -> bytes:
 
 
 def _counted(fields: list[str], width: int) -> tuple[list[str], list[str]]:
-    """The fields of the rows that the first field counts, and those behind them."""
+    """Return the fields of as many rows as the first field says, and the fields after them."""
     end = 1 + width * _number(fields[0], len(fields))
     if end > len(fields):
         raise ValueError("fields are missing")
@@ -98,7 +98,7 @@ def _counted(fields: list[str], width: int) -> tuple[list[str], list[str]]:
 
 
 def _number(word: str, most: int) -> int:
-    """The number ``word`` in the one way that it is written."""
+    """Return the number that ``word`` spells, without signs, blanks or leading zeros."""
     number = int(word) if len(word) < 10 else -1
     if not 0 <= number <= most or str(number) != word:
         raise ValueError("is no such number")

@@ -1,4 +1,4 @@
-"""The folder that entries lie in: where it is, and how to read, write and remove them.
+"""The folder of the cache: where it is, and how to read, write and remove them.
 
 Reading and writing never fail: without a folder to use there is no cache.
 """
@@ -31,7 +31,7 @@ class NotOursError(Exception):
 
 
 def place() -> str:
-    """The absolute path of the folder, "" if there is nowhere for it."""
+    """Return the absolute path of the folder, "" if there is nowhere for it."""
     given = os.environ.get("FSDPLINT_CACHE_DIR")
     if given:
         return os.path.abspath(given)
@@ -45,7 +45,7 @@ def place() -> str:
 
 
 def stored(folder: str, name: str, suffix: str = RUN) -> bytes | None:
-    """What was written as ``name``; None if that cannot be read, or is not ours to believe."""
+    """Return what was stored as ``name``; None if it cannot be read or is not to be trusted."""
     try:
         # Not waiting, should it be a pipe.
         flags = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
@@ -107,12 +107,12 @@ def clean(folder: str) -> tuple[int, int] | None:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Whether this user wrote a file: another one could have any report shown."""
+    """Return whether this user owns the file; another user could plant any report."""
     return sys.platform == "win32" or status.st_uid == os.geteuid()
 
 
 def _prepared(folder: str) -> bool:
-    """Whether entries may be put into ``folder``, which is made and tagged if it is not there.
+    """Return whether entries may be put into ``folder``, which is created and tagged if needed.
 
     A folder with other files is not ours to tag: tools for backups leave out what is.
     """
@@ -126,7 +126,7 @@ def _prepared(folder: str) -> bool:
 
 
 def _is_tag_to_be(name: str) -> bool:
-    """Whether a file is one that another run is about to tag the folder with."""
+    """Return whether another run is writing the file as the tag of the folder."""
     return name.startswith(f"{_TAG}.") and name.endswith(_UNFINISHED)
 
 
@@ -141,7 +141,7 @@ def _is_tagged(folder: str) -> bool:
 def _replace(path: str, data: bytes) -> None:
     """Make ``data`` the content of the file at ``path``.
 
-    Not flushed to the disk, as a source file is: of a cut entry the checksum tells.
+    Not flushed to the disk, as a source file is: the checksum reveals a cut entry.
     """
     part = f"{path}.{os.getpid():x}{os.urandom(4).hex()}{_UNFINISHED}"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
@@ -176,7 +176,7 @@ def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _is_own(name: str) -> bool:
-    """Whether a file has a name that only fsdplint gives: others may end in .part as well."""
+    """Return whether only fsdplint names files so; other tools use .part as well."""
     written, _, token = name.removesuffix(_UNFINISHED).rpartition(".")
     if name.endswith(_UNFINISHED) and _is_number(token):
         return written in (_TAG, _IGNORE) or _is_entry(written)

@@ -1,8 +1,8 @@
-"""What the files of a project were lowered to, for the runs that come after a change.
+"""The cached IR of the files of a project, for runs after a change.
 
-A kept run is of no use once a file has changed; of the others' IR, which takes a third of a run to
-make, all still is. It is kept by what it was made from, so that it depends on no run whether it is
-true; and with the code that made it.
+A cached report is of no use once a file has changed, but the IR of the other files is, and making
+it takes a third of a run. The key of each piece is what it was made from, and the code that made
+it, so it is valid for every run that looks it up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _QUICK = 1  # level of compression
 
 
 class Packs:
-    """The IR of projects, each in an entry of its own.
+    """The cached IR of projects, an entry for each.
 
     Attributes:
         opened: those that this run has come to, by the name of the entry.
@@ -42,7 +42,7 @@ class Packs:
         self.on_disk = on_disk
 
     def of(self, root: Path) -> IRCache:
-        """What is kept of the project at ``root``."""
+        """Return the cached IR of the project at ``root``."""
         name = self._name(root)
         if name not in self.opened:
             from fsdplint.engine.frontend.ir_cache import IRCache  # and with it the engine
@@ -57,14 +57,14 @@ class Packs:
         return disk.digest(f"{_maker()} {root}".encode("utf-8", "surrogateescape"))
 
     def save(self) -> None:
-        """Keep what this run lowered, and what earlier ones left, as far as there is room."""
+        """Store what this run lowered and what earlier runs left, as far as there is room."""
         for name, kept in self.opened.items():
             if self.on_disk and kept.has_news:
                 store(place(), name, packed(kept), LOWERED)
 
 
 def packed(kept: IRCache) -> bytes:
-    """The rows of ``kept`` as bytes, those used last before others."""
+    """Return the rows of ``kept`` as bytes, those that this run used first."""
     press = zlib.compressobj(_QUICK)
     parts = [press.compress(f"{row}\n".encode("ascii")) for row in _fitting(kept)]
     body = b"".join([*parts, press.flush()])
@@ -80,7 +80,7 @@ def _fitting(kept: IRCache) -> Iterator[str]:
 
 
 def unpacked(data: bytes) -> Mapping[str, str]:
-    """The rows that `packed` made ``data`` of; none if it did not, or is not whole."""
+    """Return the rows that `packed` encoded as ``data``; none if ``data`` is anything else."""
     start = len(_HEAD) + _CHECKSUM
     body = data[start:]
     if data[:start] != _HEAD + b"%08x" % zlib.crc32(body):
@@ -94,20 +94,20 @@ def unpacked(data: bytes) -> Mapping[str, str]:
 
 
 def _maker() -> str:
-    """What decides what a text is lowered to: our code, LibCST, and Python's own parser."""
+    """Return what lowering depends on: our code, LibCST, and Python's own parser."""
     folder = parser_folder()
     code = [disk.digest(disk.read(path)) for path in lowering_code()]
     return " ".join([sys.version, disk.installed(folder) if folder else "", *code])
 
 
 def lowering_code() -> list[Path]:
-    """Our files that decide what a text is lowered to, and some more."""
+    """Return our files that lowering depends on, and a few more."""
     package = Path(fsdplint.__file__).parent
     folders = ("files", "engine", "engine/frontend", "engine/project")
     return sorted(path for folder in folders for path in (package / folder).glob("*.py"))
 
 
 def parser_folder() -> str:
-    """Where LibCST is installed, which is not imported for it; "" if it is nowhere."""
+    """Return the folder that LibCST is installed in, without importing it; "" if there is none."""
     parser = find_spec("libcst")
     return os.path.dirname(os.path.dirname(parser.origin)) if parser and parser.origin else ""

@@ -1,4 +1,4 @@
-"""A run that is made: what it saw and said is kept for the next."""
+"""Record what a run saw and printed, for the cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recording:
         self.notes = notes
 
     def keep(self, said: Sequence[tuple[bool, str]], code: int) -> None:
-        """Keep that the run printed ``said``, each with whether aside, and ended with ``code``."""
+        """Store what the run printed, each text with whether on standard error, and its exit code."""
         code_notes = _notes_on_code(self.notes.began)
         if not self.notes.repeatable or code_notes is None:
             return
@@ -44,7 +44,7 @@ class Recording:
 
 @contextmanager
 def recording(arguments: Sequence[str]) -> Iterator[Recording | None]:
-    """Note what the run with ``arguments`` sees, if it is one to keep."""
+    """Record what the run with ``arguments`` sees, if it is to be cached."""
     key = key_of(list(arguments))
     if key is None:
         yield None
@@ -54,7 +54,7 @@ def recording(arguments: Sequence[str]) -> Iterator[Recording | None]:
 
 
 def _notes_on_code(began: int) -> list[Note] | None:
-    """Notes on what runs: our modules and what they import; None if one was just written.
+    """Return notes on the code that runs, ours and others'; None if some was just written.
 
     It may then be another than the one that was imported.
     """

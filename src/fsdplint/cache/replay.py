@@ -1,4 +1,4 @@
-"""A run that is known: its report is printed again if the disk is as it was."""
+"""Print a cached report if the disk is unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VARIABLES = (
 
 
 def key_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    """What decides how a run ends, apart from the disk; None if it is not one to keep."""
+    """Return all that a run depends on besides the disk; None if it is not to be cached."""
     if arguments[:1] != [COMMAND] or OFF in arguments or os.environ.get(OFF_VARIABLE):
         return None
     if sys.stdout is None or sys.stderr is None or not place():
@@ -56,13 +56,13 @@ def key_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def name_of(key: Sequence[str]) -> str:
-    """The name of the entry with ``key``; others may have it too."""
+    """Return the name of the entry with ``key``; different keys may share a name."""
     data = "\0".join(key).encode("utf-8", "surrogateescape")
     return f"{crc32(data):08x}{adler32(data):08x}"
 
 
 def replay(arguments: Sequence[str]) -> int | None:
-    """Print what a run with ``arguments`` printed and return its exit code, if it is known.
+    """Print what a run with ``arguments`` printed, if it is cached, and return its exit code.
 
     Raises:
         OSError: it cannot be printed.
@@ -88,7 +88,7 @@ def replay(arguments: Sequence[str]) -> int | None:
 
 
 def _still_true(notes: Sequence[Note], began: int) -> tuple[Note, ...] | None:
-    """``notes`` with today's signatures, or None if the disk shows something else."""
+    """Return ``notes`` with current signatures, or None if the disk has changed."""
     fresh = []
     for note in notes:
         kind, path, signature, digest = note
@@ -112,7 +112,7 @@ def _still_true(notes: Sequence[Note], began: int) -> tuple[Note, ...] | None:
 
 
 def _digest(kind: str, path: str, status: os.stat_result) -> str | None:
-    """What a note of ``kind`` on ``path`` would say today, None if it would say nothing."""
+    """Return the current digest for a note of ``kind`` on ``path``, None if there is none."""
     if kind == disk.NAMES:
         return disk.names_digest(path)
     if kind == disk.INSTALLED:

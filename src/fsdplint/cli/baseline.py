@@ -31,8 +31,8 @@ from fsdplint.suppression.comments import NEVER_SUPPRESSED
 Paths = tuple[str, ...]
 
 
-def told_gone(whole: Outcome, baseline: Baseline, scope: Scope) -> str:
-    """How much of ``baseline`` is not in ``whole`` any more, on one line; "" if all is."""
+def gone_line(whole: Outcome, baseline: Baseline, scope: Scope) -> str:
+    """Return one line: how much of ``baseline`` is no longer in ``whole``; "" if all of it is."""
     count = len(gone(whole, baseline, scope))
     if not count:
         return ""
@@ -74,7 +74,7 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
     outcome = _checked(paths, settings, target)
     new = updated(outcome, old, Scope(paths, settings), add)
     deliver(text(new), target)
-    _tell_change(old, new)
+    _print_change(old, new)
     for finding in outcome.findings:
         if finding.rule in NEVER_SUPPRESSED:
             where = shown(outcome, finding.span.path)
@@ -95,11 +95,11 @@ def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) ->
     new = pruned(outcome, old, Scope(paths, settings))
     if new != old:
         deliver(text(new), old.file)
-    _tell_change(old, new)
+    _print_change(old, new)
 
 
 def _target(file: str | None, settings: Settings, paths: Paths, config: str | None) -> str:
-    """The file to write, which settings that were not given name within their project only."""
+    """Return the file to write; settings that were found may only name one in their project."""
     if not (file or config) and (named := settings.baseline):
         homes = (home(Path(absolute(path))) for path in paths)
         if not any(Path(named).is_relative_to(folder) for folder in homes):
@@ -108,7 +108,7 @@ def _target(file: str | None, settings: Settings, paths: Paths, config: str | No
 
 
 def _checked(paths: Paths, settings: Settings, file: str) -> Outcome:
-    """What is found in ``paths``, all of which could be checked."""
+    """Return the outcome of checking ``paths``, without failures."""
     with progress("fsdplint: checking…"):
         outcome = check(paths, settings)
     for failure in outcome.failures:
@@ -119,7 +119,7 @@ def _checked(paths: Paths, settings: Settings, file: str) -> Outcome:
     return outcome
 
 
-def _tell_change(old: Baseline, new: Baseline) -> None:
+def _print_change(old: Baseline, new: Baseline) -> None:
     before, after = ({(k.equal, k.occurrence) for k in each.known} for each in (old, new))
     count = f"{len(after)} finding{'s'[: len(after) != 1]}"
     changed = f"{len(after - before)} added, {len(before - after)} taken out"

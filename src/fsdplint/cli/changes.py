@@ -31,12 +31,12 @@ def changed(
     options: Options,
     quiet: bool,
 ) -> tuple[Outcome, Changes | None]:
-    """Change files as ``options`` ask for; what is left of ``before``, and the changes if any.
+    """Change files as ``options`` say; return what is left of ``before``, and the changes.
 
     Args:
         piped: standard input, if that is what is changed.
-        script: what is run to prove the changes, if that is asked for.
-        quiet: whether the report tells why findings are not fixed.
+        script: what --verify runs to prove the changes.
+        quiet: whether the report says why findings are not fixed.
     """
     with progress("fsdplint: checking…"):
         changes = _made(before, recheck, options)
@@ -44,14 +44,14 @@ def changed(
         return before, None
     if not (options.diff or piped):
         changes = _written(changes, recheck, at_once=options.proving)
-    _tell(before, changes, piped, options)
+    _print_changes(before, changes, piped, options)
     if options.add_ignore is None and not quiet:
-        _tell_unfixed(changes.outcome)
+        _print_unfixed(changes.outcome)
     return changes.outcome, changes
 
 
 def _made(outcome: Outcome, recheck: Recheck, options: Options) -> Changes:
-    """What fixing, or silencing, the findings of ``outcome`` comes to."""
+    """Return the changes that fix, or suppress, the findings of ``outcome``."""
     from fsdplint.fixes.apply import fixed
 
     if options.add_ignore is None:
@@ -65,7 +65,7 @@ def _made(outcome: Outcome, recheck: Recheck, options: Options) -> Changes:
 
 
 def _is_refuted(changes: Changes, script: str, options: Options) -> bool:
-    """Whether running ``script`` with the changes was asked for, and does not prove them."""
+    """Return whether --verify was given and running ``script`` does not prove the changes."""
     if not (options.proving and changes.files):
         return False
     from fsdplint.verify.gate import proved
@@ -73,7 +73,7 @@ def _is_refuted(changes: Changes, script: str, options: Options) -> bool:
     return not proved(changes, script, options.nproc, options.verify_args)
 
 
-def _tell(
+def _print_changes(
     before: Outcome, changes: Changes, piped: Mapping[str, SourceFile], options: Options
 ) -> None:
     """Show the changes where they are not written, and say what they come to."""
@@ -97,8 +97,8 @@ def _tell(
         click.echo(would if options.diff else f"{done} {findings}.", err=True)
 
 
-def _tell_unfixed(outcome: Outcome) -> None:
-    """Why findings have no fix, which most formats leave out."""
+def _print_unfixed(outcome: Outcome) -> None:
+    """Print why findings have no fix, which most formats do not show."""
     for finding in outcome.findings:
         if finding.fix is None:
             where = located(outcome, finding.span)
@@ -134,7 +134,7 @@ def _written(changes: Changes, recheck: Recheck, at_once: bool) -> Changes:
 
 
 def _together(changes: Changes) -> list[Files]:
-    """The changed files in sets, each of which has all files of the fixes that change one."""
+    """Return the changed files in sets that share no fix."""
     sets: list[set[str]] = [{before.path} for before, _ in changes.files]
     for finding in changes.fixed:
         if len(paths := _edited(finding)) > 1:
@@ -149,7 +149,7 @@ def _edited(finding: Finding) -> frozenset[str]:
 
 
 def _unwritten(error: SourceError, files: Files) -> Iterator[SourceError]:
-    """What to say of each of ``files``, of which one could not be written."""
+    """Yield a failure for each of ``files``, one of which could not be written."""
     yield error
     for before, _ in files:
         if before.path != error.path:
@@ -158,7 +158,7 @@ def _unwritten(error: SourceError, files: Files) -> Iterator[SourceError]:
 
 
 def _with_reasons(outcome: Outcome, known: Outcome) -> Outcome:
-    """``outcome`` with what ``known`` says of why some of its findings are not fixed."""
+    """Return ``outcome`` with the reasons from ``known`` why findings are not fixed."""
     declined = {replace(f, fix_declined=""): f for f in known.findings if f.fix is None}
     findings = (declined.get(replace(f, fix=None, fix_declined=""), f) for f in outcome.findings)
     return replace(outcome, findings=tuple(findings))

@@ -45,7 +45,7 @@ class Plan:
     packs: Packs
 
     def wholes(self, overlay: Mapping[str, SourceFile]) -> list[Outcome]:
-        """The outcome of each group, with ``overlay`` in the place of files."""
+        """Return the outcome of each group, reading ``overlay`` instead of the files on disk."""
         whole = {**self.piped, **overlay}
         return [
             _excluding(run(group.paths, group.settings, whole, packs=self.packs), group)
@@ -53,25 +53,25 @@ class Plan:
         ]
 
     def new(self, wholes: Sequence[Outcome]) -> Outcome:
-        """What of ``wholes`` is in no baseline, as one."""
+        """Return one outcome: the findings of ``wholes`` that are in no baseline."""
         return merged(list(map(_new, wholes, self.baselines)))
 
     def recheck(self, overlay: Mapping[str, SourceFile]) -> Outcome:
-        """The outcome with ``overlay`` in the place of files."""
+        """Return the outcome of reading ``overlay`` instead of the files on disk."""
         return self.new(self.wholes(overlay))
 
     def used(self, wholes: Sequence[Outcome]) -> Iterator[str]:
-        """The files that no report may replace."""
+        """Yield the files that no report may replace."""
         yield from (account.path for whole in wholes for account in whole.accounts)
         yield from (old.file for old in self.baselines if old)
 
     def is_strict(self, wholes: Sequence[Outcome]) -> bool:
-        """Whether the analysis stopped early in a group for which that is a failure."""
+        """Return whether the analysis stopped early in a group for which that is a failure."""
         pairs = zip(self.groups, wholes, strict=True)
         return any(group.settings.strict and whole.partly for group, whole in pairs)
 
     def gone(self, wholes: Sequence[Outcome]) -> Iterator[str]:
-        """A line for each baseline that holds what is not in ``wholes`` any more."""
+        """Yield a line for each baseline with findings that are no longer in ``wholes``."""
         for group, whole, old in zip(self.groups, wholes, self.baselines, strict=True):
             if old and (line := _gone(whole, old, group)):
                 yield line
@@ -114,7 +114,7 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
 
 
 def _exit_code(outcome: Outcome, options: Options, more: bool, strict: bool) -> int:
-    """The exit code of a run.
+    """Return the exit code of a run.
 
     Args:
         more: whether there is something to report besides findings.
@@ -149,7 +149,7 @@ def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:
 def _inputs(
     paths: tuple[str, ...], stdin_filename: str | None
 ) -> tuple[tuple[str, ...], dict[str, SourceFile]]:
-    """The paths to check, and standard input as the file it is called."""
+    """Return the paths to check, and standard input under the name that it is given."""
     if _STDIN not in paths:
         if stdin_filename is not None:
             raise click.UsageError("--stdin-filename needs the path -")
@@ -165,7 +165,7 @@ def _inputs(
 
 
 def _narrowed(group: Group, options: Options) -> Group:
-    """``group`` as the command line narrows it: rules, excluded paths and strictness."""
+    """Return ``group`` as the command line narrows it: rules, excluded paths and strictness."""
     settings = select_rules(group.settings, *options.selectors)
     settings = replace(settings, strict=settings.strict or options.strict)
     forced = options.force_exclude
@@ -175,7 +175,7 @@ def _narrowed(group: Group, options: Options) -> Group:
 
 
 def _excluding(outcome: Outcome, group: Group) -> Outcome:
-    """``outcome`` with an account of what was given and left out."""
+    """Return ``outcome`` with an account of each path that was given and excluded."""
     left = [Account(absolute(path), State.SKIPPED, "is excluded") for path in group.excluded]
     return replace(outcome, accounts=united([*outcome.accounts, *left]))
 
@@ -201,10 +201,10 @@ def _new(outcome: Outcome, old: Baseline | None) -> Outcome:
 
 
 def _gone(whole: Outcome, old: Baseline, group: Group) -> str:
-    from fsdplint.cli.baseline import told_gone
+    from fsdplint.cli.baseline import gone_line
     from fsdplint.suppression.baseline import Scope
 
-    return told_gone(whole, old, Scope(group.paths, group.settings))
+    return gone_line(whole, old, Scope(group.paths, group.settings))
 
 
 def _report(

@@ -52,6 +52,7 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
 
 
 def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
+    """Print the rules that ``error`` belongs to and what they find in ``paths``; the exit code."""
     from fsdplint.pages.diagnosis import diagnose, frames
     from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
 
@@ -74,7 +75,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
 
 
 def _log(file: str) -> bytes:
-    """What is in ``file``, which may be a pipe."""
+    """Return what is in ``file``, which may be a pipe."""
     with nullcontext(sys.stdin.buffer) if file == _STDIN else Path(file).open("rb") as stream:
         data = stream.read(_MAX_LOG + 1)
     if len(data) > _MAX_LOG:
@@ -83,7 +84,7 @@ def _log(file: str) -> bytes:
 
 
 def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
-    """What the suspected rules, and no others, find in ``paths``; without paths, nothing."""
+    """Return what the suspected rules, and no others, find in ``paths``; without paths, nothing."""
     if not paths:
         return Outcome((), {}, base=Path.cwd().as_posix())
     settings = settings_for(paths, None, False, preview=True)

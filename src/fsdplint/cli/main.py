@@ -50,13 +50,13 @@ def _run(arguments: list[str]) -> int:
     try:
         with recording(arguments) as run:
             code = cli.main(arguments, prog_name="fsdplint", standalone_mode=False, obj=run)
-    except (Exception, KeyboardInterrupt) as error:  # whatever it is, it is told in one line
+    except (Exception, KeyboardInterrupt) as error:  # whatever it is, report it in one line
         return failed(error)
     return code if isinstance(code, int) else CLEAN
 
 
 def failed(error: BaseException) -> int:
-    """Tell of ``error`` and return the exit code that it ends the process with."""
+    """Print ``error`` in one line and return the exit code that it ends the process with."""
     if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
         return INTERRUPTED
     if isinstance(error, click.ClickException):
@@ -84,7 +84,7 @@ def _fail(message: str) -> int:
 
 
 def _refused(error: OSError) -> str:
-    """What the system does not do, e.g. print to a full disk."""
+    """Return what the system refused, e.g. to print to a full disk."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason
 

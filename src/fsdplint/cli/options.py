@@ -20,7 +20,7 @@ from fsdplint.suggest import suggest
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is given besides paths; `check --help` tells what each is for."""
+    """The options of `check`; its help says what each is for."""
 
     fix: bool
     unsafe_fixes: bool
@@ -78,7 +78,7 @@ def _split(selectors: tuple[str, ...]) -> list[str]:
 
 
 def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose rules; each takes names, codes and prefixes, with commas."""
+    """Return ``command`` with the options that select rules by names, codes and prefixes."""
     for name, help_ in (
         ("--extend-select", "Run these too."),
         ("--ignore", "Do not run these."),
@@ -166,7 +166,7 @@ class Output:
 
 
 def outputs(words: Sequence[str], file: str | None, default: str) -> tuple[Output, ...]:
-    """The outputs that ``words`` mean, each ``NAME`` or ``NAME=FILE``.
+    """Return the outputs for ``words``, each ``NAME`` or ``NAME=FILE``.
 
     Args:
         file: where the one that names no file goes.

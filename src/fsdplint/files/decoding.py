@@ -29,7 +29,7 @@ class Skipped(SourceError):
 
 
 def decode(data: bytes, path: str) -> tuple[str, str, bool]:
-    """The text of ``data``, the codec it is in, and whether a byte order mark preceded it.
+    """Return the text of ``data``, the codec it is in, and whether a byte order mark preceded it.
 
     Raises:
         SourceError: an unknown or contradicted encoding, bytes outside it, or a NUL byte.

@@ -71,7 +71,7 @@ class Patterns:
         return cls(base, spec)
 
     def decide(self, path: str, directory: bool) -> bool | None:
-        """Whether the last matching pattern leaves ``path`` out (True) or takes it in (False)."""
+        """Return whether the last matching pattern excludes ``path``, None without a match."""
         relative = os.path.relpath(path, self.base).replace(os.sep, "/")
         if relative.startswith("../"):
             return None
@@ -118,7 +118,7 @@ class Discovery:
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discovery:
-    """The Python files and notebooks at and below ``paths``.
+    """Return the Python files and notebooks at and below ``paths``.
 
     A path that is given itself is taken whatever excludes it. A directory reached through a
     symbolic link is entered once, and a file that has several names is taken under its own.
@@ -138,7 +138,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
 
 
 def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ...]:
-    """Those of ``paths`` that a search of the current folder does not leave out.
+    """Return those of ``paths`` that a search of the current folder does not exclude.
 
     What git ignores is taken: a file that a hook passes is one that git tracks all the same.
     """
@@ -158,7 +158,7 @@ def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
 
 
 def project_root(path: Path) -> Path:
-    """The nearest directory at or above ``path`` that a project starts in, else its own."""
+    """Return the nearest directory at or above ``path`` that a project starts in, else its own."""
     # Not resolve(), which would leave a project that is linked to.
     start = Path(os.path.abspath(path if disk.is_folder(path) else path.parent))  # noqa: PTH100
     for directory in (start, *start.parents):
@@ -168,12 +168,12 @@ def project_root(path: Path) -> Path:
 
 
 def is_project(directory: Path) -> bool:
-    """Whether a project starts in ``directory``, by the files that only projects have."""
+    """Return whether a project starts in ``directory``, by the files that only projects have."""
     return any(disk.exists(directory / marker) for marker in _ROOT_MARKERS)
 
 
 def repository(directory: Path) -> Path:
-    """The directory of the git repository that ``directory`` lies in, else itself."""
+    """Return the root of the git repository that ``directory`` is in, else ``directory``."""
     inside = (p for p in (directory, *directory.parents) if disk.exists(p / ".git"))
     return next(inside, directory)
 
@@ -186,6 +186,13 @@ def _nearest(path: Path) -> str:
 
 
 class _Walk:
+    """A search of folders: the files found so far, by their path without links, and what to do.
+
+    Attributes:
+        links: symbolic links to follow last, each with the patterns that hold where it is.
+        entered: the folders that were searched, by their path without links.
+    """
+
     def __init__(self, exclude: tuple[Patterns, ...]) -> None:
         self.exclude = exclude
         self.files: dict[str, str] = {}
@@ -270,12 +277,12 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_source(entry: os.DirEntry[str]) -> bool:
-    """A file by its name, unless it is the lock of an editor."""
+    """Return whether the name is that of a source file, and not of an editor's lock."""
     return entry.name.endswith(SUFFIXES) and not entry.name.startswith(".#")
 
 
 def _special(path: str) -> str:
-    """What is no file though it may have the name of one; a broken link fails on reading."""
+    """Return what is at ``path`` if it is no regular file; a broken link fails on reading."""
     found = disk.kind(path)
     return kind(found) if found else ""
 
@@ -289,7 +296,7 @@ def _ignored(path: str, directory: bool, ignores: tuple[Patterns, ...]) -> bool:
 
 
 def _ignores_above(root: str) -> tuple[Patterns, ...]:
-    """The patterns of the repository around ``root``, unless they leave out ``root`` itself."""
+    """Return the patterns of the repository around ``root``; none if they ignore ``root``."""
     start = Path(os.path.abspath(root))  # noqa: PTH100 - git does not follow links either
     if disk.exists(start / ".git"):
         return _repository_excludes(start)

@@ -1,7 +1,7 @@
 """The disk as a check sees it, and notes of what it saw there.
 
-All that a check looks at it looks at through these functions. So what it finds follows from the
-notes, which say what each look showed: a run whose notes are still true would end as it did.
+A check reads the disk through these functions alone. So its result follows from the notes, which
+record what each look showed: a run whose notes are still true would end the same way.
 
 Imported by runs that last no longer than Python takes to start: nothing but `os` comes with it.
 """
@@ -43,7 +43,7 @@ class Notes:
     """What was seen, each by its kind and path as a signature and a digest.
 
     Attributes:
-        seen: a signature is what `stat` tells of a file or folder that is as it was, "" where that
+        seen: a signature is what `stat` says of an unchanged file or folder, "" where that
             may not be enough; the digest is what was seen, "" where that was not read.
         began: when the run began, in nanoseconds since the epoch.
         repeatable: whether the same run would see the same, which it may not after a refusal.
@@ -71,7 +71,7 @@ class Notes:
         _notes = None
 
 
-# One run at a time is noted; it may go on in a thread of its own.
+# One run at a time is recorded; it may continue in another thread.
 _notes: Notes | None = None
 
 
@@ -82,22 +82,22 @@ def unrepeatable() -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is at ``path``, or a link to one."""
+    """Return whether a file is at ``path``, or a link to one."""
     return _kind(path) == S_IFREG
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is at ``path``, or a link to one."""
+    """Return whether a folder is at ``path``, or a link to one."""
     return _kind(path) == S_IFDIR
 
 
 def exists(path: Path) -> bool:
-    """Whether anything is at ``path``, though it may be a link that leads nowhere."""
+    """Return whether anything is at ``path``, though it may be a link that leads nowhere."""
     return _kind(path) != 0 or _is_broken_link(path)
 
 
 def kind(path: Path) -> int:
-    """The type of what is at ``path``, as in ``st_mode``, and 0 if that is nothing."""
+    """Return the type of what is at ``path``, as in ``st_mode``, and 0 if that is nothing."""
     return _kind(path)
 
 
@@ -109,7 +109,7 @@ def _kind(path: Path) -> int:
 
 
 def seen_kind(path: Path) -> int:
-    """As `kind`, without a note."""
+    """Return what `kind` does, without a note."""
     try:
         return S_IFMT(os.stat(path).st_mode)
     except (OSError, ValueError):  # ValueError: no file can have that name
@@ -124,7 +124,7 @@ def _is_broken_link(path: Path) -> bool:
 
 
 def real(path: Path) -> str:
-    """The path without symbolic links."""
+    """Return the path without symbolic links."""
     found = os.path.realpath(path)
     if _notes is not None:
         _notes.seen[REAL, os.fspath(path)] = ("", found)
@@ -132,7 +132,7 @@ def real(path: Path) -> str:
 
 
 def entries(folder: str) -> list[os.DirEntry[str]]:
-    """What is in ``folder``, by name.
+    """Return what is in ``folder``, by name.
 
     Raises:
         OSError: it cannot be looked into.
@@ -155,30 +155,30 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def names_digest(folder: str) -> str:
-    """The digest of a note on `entries`."""
+    """Return the digest of a note on `entries`."""
     return _digest_of_names(_entries(folder))
 
 
 def _digest_of_names(entries: list[os.DirEntry[str]]) -> str:
-    """A digest of what matters to any look: folders, Python's files, and which are links."""
-    told = []
+    """Return a digest of the names that matter: folders, Python files, and which are links."""
+    names = []
     for entry in entries:
         if entry.name not in _LITTER:
             found = types(entry)
             if found[0] or entry.name.endswith(_SUFFIXES):
-                told.append("".join(map("01".__getitem__, found)) + entry.name)
-    return digest(os.fsencode("\0".join(told)))
+                names.append("".join(map("01".__getitem__, found)) + entry.name)
+    return digest(os.fsencode("\0".join(names)))
 
 
 def installed(folder: str) -> str:
-    """A digest of which releases of packages are installed in ``folder``."""
+    """Return a digest of which releases of packages are installed in ``folder``."""
     with os.scandir(folder) as found:
         names = sorted(e.name for e in found if e.name.endswith((".dist-info", ".egg-info")))
     return digest(os.fsencode("\0".join(names)))
 
 
 def types(entry: os.DirEntry[str]) -> tuple[bool, bool, bool]:
-    """Whether it is a folder, a file, and a link."""
+    """Return whether it is a folder, a file, and a link."""
     try:
         return entry.is_dir(), entry.is_file(), entry.is_symlink()
     except OSError:  # a link that leads to itself
@@ -186,7 +186,7 @@ def types(entry: os.DirEntry[str]) -> tuple[bool, bool, bool]:
 
 
 def status(path: Path) -> os.stat_result:
-    """The status of the file at ``path``, whose content is to be read next, if any is.
+    """Return the status of the file at ``path``; a call of `content` may follow.
 
     Raises:
         OSError: it has none.
@@ -202,7 +202,7 @@ def status(path: Path) -> os.stat_result:
 
 
 def content(path: Path, most: int = MOST) -> bytes:
-    """What is in the file at ``path``, whose `status` was asked for: ``most`` bytes and one more.
+    """Return the content of the file at ``path``, up to one byte more than ``most``.
 
     Raises:
         OSError: it cannot be read.
@@ -219,7 +219,7 @@ def content(path: Path, most: int = MOST) -> bytes:
 
 
 def read(path: Path, most: int = MOST) -> bytes:
-    """What is in the file at ``path``, without a note: ``most`` bytes and one more at most.
+    """Return what `content` does, without a note.
 
     The size of a file does not bound what it holds: that of many in /proc is 0.
 
@@ -234,7 +234,7 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def signature(status: os.stat_result, began: int) -> str:
-    """What tells a file or a folder from what it was before, or "" if its time may not.
+    """Return what shows that a file or folder has changed, "" if its time is too recent to.
 
     Args:
         began: when the run began that looks at it.
@@ -248,7 +248,7 @@ def signature(status: os.stat_result, began: int) -> str:
 
 
 def digest(data: bytes) -> str:
-    """32 hexadecimal digits that other content does not have."""
+    """Return a hash of ``data`` as 32 hexadecimal digits."""
     from hashlib import blake2b
 
     return blake2b(data, digest_size=16).hexdigest()

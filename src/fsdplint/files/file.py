@@ -48,19 +48,19 @@ class SourceFile:
         return [0, *(newline.end() for newline in NEWLINE.finditer(self.text))]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """The 1-based line and column, in characters, of ``offset``."""
+        """Return the 1-based line and column, in characters, of ``offset``."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
     def offset(self, line: int, column: int) -> int:
-        """The offset of a 1-based line and column, held inside the line and the text."""
+        """Return the offset of a 1-based line and column, clamped to the line and the text."""
         if line > len(self._starts):
             return len(self.text)
         start = self._starts[max(line, 1) - 1]
         return min(start + max(column, 1) - 1, start + len(self.line(line)))
 
     def line(self, number: int) -> str:
-        """The 1-based line ``number`` without its line ending."""
+        """Return the 1-based line ``number`` without its line ending."""
         start = self._starts[number - 1]
         end = self._starts[number] if number < len(self._starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")
@@ -76,15 +76,15 @@ class SourceFile:
         return SourceFile(self.path, self.notebook.document, self.encoding, self.bom)
 
     def in_document(self, start: int, end: int) -> tuple[int, int]:
-        """Where ``start`` to ``end`` of the text is written in `document`, half-open."""
+        """Return the half-open range in `document` of ``start`` to ``end`` in the text."""
         return self.notebook.in_document(start, end) if self.notebook else (start, end)
 
     def cell(self, line: int) -> tuple[int, int] | None:
-        """The 1-based cell and the line in that cell, or None outside notebooks."""
+        """Return the 1-based cell and the line in that cell, or None outside notebooks."""
         return self.notebook.locate(self.offset(line, 1)) if self.notebook else None
 
     def edited(self, text: str) -> SourceFile:
-        """This file with ``text`` in the place of its own text.
+        """Return this file with ``text`` instead of its own.
 
         Raises:
             SourceError: what is written would not be read as ``text``, since the file's encoding
@@ -98,7 +98,7 @@ class SourceFile:
         return edited
 
     def encode(self, text: str | None = None) -> bytes:
-        """The bytes of this file, with ``text`` in the place of its own text if given.
+        """Return the bytes of this file, with ``text`` instead of its own if given.
 
         Raises:
             SourceError: ``text`` has a character that the file's encoding lacks.
@@ -115,12 +115,12 @@ class SourceFile:
 
 
 def from_text(text: str, path: str) -> SourceFile:
-    """A plain file at ``path`` that holds ``text``."""
+    """Return a plain file at ``path`` that holds ``text``."""
     return SourceFile(absolute(path), text)
 
 
 def from_bytes(data: bytes, path: str) -> SourceFile:
-    """The file at ``path`` with the content ``data``, a notebook if the path ends so.
+    """Return the file at ``path`` with the content ``data``, a notebook if the path ends so.
 
     Raises:
         SourceError: the content is not text in its encoding, or not a notebook.
@@ -155,12 +155,12 @@ def load(path: Path) -> SourceFile:
 
 
 def kind(mode: int) -> str:
-    """What is no regular file, by its ``st_mode``; empty for one that is."""
+    """Return what kind of file an ``st_mode`` describes; "" for a regular one."""
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
 def regular(path: Path, most: int = disk.MOST) -> bytes:
-    """What is in the regular file at ``path``, which may have ``most`` bytes, whole megabytes.
+    """Return the content of the regular file at ``path``, at most ``most`` bytes.
 
     Raises:
         OSError: it cannot be read.
@@ -178,10 +178,10 @@ def regular(path: Path, most: int = disk.MOST) -> bytes:
 
 
 def too_large(most: int) -> str:
-    """Why a file that has more than ``most`` bytes is not read."""
+    """Return why a file that has more than ``most`` bytes is not read."""
     return f"has more than {most // 1_000_000} MB"
 
 
 def absolute(path: str | Path) -> str:
-    """The absolute path with forward slashes, ``..`` folded and symbolic links kept."""
+    """Return the absolute path with forward slashes, ``..`` folded and symbolic links kept."""
     return os.path.abspath(path).replace(os.sep, "/")  # noqa: PTH100 - resolve() follows links

@@ -28,7 +28,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def lines(text: str) -> list[str]:
-    """The lines of ``text`` with their ends, as Python counts them.
+    """Return the lines of ``text`` with their ends, as Python counts them.
 
     `str.splitlines` also splits at form feeds and other separators, which strings may hold.
     """
@@ -36,7 +36,7 @@ def lines(text: str) -> list[str]:
 
 
 def indented(text: str, indent: str) -> str:
-    """``text`` with ``indent`` before each line that holds something and begins in no string."""
+    """Return ``text`` with ``indent`` before each line that is not blank and not in a string."""
     strings = [token.span() for token in TOKEN.finditer(text) if token.lastgroup == "string"]
     parts: list[str] = []
     start = 0
@@ -65,7 +65,7 @@ class LogicalLine:
 
 
 def logical_lines(text: str) -> Iterator[LogicalLine]:
-    """The logical lines of ``text``, a blank line and a comment on its own being one each.
+    """Yield the logical lines of ``text``; a blank line or a comment alone is one, too.
 
     This never fails, so comments are found in files that do not parse too.
     """

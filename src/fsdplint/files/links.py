@@ -1,6 +1,6 @@
-"""Nothing is written through a symbolic link that leaves the project, as git writes beyond none.
+"""Nothing is written through a symbolic link that leaves the project, as in git.
 
-A hostile project could otherwise have any file of the user's changed, by a link in the place of a
+A hostile project could otherwise have any file of the user's changed, by a link instead of a
 source file, a report or a folder.
 """
 
@@ -22,7 +22,7 @@ DECLINED = (
 
 
 def leaves(path: str, given: Iterable[str] = ()) -> bool:
-    """Whether a link takes the file at the absolute ``path`` out of what it seems to lie in.
+    """Return whether a link takes the file at the absolute ``path`` out of the project.
 
     These are every git repository around it, and what the current folder and the ``given`` paths
     lie in: their repository, else their project. A path in none of these leaves nothing.
@@ -34,7 +34,7 @@ def leaves(path: str, given: Iterable[str] = ()) -> bool:
 
 
 def without_writes(findings: Sequence[Finding], left: frozenset[str]) -> Iterator[Finding]:
-    """``findings``, with each fix declined that would write one of the files ``left`` out."""
+    """Yield ``findings``; a fix that would write one of the files ``left`` is declined."""
     for finding in findings:
         edits = finding.fix.edits if finding.fix else ()
         beyond = next((edit.span.path for edit in edits if edit.span.path in left), "")
@@ -49,7 +49,7 @@ def _around(path: Path, given: Iterable[str]) -> Iterator[Path]:
 
 
 def home(start: Path) -> Path:
-    """The repository that ``start`` lies in, else its project."""
+    """Return the root of the repository that ``start`` is in, else of its project."""
     project = project_root(start)
     found = repository(project)
     return found if disk.exists(found / ".git") else project

@@ -45,7 +45,7 @@ class Notebook:
         return [0, *accumulate(len(cell.code) for cell in self.cells)]
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """The 1-based cell and line in it of an ``offset`` into the joined code."""
+        """Return the 1-based cell and line in it of an ``offset`` into the joined code."""
         if not self.cells:
             return None
         index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
@@ -53,7 +53,7 @@ class Notebook:
         return cell.number, cell.code.count("\n", 0, offset - self._starts[index]) + 1
 
     def in_document(self, start: int, end: int) -> tuple[int, int]:
-        """Where ``start`` to ``end`` of the joined code is written in the document, half-open."""
+        """Return the half-open range in the document of ``start`` to ``end`` in the joined code."""
         first, _ = self._written(start)
         if start == end:
             return first, first
@@ -61,7 +61,7 @@ class Notebook:
         return first, max(first, last)
 
     def _written(self, offset: int) -> tuple[int, int]:
-        """Where a character of the joined code is written, or the end of its cell's source."""
+        """Return the range in the document of one character, or the end of its cell's source."""
         index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
         cell = self.cells[index]
         characters = written(self.document, cell.start, cell.end)
@@ -72,7 +72,7 @@ class Notebook:
         return end, end
 
     def replace(self, old: str, new: str) -> str:
-        """The document in which the joined code ``old`` has become ``new``."""
+        """Return the document with the joined code ``old`` replaced by ``new``."""
         parts: list[str] = []
         position = 0
         for cell, source in zip(self.cells, self._sources(old, new), strict=True):
@@ -83,6 +83,10 @@ class Notebook:
         return "".join([*parts, self.document[position:]])
 
     def _sources(self, old: str, new: str) -> list[str]:
+        """Return the source of each cell once the joined code ``old`` has become ``new``.
+
+        Lines of IPython's own syntax, which are comments in the joined code, get their text back.
+        """
         if old == new:
             return [cell.source for cell in self.cells]
         masked = [line for cell in self.cells for line in _split(cell.code)]
@@ -104,7 +108,7 @@ class Notebook:
 
 
 def parse_notebook(document: str, path: str) -> tuple[str, Notebook]:
-    """The joined code of a notebook's Python cells, and the notebook to write edits into.
+    """Return the joined code of a notebook's Python cells, and the notebook to write edits into.
 
     A notebook whose kernel is another language has no Python cells.
 
@@ -146,7 +150,7 @@ def _code_cells(document: str) -> Iterator[Cell]:
 
 
 def _members(document: str, start: int) -> Iterator[tuple[str, int]]:
-    """The keys of the object at ``start`` with the offsets of their values."""
+    """Yield the keys of the object at ``start`` with the offsets of their values."""
     if document[start] != "{":
         raise ValueError(f"expected an object at character {start}")
     position = _skip(document, start + 1)
@@ -158,7 +162,7 @@ def _members(document: str, start: int) -> Iterator[tuple[str, int]]:
 
 
 def _items(document: str, start: int) -> Iterator[int]:
-    """The offsets of the values in the array at ``start``."""
+    """Yield the offsets of the values in the array at ``start``."""
     if document[start] != "[":
         raise ValueError(f"expected an array at character {start}")
     position = _skip(document, start + 1)
@@ -194,7 +198,7 @@ def _unended(source: str, original: str) -> str:
 
 
 def _changes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
-    """Which lines of ``old`` became which of ``new``, as ``SequenceMatcher.get_opcodes`` does."""
+    """Return how lines of ``old`` became lines of ``new``, as ``SequenceMatcher`` opcodes."""
     head = _common_prefix(old, new)
     tail = _common_prefix(old[head:][::-1], new[head:][::-1])
     old_end, new_end = len(old) - tail, len(new) - tail
@@ -215,7 +219,7 @@ def _common_prefix(one: list[str], two: list[str]) -> int:
 
 
 def _dump(source: str, original: str) -> str:
-    """``source`` as JSON in the form of ``original``, whose unchanged strings stay as written."""
+    """Return ``source`` as JSON in the form of ``original``; unchanged strings stay as they are."""
     ascii_only = original.isascii()
     if original.startswith('"'):
         return json.dumps(source, ensure_ascii=ascii_only)
@@ -240,7 +244,7 @@ _CHARACTER = re.compile(
 
 
 def written(document: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The half-open offsets of each character of the string, or list of strings, at ``start``.
+    """Return the half-open offsets of each character of the string or strings at ``start``.
 
     Args:
         end: the offset after the value.
@@ -272,7 +276,7 @@ _MAGIC_LINE = re.compile(r"(?:[^\r\n\\]|\\(?:\r\n|[\s\S])|\\\Z)*")
 
 
 def mask(cell: str) -> str:
-    """``cell`` with magics, shell escapes and help requests as comments, length unchanged."""
+    """Return ``cell`` with magics, shell escapes and help requests as comments of equal length."""
     cell_magic = _CELL_MAGIC.match(cell)
     if cell_magic is None:
         return _mask_lines(cell)
@@ -284,6 +288,7 @@ def mask(cell: str) -> str:
 
 
 def _mask_lines(cell: str) -> str:
+    """Return ``cell`` with the lines that are IPython's own syntax as comments."""
     parts: list[str] = []
     position = 0
     while position < len(cell):

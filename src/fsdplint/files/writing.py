@@ -115,13 +115,13 @@ def _staged(target: Path, data: bytes) -> Iterator[Callable[[], None]]:
 
 
 def _is_writable(target: Path) -> bool:
-    """Not by the directory, which is what replacing a file asks, nor by root's rights."""
+    """Return whether the file itself may be written, whatever its directory or root allow."""
     anyone = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
     return bool(target.stat().st_mode & anyone) and os.access(target, os.W_OK)
 
 
 def _temporary(directory: Path) -> tuple[int, str]:
-    """The descriptor and the name of a new file, which is locked for as long as it is open."""
+    """Return the descriptor and the name of a new file, locked while it is open."""
     while True:
         descriptor, name = tempfile.mkstemp(_SUFFIX, _PREFIX, directory)
         if _lock(descriptor, wait=True) and Path(name).exists():
@@ -130,7 +130,7 @@ def _temporary(directory: Path) -> tuple[int, str]:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Removes what processes that were killed have left, which nobody has a lock on any more."""
+    """Remove the files that killed processes left, which nobody has locked any more."""
     for path in directory.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | _AS_IT_IS)
@@ -142,7 +142,7 @@ def _remove_leftovers(directory: Path) -> None:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Whether the file is ours now. Where there are no such locks, leftovers stay."""
+    """Return whether the lock was acquired. Without such locks, leftovers stay."""
     if sys.platform == "win32":
         return wait
     try:
@@ -153,7 +153,7 @@ def _lock(descriptor: int, wait: bool) -> bool:
 
 
 def _keep_attributes(target: Path, name: str) -> None:
-    """Gives the file called ``name`` the owner, mode and extended attributes of ``target``."""
+    """Give the file called ``name`` the owner, mode and extended attributes of ``target``."""
     if not target.exists():
         Path(name).chmod(0o666 & ~_umask())
         return

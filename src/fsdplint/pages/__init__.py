@@ -15,7 +15,7 @@ _MARKUP = re.compile(r"^(?:#+ |```.*\n)", re.MULTILINE)
 
 
 def page(name: str) -> str:
-    """The Markdown text of the rule called ``name``.
+    """Return the Markdown text of the rule called ``name``.
 
     Raises:
         FileNotFoundError: neither the installed package nor a checkout has that page.
@@ -30,28 +30,28 @@ def page(name: str) -> str:
 
 
 def section(text: str, heading: str) -> str:
-    """What the page's ``text`` says under ``heading``."""
+    """Return what the page's ``text`` says under ``heading``."""
     return text.partition(f"## {heading}\n")[2].partition("\n## ")[0].strip()
 
 
 def in_short(text: str) -> tuple[str, str]:
-    """What the rule finds, and the first paragraph on why that is bad."""
+    """Return what the rule finds, and the first paragraph on why that is bad."""
     harm, _, _ = section(text, "Why it is bad").partition("\n\n")
     return section(text, "What it does"), harm
 
 
 def messages(text: str) -> tuple[str, ...]:
-    """What PyTorch says at run time, one message a line; ``…`` stands for what varies."""
+    """Return what PyTorch says at run time, one message a line; ``…`` stands for what varies."""
     blocks = _BLOCK.findall(section(text, _SAYS))
     return tuple(line.strip() for block in blocks for line in block.splitlines() if line.strip())
 
 
 def unmarked(text: str) -> str:
-    """``text`` without what only Markdown gives a meaning to."""
+    """Return ``text`` without Markdown's markup."""
     return _LINK.sub(r"\1 (\2)", _MARKUP.sub("", text))
 
 
 def first_reference(text: str) -> str | None:
-    """The address that the page's ``text`` refers to first."""
+    """Return the address that the page's ``text`` refers to first."""
     link = _LINK.search(section(text, "References"))
     return link[2] if link else None

@@ -66,7 +66,7 @@ class Frame:
     """A line that an error names.
 
     Attributes:
-        path: the given file that it lies in.
+        path: the given file that it is in.
         line: from 1.
     """
 
@@ -75,7 +75,7 @@ class Frame:
 
 
 def diagnose(error: str, rules: Sequence[Rule]) -> list[Match]:
-    """The ``rules`` that ``error`` belongs to, the one that more of it speaks for first."""
+    """Return the ``rules`` that ``error`` belongs to, the one with the longest match first."""
     lines = _lines(error)
     clauses = {name for pair in _CLAUSE.findall(lines) for name in pair if name}
     text = _squeezed(lines)
@@ -84,7 +84,7 @@ def diagnose(error: str, rules: Sequence[Rule]) -> list[Match]:
 
 
 def frames(error: str, given: Sequence[Path]) -> list[Frame]:
-    """The lines of the ``given`` files, or of those below a given folder, that ``error`` names."""
+    """Return the lines that ``error`` names in ``given`` files or below ``given`` folders."""
     found = []
     for path, line, short, number in _FRAME.findall(_lines(error)):
         held = next((held for one in given if (held := _held(path or short, one))), None)
@@ -94,16 +94,16 @@ def frames(error: str, given: Sequence[Path]) -> list[Frame]:
 
 
 def literals(message: str) -> list[str]:
-    """What every error with ``message`` has, in this order; its type is only kept if short of it.
+    """Return the literal parts of ``message``, in order, with the error's type if they are short.
 
-    Users' names and numbers stand between them.
+    Users' names and numbers are between them.
     """
     parts = _parts(_TYPE.sub("", message))
     return parts if sum(map(len, parts)) >= LEAST else _parts(message)
 
 
 def _match(text: str, clauses: set[str], rule: Rule) -> Match | None:
-    """The longest message of ``rule`` in ``text``; its clause speaks for more rules than it."""
+    """Return the longest message of ``rule`` in ``text``, else its violated clause."""
     found = [
         Match(rule, message, sum(map(len, parts)))
         for message in messages(page(rule.name))
@@ -115,7 +115,7 @@ def _match(text: str, clauses: set[str], rule: Rule) -> Match | None:
 
 
 def _holds(text: str, parts: Sequence[str]) -> bool:
-    """Whether ``text`` has the ``parts`` one behind the other, each near the one before."""
+    """Return whether ``text`` has the ``parts`` in order, each near the one before."""
     first, *rest = parts
     for start in _places(text, first):
         end = start + len(first)
@@ -141,17 +141,17 @@ def _parts(message: str) -> list[str]:
 
 
 def _lines(error: str) -> str:
-    """``error`` without what a terminal, a launcher or a logger adds to its lines."""
+    """Return ``error`` without what a terminal, a launcher or a logger adds to its lines."""
     return _PREFIX.sub("", _ESCAPED_END.sub("\n", _CONTROL.sub("", error)))
 
 
 def _squeezed(text: str) -> str:
-    """``text`` without what wrapping and quoting change."""
+    """Return ``text`` without what wrapping and quoting change."""
     return _IGNORED.sub("", text).lower()
 
 
 def _held(named: str, given: Path) -> Path | None:
-    """The file that an error calls ``named``, which may come from another machine."""
+    """Return the file below ``given`` that an error, maybe on another machine, calls ``named``."""
     parts = Path(named.replace("\\", "/")).parts
     if not given.is_dir():
         return given if parts[-1:] == (given.name,) else None

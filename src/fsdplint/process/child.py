@@ -9,7 +9,7 @@ _CODE = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 
 
 def command(module: str) -> list[str]:
-    """What starts a Python that runs ``main`` of one of our modules.
+    """Return the command that starts a Python process with ``main`` of one of our modules.
 
     It is isolated, so that no variable has anything run before the path is set.
     """

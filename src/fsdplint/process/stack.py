@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def deep(work: Callable[[], T]) -> T:
-    """What ``work`` returns, run on a stack that deeply nested code does not overflow."""
+    """Return what ``work`` returns, running it on a stack that fits deeply nested code."""
     results: list[T] = []
     errors: list[BaseException] = []
 

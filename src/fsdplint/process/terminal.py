@@ -23,7 +23,7 @@ COMMAND = re.compile(r"#(?=#\w*\[)")
 
 
 def wants_colour(stream: TextIO | None) -> bool:
-    """Whether to colour what goes to ``stream``, which is None where it was closed."""
+    """Return whether to colour what goes to ``stream``, which is None if it was closed."""
     if os.environ.get("NO_COLOR"):
         return False
     forced = os.environ.get("FORCE_COLOR", "0")
@@ -31,7 +31,7 @@ def wants_colour(stream: TextIO | None) -> bool:
 
 
 def columns(stream: TextIO | None) -> int:
-    """How many columns of ``stream`` a text may fill."""
+    """Return how many columns of ``stream`` a text may fill."""
     on_terminal = stream is not None and stream.isatty()
     fallback = 80 if on_terminal else _PIPED_WIDTH
     found = shutil.get_terminal_size((fallback, 24)).columns
@@ -39,7 +39,7 @@ def columns(stream: TextIO | None) -> int:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """``text`` without anything that a terminal, or a runner that keeps a log, would obey.
+    """Return ``text`` without anything that a terminal, or a runner that keeps a log, would obey.
 
     Args:
         kept: control characters that may stay, such as line ends.
@@ -50,7 +50,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 def shown_path(path: str) -> str:
-    """``path`` fit to print where a line begins, which GitHub takes for a command after colons."""
+    """Return ``path`` safe to print at the start of a line, where GitHub looks for commands."""
     text = printable(path)
     return f"./{text}" if text.lstrip().startswith("::") else text
 
@@ -111,7 +111,7 @@ def progress(message: str) -> Iterator[None]:
 
 @contextmanager
 def status_line() -> Iterator[Callable[[str], None]]:
-    """Give what shows a line in the place of the one before, if standard error is a terminal."""
+    """Provide a function that shows a line instead of the last one, on a terminal."""
     stream = sys.stderr
     if stream is None or not stream.isatty():
         yield lambda _: None

@@ -28,7 +28,7 @@ NOTHING = "No rule knows this error."
 def diagnosis_as_text(
     matches: Sequence[Match], outcome: Outcome, lines: Sequence[Frame], style: Style, width: int
 ) -> str:
-    """Each rule with its page in short, then what is suspect in the given files."""
+    """Return each rule with its page in short, then what is suspect in the given files."""
     if not matches:
         return "\n".join([NOTHING, *_named(outcome, lines)]) + "\n"
     parts = ["\n".join(_rule(match, style, width)) for match in matches]
@@ -39,7 +39,7 @@ def diagnosis_as_text(
 
 
 def diagnosis_as_json(matches: Sequence[Match], outcome: Outcome, lines: Sequence[Frame]) -> str:
-    """The document that the module describes."""
+    """Return the document that the module describes."""
     document = {
         "version": 1,
         "rules": [_described(match) for match in matches],

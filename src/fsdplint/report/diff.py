@@ -16,10 +16,10 @@ _ROLES = {"+": "added", "-": "removed", "@": "hunk"}
 
 
 def diff(changes: Changes, style: Style, exact: bool = True) -> str:
-    """A unified diff of the changed files, of a notebook's joined code cells.
+    """Return a unified diff of the changed files; of a notebook, of its joined code cells.
 
     Args:
-        exact: whether it is for a program, and not for a terminal to obey what stands in it.
+        exact: keep control characters, for a program; a terminal would obey them.
     """
     return "".join(
         _styled(line if exact else _escaped(line), style)

@@ -39,12 +39,12 @@ class _Drawn:
 
 
 def gutter_width(outcome: Outcome, marks: Sequence[Mark]) -> int:
-    """How wide the largest line number is."""
+    """Return how wide the largest line number is."""
     return max(len(str(drawn.where.line)) for drawn in _drawn(outcome, marks))
 
 
 def frames(outcome: Outcome, marks: Sequence[Mark], style: Style) -> Iterator[str]:
-    """One frame for each file, or notebook cell, that a mark is in; the first mark's comes first.
+    """Yield one frame for each file, or notebook cell, with marks; the first mark's first.
 
     A frame that is not the first mark's begins with an arrow and its place.
     """
@@ -80,6 +80,7 @@ def _grouped(drawn: Sequence[_Drawn]) -> list[list[_Drawn]]:
 
 
 def _frame(outcome: Outcome, group: Sequence[_Drawn], margin: str, style: Style) -> Iterator[str]:
+    """Yield the marked lines of one file in order; "..." stands for two or more lines between."""
     source = outcome.sources[group[0].path]
     previous: int | None = None
     ordered = sorted(group, key=lambda one: (one.number, not one.mark.primary, one.where.column))
@@ -97,6 +98,7 @@ def _frame(outcome: Outcome, group: Sequence[_Drawn], margin: str, style: Style)
 def _line(
     text: str, number: int, marked: Sequence[_Drawn], margin: str, style: Style
 ) -> Iterator[str]:
+    """Yield a line of source, cut if it is long, and a line below it for each mark."""
     cells = [_printable(character) for character in text.rstrip()]
     for command in COMMAND.finditer(text):
         cells[command.start()] = r"\x23"
@@ -118,7 +120,7 @@ def _line(
 
 
 def _window(cells: Sequence[str], focus: int) -> tuple[int, int]:
-    """Which cells to show so that a long line stays readable where the focus is."""
+    """Return which cells to show so that a long line stays readable where the focus is."""
     if _width("".join(cells)) <= _LINE_WIDTH:
         return 0, len(cells)
     first = max(0, min(focus, len(cells)) - _LEAD)
@@ -129,7 +131,7 @@ def _window(cells: Sequence[str], focus: int) -> tuple[int, int]:
 
 
 def _printable(character: str) -> str:
-    """What stands for ``character``: a source line must not move the cursor or turn the text."""
+    """Return ``character``, escaped if it would move the cursor or reverse the text."""
     if character == "\t":
         return _TAB
     if character.isprintable() or unicodedata.category(character) == "Zs":
@@ -138,7 +140,7 @@ def _printable(character: str) -> str:
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal ``text`` takes."""
+    """Return how many columns of a terminal ``text`` takes."""
     if text.isascii():
         return len(text)
     return sum(map(_character_width, text))

@@ -45,7 +45,7 @@ class _Line:
 
 
 def inspection_as_json(inspection: Inspection, outcome: Outcome) -> str:
-    """The document that the module describes."""
+    """Return the document that the module describes."""
     document = {"version": 1, **_members(inspection, outcome)}
     document["path"] = relative(outcome, inspection.path)
     return json.dumps(document, indent=2) + "\n"
@@ -73,7 +73,7 @@ def _plain(value: object, outcome: Outcome) -> object:
 
 
 def inspection_as_text(inspection: Inspection, outcome: Outcome, style: Style) -> str:
-    """Each entry with its models, optimizers and order of events, and what is not resolved."""
+    """Return each entry with models, optimizers and order of events, and what is unresolved."""
     sections = [_lines_of_entry(entry) for entry in inspection.entries]
     rest = list(_unresolved(inspection.unresolved))
     places = _Places(outcome, [*(line for lines in sections for line in lines), *rest])
@@ -100,7 +100,7 @@ def _entry_name(name: str) -> str:
 
 
 class _Places:
-    """The column of places: file names are as short as tells the files apart."""
+    """The column of places: file names are as short as they can be without becoming ambiguous."""
 
     def __init__(self, outcome: Outcome, lines: Iterable[_Line]) -> None:
         self.outcome = outcome
@@ -126,7 +126,7 @@ class _Places:
 
 
 def _short_names(paths: Iterable[str]) -> dict[str, str]:
-    """The shortest end of each path that no other path has."""
+    """Return the shortest end of each path that no other path has."""
     paths = set(paths)
     names = {}
     for path in paths:
@@ -147,6 +147,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def _lines_of_entry(entry: Entry) -> list[_Line]:
+    """Return the sections of one entry: models, policies, optimizers, order and variants."""
     lines = [_Line(0, "models")]
     for model in entry.models:
         lines.extend(_model(model))

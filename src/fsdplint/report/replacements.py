@@ -11,7 +11,7 @@ from fsdplint.fixes.edits import apply
 
 
 class Replacement(NamedTuple):
-    """Text for what lies between two offsets in a file's document."""
+    """Text that replaces the range between two offsets in a file's document."""
 
     start: int
     end: int
@@ -19,14 +19,14 @@ class Replacement(NamedTuple):
 
 
 def replacements(source: SourceFile, edits: Sequence[Edit]) -> list[Replacement]:
-    """What each of ``edits``, all of them of ``source``, does; in a notebook, all do as one."""
+    """Return a replacement for each of ``edits`` of ``source``; in a notebook, one for all."""
     if source.notebook is not None:
         return [joined(source, edits)]
     return [Replacement(edit.span.start, edit.span.end, edit.text) for edit in edits]
 
 
 def joined(source: SourceFile, edits: Sequence[Edit]) -> Replacement:
-    """One replacement that does what ``edits``, all of them of ``source``, do."""
+    """Return one replacement that has the effect of all ``edits``, which are of ``source``."""
     fixed = apply(source.text, edits)
     if source.notebook is not None:
         # An edit may take JSON around it along.
@@ -44,7 +44,7 @@ def _difference(old: str, new: str) -> Replacement:
 
 
 def _equal(limit: int, holds: Callable[[int], bool]) -> int:
-    """The largest size up to ``limit`` for which ``holds``, which does for every smaller one."""
+    """Return the largest size up to ``limit`` for which ``holds`` is true, by bisection."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

@@ -125,6 +125,7 @@ def rdjson(outcome: Outcome, _: Style) -> str:
 
 
 def _diagnostic(outcome: Outcome, finding: Finding) -> dict[str, object]:
+    """Return the Diagnostic of a finding."""
     source = outcome.sources[finding.span.path]
     where = source.in_document(finding.span.start, finding.span.end)
     return {

@@ -28,12 +28,12 @@ _ROLES: dict[str, dict[str, str | bool]] = {
 
 
 def plain(text: str, role: str) -> str:  # noqa: ARG001 - a Style
-    """``text`` as it is."""
+    """Return ``text`` as it is."""
     return text
 
 
 def coloured(text: str, role: str) -> str:
-    """``text`` with the terminal's codes for ``role``."""
+    """Return ``text`` with the terminal's codes for ``role``."""
     from click import style
 
     return style(text, **_ROLES[role])  # type: ignore[arg-type] # fg is a str, bold a bool

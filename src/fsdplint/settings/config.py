@@ -69,7 +69,7 @@ class Settings:
     strict: bool = False
 
     def enabled(self, path: str) -> frozenset[str]:
-        """The names of the rules to run on the file at ``path``."""
+        """Return the names of the rules to run on the file at ``path``."""
         ignored = [
             names for patterns, names in self.per_file_ignores if patterns.decide(path, False)
         ]
@@ -90,7 +90,7 @@ class Group:
 
 
 def find_config(start: Path) -> Path | None:
-    """The nearest file with settings in ``start`` or above it, up to its git repository's folder.
+    """Return the nearest settings file in ``start`` or above it, within its git repository.
 
     What is above a repository is no part of it: anybody may have put settings into a shared folder.
     A pyproject.toml without a `[tool.fsdplint]` table says nothing about us and is passed over.
@@ -102,7 +102,7 @@ def find_config(start: Path) -> Path | None:
 
 
 def _nearest(directory: Path, known: dict[Path, Path | None]) -> Path | None:
-    """The file for ``directory``; ``known`` spares reading those above several again."""
+    """Return the settings file for ``directory``; ``known`` holds the results so far."""
     if directory not in known:
         last = directory == directory.parent or disk.exists(directory / ".git")
         known[directory] = _settings_in(directory) or (
@@ -119,12 +119,12 @@ def _settings_in(directory: Path) -> Path | None:
 
 
 def defaults(preview: bool = False) -> Settings:
-    """The settings without a file, with or without the preview rules."""
+    """Return the settings for a run without a settings file."""
     return Settings(select=_by_default(preview), preview=preview)
 
 
 def load_settings(file: Path, preview: bool = False) -> Settings:
-    """The settings in ``file``.
+    """Return the settings in ``file``.
 
     Args:
         preview: whether preview rules are on, even if the file does not say so.
@@ -141,7 +141,7 @@ def settings_for(
     isolated: bool,
     preview: bool = False,
 ) -> Settings:
-    """The settings to check ``paths`` with: those of ``config``, or found above all of them.
+    """Return the settings for ``paths``: from ``config``, or from the file found above them all.
 
     Args:
         isolated: whether no file is read.
@@ -166,7 +166,7 @@ def groups_for(
     isolated: bool,
     preview: bool = False,
 ) -> tuple[Group, ...]:
-    """``paths`` with the settings to check them with: those of ``config``, or found above each.
+    """Return ``paths`` grouped by their settings: from ``config``, or found above each path.
 
     So what is found in a file does not depend on which others are given with it.
 
@@ -198,7 +198,7 @@ def select_rules(
     ignore: Sequence[str] = (),
     extend_select: Sequence[str] = (),
 ) -> Settings:
-    """``settings`` with what the command line selects; ``select`` replaces what the file says.
+    """Return ``settings`` with the command line's selection; ``select`` replaces the file's.
 
     Raises:
         UnknownRuleError: a selector means no rule.
@@ -216,7 +216,7 @@ def select_rules(
 
 
 def _table(file: Path) -> Mapping[str, object] | None:
-    """Our table in ``file``, or None if it is a pyproject.toml that has none."""
+    """Return our table in ``file``, None if it is a pyproject.toml without one."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

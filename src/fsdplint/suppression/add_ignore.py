@@ -18,7 +18,7 @@ _LEFT = NEVER_SUPPRESSED | {UNUSED}
 
 
 def with_comments(outcome: Outcome, reason: str) -> list[Finding]:
-    """The findings of ``outcome``, of which the first on each statement has its comment as fix.
+    """Return the findings; the first one on each statement has the comment as its fix.
 
     Those in a file that is not to be written have none.
 
@@ -35,16 +35,17 @@ def with_comments(outcome: Outcome, reason: str) -> list[Finding]:
 
 
 def _in_file(source: SourceFile, findings: Sequence[Finding], reason: str) -> list[Finding]:
+    """Return the findings of one file, with a comment as the first fix on each statement."""
     lines = list(logical_lines(source.text))
     starts = [line.start for line in lines]
-    meant: dict[int, list[Finding]] = {}
+    by_line: dict[int, list[Finding]] = {}
     left = []
     for finding in findings:
         if finding.rule in _LEFT:
             left.append(replace(finding, fix=None))
         else:
-            meant.setdefault(bisect_right(starts, finding.span.start) - 1, []).append(finding)
-    for index, (first, *others) in meant.items():
+            by_line.setdefault(bisect_right(starts, finding.span.start) - 1, []).append(finding)
+    for index, (first, *others) in by_line.items():
         names = list(dict.fromkeys(finding.rule for finding in (first, *others)))
         edit = _comment(source, lines[index], directive(names, reason))
         left.append(replace(first, fix=Fix("add a comment", Safety.SAFE, (edit,))))
@@ -53,7 +54,7 @@ def _in_file(source: SourceFile, findings: Sequence[Finding], reason: str) -> li
 
 
 def _comment(source: SourceFile, line: LogicalLine, comment: str) -> Edit:
-    """``comment`` behind the statement, or above it if one of ours stands there already.
+    """Return the edit that adds ``comment`` after the statement, or above one with our comment.
 
     The last of a statement's lines is in no string and is not continued. A comment of ours takes
     all that follows it for its reason.

@@ -39,11 +39,11 @@ class Baseline:
     known: tuple[Identity, ...] = ()
 
     def path(self, known: Identity) -> str:
-        """The absolute path of the file that a finding is in."""
+        """Return the absolute path of the file that a finding is in."""
         return absolute(Path(self.file).parent / known.path)
 
     def identities(self, outcome: Outcome) -> Mapping[Finding, Identity]:
-        """What the findings that a baseline may hold are known by in it."""
+        """Return the identities, relative to the baseline, of the findings that it may contain."""
         found = identities(outcome, Path(self.file).parent.as_posix())
         return {f: known for f, known in found.items() if f.rule not in NEVER_SUPPRESSED}
 
@@ -56,7 +56,7 @@ class Scope:
     settings: Settings
 
     def holds(self, path: str, rule: str) -> bool:
-        """Whether a finding of ``rule`` in the file at the absolute ``path`` would be seen."""
+        """Return whether the run would report a finding of ``rule`` in the absolute ``path``."""
         from fsdplint.rules import RULES
 
         given = (absolute(given).rstrip("/") for given in self.paths)
@@ -66,7 +66,7 @@ class Scope:
 
 
 def load(file: str) -> Baseline:
-    """The baseline at ``file``.
+    """Return the baseline in ``file``.
 
     Raises:
         BaselineError: it cannot be read, is none, or is a newer version's.
@@ -93,7 +93,7 @@ def load(file: str) -> Baseline:
 
 
 def text(baseline: Baseline) -> str:
-    """What to write to a baseline's file."""
+    """Return the text of a baseline's file."""
     order = sorted(baseline.known, key=lambda k: (k.path, k.rule, k.code, k.occurrence))
     lines = ",".join(f"\n    {_line(known)}" for known in order)
     end = "\n  " if lines else ""
@@ -101,7 +101,7 @@ def text(baseline: Baseline) -> str:
 
 
 def without(outcome: Outcome, baseline: Baseline) -> Outcome:
-    """``outcome`` without the findings of ``baseline``, which it counts.
+    """Return ``outcome`` without the findings of ``baseline``, and with their number.
 
     Of equal ones, so many from the top are old as there are in the baseline.
     """
@@ -113,9 +113,9 @@ def without(outcome: Outcome, baseline: Baseline) -> Outcome:
 
 
 def gone(outcome: Outcome, baseline: Baseline, scope: Scope) -> tuple[Identity, ...]:
-    """What the baseline holds and ``outcome``, which is whole, no longer has.
+    """Return what the baseline contains and ``outcome``, which is complete, no longer has.
 
-    What the run could not see, since it lies elsewhere or in a file that was not understood, is
+    What the run could not see, since it is elsewhere or in a file that was not understood, is
     not gone; nor is anything if a part of the run failed.
     """
     if outcome.failures:
@@ -132,7 +132,7 @@ def gone(outcome: Outcome, baseline: Baseline, scope: Scope) -> tuple[Identity, 
 
 
 def updated(outcome: Outcome, baseline: Baseline, scope: Scope, add: bool) -> Baseline:
-    """``baseline`` with the findings of ``outcome`` in the place of those that are gone.
+    """Return ``baseline`` with the findings of ``outcome``, and without those that are gone.
 
     Args:
         add: whether those that are gone stay.
@@ -144,13 +144,13 @@ def updated(outcome: Outcome, baseline: Baseline, scope: Scope, add: bool) -> Ba
 
 
 def pruned(outcome: Outcome, baseline: Baseline, scope: Scope) -> Baseline:
-    """``baseline`` without what is gone."""
+    """Return ``baseline`` without what is gone."""
     missing = set(gone(outcome, baseline, scope))
     return replace(baseline, known=tuple(k for k in baseline.known if k not in missing))
 
 
 def _numbered(known: Iterable[Identity]) -> Iterable[Identity]:
-    """``known`` with equal ones counted from 1, whichever of them people took out."""
+    """Yield ``known`` with equal ones numbered from 1, even if people removed some."""
     seen: Counter[tuple[str, str, str]] = Counter()
     for each in sorted(known, key=lambda each: each.occurrence):
         seen[each.equal] += 1

@@ -1,6 +1,6 @@
-"""Comments that silence findings: `# fsdplint: ignore[name] -- reason`, `ignore-file`, `# noqa`.
+"""Comments that suppress findings: `# fsdplint: ignore[name] -- reason`, `ignore-file`, `# noqa`.
 
-Between the names and the reason may stand the release that ends it: `until torch>=2.9`.
+The release that ends it may follow the names: `until torch>=2.9`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Suppression:
 
     Attributes:
         span: the directive with its reason.
-        comment: the whole comment it stands in.
+        comment: the whole comment that it is in.
         scope: the offsets that a finding starts between for it to be silenced.
         rules: what the directive calls each rule, and the rule's name.
         whole: whether it is for the whole file.
-        own: ours and not another tool's `noqa`, so it must silence something.
-        used: the names of the rules that it silenced.
+        own: ours and not another tool's `noqa`, so it must suppress something.
+        used: the names of the rules that it suppressed.
         problem: what of it is not understood, if anything.
         until: the release from which it is not needed any more.
     """
@@ -73,9 +73,9 @@ class Suppression:
     until: Release | None = None
 
     def silences(self, finding: Finding) -> bool:
-        """Whether ``finding`` is meant, which then counts as used."""
-        meant = finding.rule in self.rules.values() and finding.rule not in NEVER_SUPPRESSED
-        if meant and self.scope[0] <= finding.span.start < self.scope[1]:
+        """Return whether this suppresses ``finding``; if so, record the use."""
+        named = finding.rule in self.rules.values() and finding.rule not in NEVER_SUPPRESSED
+        if named and self.scope[0] <= finding.span.start < self.scope[1]:
             self.used.add(finding.rule)
             return True
         return False
@@ -87,12 +87,12 @@ def suppress(
     enabled: frozenset[str],
     torch: TorchRange = EVERY_RELEASE,
 ) -> list[Finding]:
-    """The ``findings`` that no comment of ``source`` silences, and the comments that silence none.
+    """Return the ``findings`` without suppressed ones, and findings on unused comments.
 
     Args:
         findings: all of this file.
         enabled: the names of the rules that ran; a comment for another one may be of use.
-        torch: the releases of PyTorch that the file is meant for; a comment that was until one
+        torch: the releases of PyTorch that the file is to run on; a comment that was until one
             that all of these have reached silences nothing.
     """
     findings = list(findings)
@@ -116,17 +116,17 @@ def suppress(
 
 
 def has_own_comment(text: str) -> bool:
-    """Whether ``text`` may hold a comment that is for nobody but us."""
+    """Return whether ``text`` may have one of our comments."""
     return _OURS in text
 
 
 def directive(rules: Sequence[str], reason: str) -> str:
-    """The comment that silences ``rules`` on the statement it is put behind."""
+    """Return the comment that suppresses ``rules`` on the statement that it follows."""
     return f"# fsdplint: ignore[{', '.join(rules)}] -- {reason}"
 
 
 def has_directive(text: str, comment: tuple[int, int]) -> bool:
-    """Whether one of ours stands in the comment between the offsets."""
+    """Return whether the comment between the offsets has a directive of ours."""
     return _OWN.search(text, *comment) is not None
 
 
@@ -150,6 +150,10 @@ class _Comments:
 
 
 def _suppressions(text: str) -> Iterator[Suppression]:
+    """Yield the directives of ``text`` in order.
+
+    Our comment on a line of its own applies to the next statement, so lines are read backwards.
+    """
     if not _MENTION.search(text):
         return
     lines = list(logical_lines(text))
@@ -171,6 +175,7 @@ def _suppressions(text: str) -> Iterator[Suppression]:
 def _of_comment(
     text: str, comment: tuple[int, int], scope: tuple[int, int]
 ) -> Iterator[Suppression]:
+    """Yield our directives in a comment, which apply to ``scope`` or to the whole file."""
     for match in _OWN.finditer(text, *comment):
         verb, listed = match["verb"], match["rules"]
         whole = verb == "ignore-file"
@@ -208,13 +213,14 @@ def _read_until(suppression: Suppression, condition: str | None) -> None:
 def _noqa(text: str, comment: tuple[int, int], scope: tuple[int, int]) -> Iterator[Suppression]:
     for match in _NOQA.finditer(text, *comment):
         codes = re.split(r"[, \t]+", match["codes"].upper()) if match["codes"] else [""]
-        meant = {r.code: r.name for r in RULES if any(r.code.startswith(c) for c in codes)}
-        yield Suppression(match.span(), comment, scope, meant, own=False)
+        named = {r.code: r.name for r in RULES if any(r.code.startswith(c) for c in codes)}
+        yield Suppression(match.span(), comment, scope, named, own=False)
 
 
 def _unused(
     source: SourceFile, suppression: Suppression, rule: Rule, enabled: frozenset[str]
 ) -> Iterator[Finding]:
+    """Yield a finding for a directive that is not understood, or has rules without findings."""
     span = Span(source.path, *suppression.span)
     if suppression.problem:
         yield Finding(
@@ -269,7 +275,7 @@ def _brackets(text: str, suppression: Suppression) -> tuple[int, int]:
 
 
 def _with_blanks(text: str, suppression: Suppression) -> tuple[int, int]:
-    """The directive's offsets with the blanks, and the line, that would be left for nothing."""
+    """Return the directive's range with the blanks, and the line, that it alone needs."""
     start, end = suppression.span
     rest = text[end : suppression.comment[1]]
     words = rest.lstrip()

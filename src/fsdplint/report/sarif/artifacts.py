@@ -131,7 +131,7 @@ def line_hashes(data: bytes) -> list[str]:
     ``count`` numbers equal hashes. The hash is that of `github/codeql-action`
     (``src/fingerprints.ts``), whose uploader warns of any other: a rolling hash, modulo 2**64, of a
     hundred UTF-16 code units from the start of a line, without blanks and with every line end as a
-    line feed; 65535 stands for the end of the file and zeros follow it. Like the uploader, this
+    line feed; 65535 represents the end of the file and zeros follow it. Like the uploader, this
     reads the file as UTF-8, whatever its encoding.
     """
     text = _BLANK.sub("", _LINE_END.sub("\n", data.decode("utf-8", "replace")))
