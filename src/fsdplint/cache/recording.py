@@ -30,7 +30,7 @@ class Recording:
         self.notes = notes
 
     def keep(self, said: Sequence[tuple[bool, str]], code: int) -> None:
-        """Store what the run printed, each text with whether on standard error, and its exit code."""
+        """Store what the run printed, with whether on standard error, and its exit code."""
         code_notes = _notes_on_code(self.notes.began)
         if not self.notes.repeatable or code_notes is None:
             return
