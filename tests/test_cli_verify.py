@@ -23,8 +23,8 @@ from fsdplint.process.terminal import status_line
 from fsdplint.verify import run as running
 from fsdplint.verify.report import render
 from fsdplint.verify.request import Request
-from fsdplint.verify.stage import StageError
 from fsdplint.verify.verdict import RankSummary, Status, Verdict, Verification
+from fsdplint.verify.workspace import StageError
 
 SCRIPT = """\
 import sys, torch, torch.distributed as dist

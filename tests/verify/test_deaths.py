@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from verifier import Verifier
 
-from fsdplint.verify.deaths import Death, sentence
 from fsdplint.verify.events import Ended
 from fsdplint.verify.evidence import RankRun, Run
-from fsdplint.verify.failures import failures, stopped
+from fsdplint.verify.judge import failures, stopped
+from fsdplint.verify.processes import Death, death_sentence
 from fsdplint.verify.report import render
 from fsdplint.verify.report.ending import how
 from fsdplint.verify.request import Request
@@ -146,7 +146,7 @@ def test_a_rank_that_the_launcher_ends_has_not_failed() -> None:
     ],
 )
 def test_deaths_in_words(ranks: list[int], status: int | None, said: str) -> None:
-    assert sentence(ranks, status) == said
+    assert death_sentence(ranks, status) == said
 
 
 LEAVING = "import os\nif os.fork() == 0:\n    os._exit(0)\nos.wait()\nos._exit(STATUS)\n"

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from verifier import Verifier
 
-from fsdplint.verify import effort, stacks, watch
+from fsdplint.verify import stacks, watch
 from fsdplint.verify.clauses.collectives import collectives
 from fsdplint.verify.events import Place, Started
-from fsdplint.verify.journal import encode
+from fsdplint.verify.journal import Tail, encode
+from fsdplint.verify.processes import cpu_seconds
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Ring, State
-from fsdplint.verify.tail import Tail
 
 WITHIN = 15.0
 """Seconds from a stall to its report."""
@@ -172,7 +172,7 @@ def test_processor_time_counts_for_all_of_a_group() -> None:
     try:
         deadline, most = time.monotonic() + 30, 0.0
         while most < 0.3 and time.monotonic() < deadline:
-            most = max(most, effort.seconds([leader.pid])[leader.pid])
+            most = max(most, cpu_seconds([leader.pid])[leader.pid])
         assert most >= 0.3
     finally:
         os.killpg(leader.pid, signal.SIGKILL)

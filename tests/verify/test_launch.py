@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from processes import gone, started_with
 
-from fsdplint.verify import lifeline
 from fsdplint.verify.forks import reserved_port
 from fsdplint.verify.launch import PATIENCE, Elastic
+from fsdplint.verify.processes import lifeline
 from fsdplint.verify.request import SCRATCH, Request
 from fsdplint.verify.run import VerifyError, verify
 from fsdplint.verify.verdict import Verification
@@ -179,7 +179,7 @@ def test_stopping_waits_for_nobody_on_one_node(scratch: Path) -> None:
     (scratch / SCRATCH / "train.py").write_text(WAITING)
     request = Request("train.py", device="cpu")
     request.write(scratch)
-    with lifeline.held(scratch):
+    with lifeline(scratch):
         launched = Elastic(request, scratch)
         time.sleep(1.0)  # it imports torch, and no rank has begun
         began = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 from verifier import Verifier
 
 from fsdplint.verify.rank.scratch import Scratch
-from fsdplint.verify.stage import LINKED_FROM
+from fsdplint.verify.workspace import LINKED_FROM
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.verify import stage as stage_module
 from fsdplint.verify import watch
+from fsdplint.verify import workspace as workspace_module
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import VerifyError, verify
-from fsdplint.verify.stage import LINKED_FROM, StageError, stage, surround
 from fsdplint.verify.warm import Job, Warm
+from fsdplint.verify.workspace import LINKED_FROM, StageError, stage, surround
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_copy_below_its_source_does_not_hold_itself(source: Path) -> None:
 def test_too_many_files_are_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage_module, "MOST_FILES", 2)
+    monkeypatch.setattr(workspace_module, "MOST_FILES", 2)
     for name in "abc":
         (source / name).touch()
     with pytest.raises(StageError, match="more than 2 files and folders; verify copies its"):
@@ -97,7 +97,7 @@ def test_links_inside_the_folder_stay_inside_the_copy(source: Path, tmp_path: Pa
 def test_there_is_an_end_to_copying(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage_module, "COPIED", 5)
+    monkeypatch.setattr(workspace_module, "COPIED", 5)
     for name in ("a", "b"):
         (source / name).write_text("four")
     stage(source, tmp_path / "copy")
@@ -113,7 +113,7 @@ def test_pipes_and_what_has_just_gone_are_passed_by(
     def vanish(file: Path, _: Path) -> None:
         raise FileNotFoundError(2, "No such file or directory", str(file))
 
-    monkeypatch.setattr(stage_module.shutil, "copy2", vanish)
+    monkeypatch.setattr(workspace_module.shutil, "copy2", vanish)
     stage(source, tmp_path / "copy")
     assert contents(tmp_path / "copy") == set()
 
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_read_is_named(
     def refuse(file: Path, _: Path) -> None:
         raise PermissionError(13, "Permission denied", str(file))
 
-    monkeypatch.setattr(stage_module.shutil, "copy2", refuse)
+    monkeypatch.setattr(workspace_module.shutil, "copy2", refuse)
     with pytest.raises(StageError, match=r"cannot copy .*secret: Permission denied"):
         stage(source, tmp_path / "copy")
 

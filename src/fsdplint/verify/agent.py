@@ -17,7 +17,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fsdplint.verify import deaths, descent, lifeline
+from fsdplint.verify.processes import adopt_orphans, end_descendants, follow_lifeline, note_death
 from fsdplint.verify.request import REQUEST_VARIABLE
 
 
@@ -36,19 +36,19 @@ class Rank(subprocess.Popen[bytes]):
     def returncode(self, status: int | None) -> None:
         self._status = status
         if status is not None and self._rank is not None:
-            deaths.note(Path(os.environ[REQUEST_VARIABLE]), int(self._rank), status)
+            note_death(Path(os.environ[REQUEST_VARIABLE]), int(self._rank), status)
 
 
 def _launch(folder: Path) -> None:
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    lifeline.follow(folder)
+    follow_lifeline(folder)
     subprocess.Popen = Rank  # type: ignore[assignment, misc]  # before torch imports it
     runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)
 
 
 def _keep(launcher: int, folder: Path) -> NoReturn:
-    lifeline.follow(folder, descent.end_all)
+    follow_lifeline(folder, end_descendants)
     while True:
         pid, status = os.wait()
         if pid == launcher:
@@ -56,13 +56,13 @@ def _keep(launcher: int, folder: Path) -> NoReturn:
 
 
 def _leave(status: int, *_: object) -> NoReturn:
-    descent.end_all()
+    end_descendants()
     os._exit(status)
 
 
 if __name__ == "__main__":
     records = Path(os.environ[REQUEST_VARIABLE])
-    descent.adopt()
+    adopt_orphans()
     signal.signal(signal.SIGTERM, _leave)
     if launcher := os.fork():
         _keep(launcher, records)

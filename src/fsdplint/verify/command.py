@@ -138,7 +138,7 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     from fsdplint.verify import run
     from fsdplint.verify.report import render
     from fsdplint.verify.report.summary import summary
-    from fsdplint.verify.stage import StageError
+    from fsdplint.verify.workspace import StageError
 
     ensure_torch()
     _expect_folder(output_file)
@@ -164,7 +164,7 @@ def _expect_folder(output_file: str | None) -> None:
 
 def ensure_torch() -> None:
     """Ends the command with one sentence where there is no PyTorch to run a script with."""
-    from fsdplint.verify.needed import missing
+    from fsdplint.verify.run import missing
 
     if reason := missing():
         raise click.ClickException(reason)

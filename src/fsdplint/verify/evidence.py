@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from fsdplint.verify import journal, ring, stacks
-from fsdplint.verify.deaths import Death
 from fsdplint.verify.events import Ended, Event, Place, Save, Started
+from fsdplint.verify.journal import last
+from fsdplint.verify.processes import Death
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Collective
 from fsdplint.verify.stored import Stored, look
-from fsdplint.verify.tail import last
 
 E = TypeVar("E")
 

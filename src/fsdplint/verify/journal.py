@@ -12,6 +12,41 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from fsdplint.verify.events import Event
 
+_NEWLINE = b"\n"
+_MOST = 1 << 16
+"""Bytes of an end; a script may print without one."""
+
+
+def last(path: Path) -> str:
+    """Returns the end of a text, whatever bytes are in it."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _MOST))
+        return file.read(_MOST).decode("utf-8", errors="replace")
+
+
+class Tail:
+    """The lines of a file that others append to, each one given out once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset, self._rest = path, 0, b""
+
+    def lines(self) -> list[str]:
+        """Returns the lines completed since the last call; one cut short waits for its end."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(new)
+        complete, newline, rest = new.rpartition(_NEWLINE)
+        if not newline:
+            self._rest += new
+            return []
+        text, self._rest = self._rest + complete, rest
+        return text.decode("utf-8", errors="replace").split("\n")
+
+
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 

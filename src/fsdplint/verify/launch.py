@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from fsdplint.verify import descent
+from fsdplint.verify.journal import last
+from fsdplint.verify.processes import end_marked
 from fsdplint.verify.request import REQUEST_VARIABLE, SCRATCH, Request
-from fsdplint.verify.tail import last
 
 _AGENT = Path(__file__).parent / "agent.py"
 _TEMPORARY = "tmp"
@@ -133,7 +133,7 @@ class Elastic:
 def end_leftovers(folder: Path) -> None:
     """Ends what is left where the process that keeps the ranks was killed itself."""
     kill_ranks(folder)
-    descent.end_marked(f"{REQUEST_VARIABLE}={folder}")
+    end_marked(f"{REQUEST_VARIABLE}={folder}")
 
 
 def kill_ranks(folder: Path) -> None:

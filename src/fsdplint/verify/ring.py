@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdplint.verify.events import Place
-from fsdplint.verify.tail import Tail
+from fsdplint.verify.journal import Tail
 
 _TEXT, _ISSUED = "=", "+"
 _NOWHERE = -1

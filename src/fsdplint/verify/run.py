@@ -3,28 +3,60 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import NoReturn
 
-from fsdplint.verify import deaths, lifeline
+from fsdplint.verify.clauses.equivalence import equivalence
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.figures import plural, size
 from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
-from fsdplint.verify.needed import missing
-from fsdplint.verify.reference import compared
+from fsdplint.verify.processes import lifeline, read_deaths
 from fsdplint.verify.request import RELEASE, SCRATCH, Request
-from fsdplint.verify.stage import stage, surround
-from fsdplint.verify.verdict import Verification
+from fsdplint.verify.verdict import Verdict, Verification
 from fsdplint.verify.watch import watch
-from fsdplint.verify.workspace import workspace
+from fsdplint.verify.workspace import stage, surround, workspace
+
+OLDEST = (2, 6)
+_INSTALL = "pip install 'fsdplint[verify]'"
+
+
+def missing() -> str:
+    """Returns one sentence on what to install; empty where all is there."""
+    if find_spec("torch") is None:
+        return f"verify runs the script and needs PyTorch: {_INSTALL}"
+    try:
+        found = metadata.version("torch")
+    except metadata.PackageNotFoundError:  # built in place: its rank will tell
+        return ""
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"verify needs PyTorch {oldest} or newer, and this is {found}: {_INSTALL}"
+    return ""
+
+
+def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
+    """Returns the sharded run, and whether the unsharded one computes the same."""
+    with workspace() as folder:
+        sharded = run(replace(request, capture=str(folder)))
+        kept = {file.name.split(".")[0] for file in folder.glob("*.stride")}
+        if len(kept) < sharded.world_size:
+            return sharded, equivalence(sharded, None)
+        alone = replace(request, replay=str(folder), ranks=1, launcher=())
+        return sharded, equivalence(sharded, run(alone))
+
 
 _SIGNALLED = 128
 """What shells add to a signal's number for the exit status."""
@@ -124,14 +156,14 @@ def observe(
             (folder / SCRATCH / path).write_bytes(content)
         request.write(folder)
         began = time.monotonic()
-        with lifeline.held(folder):
+        with lifeline(folder):
             launched = launcher(request, folder)
             try:
                 stall = watch(launched, folder, request.ranks, request.timeout, tell)
                 if stall is None:
                     (folder / RELEASE).touch()
                     launched.wait()
-                ends = deaths.read(folder)  # before the rest is killed
+                ends = read_deaths(folder)  # before the rest is killed
             finally:
                 launched.stop()
         return gather(folder, stall, ends, launched.output(), time.monotonic() - began)

@@ -17,12 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.verify import deaths, effort, order, stacks
+from fsdplint.verify import order, stacks
 from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
+from fsdplint.verify.journal import Tail
 from fsdplint.verify.launch import Launched, rank_pids
+from fsdplint.verify.processes import cpu_seconds, read_deaths
 from fsdplint.verify.ring import Reader, State
-from fsdplint.verify.tail import Tail
 
 INTERVAL = 0.05
 MOST_OUTPUT = 2**26
@@ -137,7 +138,7 @@ class _Ranks:
                 written = Tail(self.folder / f"{number}.jsonl")
                 output = self.folder / f"{number}.output"
                 self.ranks[number] = _Rank(pid, ring, written, output, now, now)
-        dead = deaths.read(self.folder)  # first, so that nothing is written behind the last look
+        dead = read_deaths(self.folder)  # first, so that nothing is written behind the last look
         for number, rank in self.ranks.items():
             if not rank.over:
                 rank.follow(now, number in dead)
@@ -175,7 +176,7 @@ class _Ranks:
         if any(rank.world_size != ranks for rank in self.ranks.values()):
             return False
         live = [rank for rank in self.ranks.values() if not rank.over]
-        used = effort.seconds([rank.pid for rank in live])
+        used = cpu_seconds([rank.pid for rank in live])
         for rank in live:
             rank.work(used.get(rank.pid, math.inf), now)
         return all(now - max(rank.moved, rank.worked) > IDLE for rank in live) and any(

@@ -14,8 +14,9 @@ from threading import current_thread, main_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from fsdplint.verify import lifeline, stacks
+from fsdplint.verify import stacks
 from fsdplint.verify.events import FAILED, Ended, Frame
+from fsdplint.verify.processes import follow_lifeline
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.request import (
     RELEASE,
@@ -71,7 +72,7 @@ def _settle(folder: Path, rank: int) -> None:
     trace = (folder / f"{rank}.stacks").open("w")
     faulthandler.enable(trace)
     faulthandler.register(stacks.SIGNAL, trace, all_threads=True)
-    lifeline.follow(folder)
+    follow_lifeline(folder)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
 
 

@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from fsdplint.verify import deaths, descent, lifeline
 from fsdplint.verify.forks import (
     fork,
     has_ended,
@@ -32,6 +31,7 @@ from fsdplint.verify.forks import (
     reap,
     reserved_port,
 )
+from fsdplint.verify.processes import adopt_orphans, end_descendants, follow_lifeline, note_death
 from fsdplint.verify.rank import observer, patch  # noqa: F401  -- the first for what it loads
 from fsdplint.verify.rank.life import live
 from fsdplint.verify.warm import OVER, Order
@@ -65,22 +65,22 @@ class _Job:
 
 def _keep(order: Order, port: int) -> NoReturn:
     """Forks the ranks of an order, and ends all that they have left once they have ended."""
-    descent.adopt()
+    adopt_orphans()
     signal.signal(signal.SIGTERM, _leave)
     ranks = {fork(partial(_become, order, rank, port)): rank for rank in range(order.ranks)}
-    lifeline.follow(Path(order.folder), descent.end_all)
+    follow_lifeline(Path(order.folder), end_descendants)
     while ranks:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         assert ended
         if ended.si_pid in ranks:
-            deaths.note(Path(order.folder), ranks.pop(ended.si_pid), reap(ended.si_pid))
+            note_death(Path(order.folder), ranks.pop(ended.si_pid), reap(ended.si_pid))
         else:  # its parent has ended before it
             os.waitpid(ended.si_pid, 0)
     _leave()
 
 
 def _leave(*_: object) -> NoReturn:
-    descent.end_all()
+    end_descendants()
     os._exit(0)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from fsdplint.verify import deaths
 from fsdplint.verify.events import Place
 from fsdplint.verify.figures import ranks_in_words
+from fsdplint.verify.processes import death_in_words, death_sentence
 from fsdplint.verify.verdict import RankSummary, Verification
 
 _ENDED = {
@@ -47,7 +47,7 @@ class Error:
 def how(rank: RankSummary) -> str:
     """Says how a rank ended."""
     if rank.ended == "died":
-        return deaths.in_words(rank.status)
+        return death_in_words(rank.status)
     return _ENDED.get(rank.ended, rank.ended)
 
 
@@ -68,7 +68,7 @@ def _error(line: str, status: int | None, group: Sequence[RankSummary]) -> Error
     ranks, text = tuple(rank.rank for rank in group), group[0].error
     said = f"{ranks_in_words(ranks)} ended with an error"
     if not line:
-        said = deaths.sentence(ranks, status)
+        said = death_sentence(ranks, status)
     return Error(ranks, said, line, _place(text), text.strip())
 
 
