@@ -29,7 +29,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn, TextIO
 
-from fsdplint.verify.forks import fork, has_ended, launcher_environment, reap, reserved_port
+from fsdplint.verify.processes import fork, has_ended, launcher_environment, reap, reserved_port
 
 PRELOADED = (
     "torch",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.differential.program import Configuration
 from benchmarks.differential.record import DIED, HUNG, SLOW, Rank, Run
-from fsdplint.verify.forks import fork, has_ended, reap, reserved_port
+from fsdplint.verify.processes import fork, has_ended, reap, reserved_port
 
 _LIMIT = 90.0
 """Seconds a run may take altogether."""

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from fsdplint.verify.clauses.clause import Clause
+from fsdplint.verify.clauses.collectives import device_per_rank
 from fsdplint.verify.clauses.copies import replicas, ties
-from fsdplint.verify.clauses.forward import forward
-from fsdplint.verify.clauses.fsdp1 import fsdp1_calls
-from fsdplint.verify.clauses.gradients import accumulation, gradients
-from fsdplint.verify.clauses.launch import device_per_rank
-from fsdplint.verify.clauses.optimizer import optimizer, parameters_change
-from fsdplint.verify.clauses.sharding import blocks, coverage, sharding_order, units
+from fsdplint.verify.clauses.sharding import blocks, coverage, fsdp1_calls, sharding_order, units
+from fsdplint.verify.clauses.steps import (
+    accumulation,
+    forward,
+    gradients,
+    optimizer,
+    parameters_change,
+)
 from fsdplint.verify.events import (
     Bypass,
     Change,

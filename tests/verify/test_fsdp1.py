@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from verifier import Verifier
 
-from fsdplint.verify.clauses.fsdp1 import fsdp1_calls
+from fsdplint.verify.clauses.sharding import fsdp1_calls
 from fsdplint.verify.events import Fsdp1Call, OptimizerBuilt, Sharded, SyncSwitched
 from fsdplint.verify.evidence import Run
 

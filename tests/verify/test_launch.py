@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from processes import gone, started_with
 
-from fsdplint.verify.forks import reserved_port
 from fsdplint.verify.launch import PATIENCE, Elastic
-from fsdplint.verify.processes import lifeline
+from fsdplint.verify.processes import lifeline, reserved_port
 from fsdplint.verify.request import SCRATCH, Request
 from fsdplint.verify.run import VerifyError, verify
 from fsdplint.verify.verdict import Verification

@@ -13,8 +13,7 @@ from fsdplint.verify.events import Compared, Drifted, Ended, Event, NotCompared,
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.rank.reference import measure
 from fsdplint.verify.rank.reference.layout import Region, whole
-from fsdplint.verify.rank.reference.step import Step
-from fsdplint.verify.rank.reference.tape import Stride, freeze, tensors, thaw
+from fsdplint.verify.rank.reference.tape import Step, Stride, freeze, tensors, thaw
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Status, Verdict

@@ -137,7 +137,7 @@ def _handed_through(launcher: dict[str, str | None]) -> tuple[str, ...]:
 def _run(request: Request, directory: Path, format_: str, output_file: str | None) -> int:
     from fsdplint.verify import run
     from fsdplint.verify.report import render
-    from fsdplint.verify.report.summary import summary
+    from fsdplint.verify.report.ending import summary
     from fsdplint.verify.workspace import StageError
 
     ensure_torch()

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
-from fsdplint.verify.clauses.models import first_snapshots
+from fsdplint.verify.clauses.queries import first_snapshots
 from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural, ranks_in_words

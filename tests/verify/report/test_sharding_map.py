@@ -8,8 +8,7 @@ from samples import CONFIRMED, block, parameter, snapshot
 from fsdplint.verify.events import Parameter, Snapshot, Unit
 from fsdplint.verify.figures import count, percent, ranks_in_words, size
 from fsdplint.verify.report.html_map import _starts
-from fsdplint.verify.report.remarks import remarks
-from fsdplint.verify.report.sharding import Model, Piece, models, placed, run_label, walk
+from fsdplint.verify.report.sharding import Model, Piece, models, placed, remarks, run_label, walk
 
 
 def seen(*units: Unit, outside: tuple[Parameter, ...] = (), rank: int = 0) -> Model:

@@ -11,12 +11,13 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.crash import crashes, own_place
-from fsdplint.verify.clauses.models import (
+from fsdplint.verify.clauses.queries import (
     changes,
+    crashes,
     first_snapshots,
     is_shard,
     listed,
+    own_place,
     parameters,
     shards_held,
     without_steps,

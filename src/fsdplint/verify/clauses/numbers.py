@@ -15,7 +15,7 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import SHOWN
+from fsdplint.verify.clauses.queries import SHOWN
 from fsdplint.verify.events import Backward, Norm, NumberRead, Place, ReadCombined
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural, ranks_in_words

@@ -13,7 +13,7 @@ from fsdplint.verify.clauses.clause import (
     not_exercised,
     violated,
 )
-from fsdplint.verify.clauses.models import SHOWN, listed
+from fsdplint.verify.clauses.queries import SHOWN, listed
 from fsdplint.verify.clauses.writes import Pool, Tally, Write, passed, pools
 from fsdplint.verify.events import Place, Save
 from fsdplint.verify.evidence import Run

@@ -22,11 +22,9 @@ import torch.utils.data
 from fsdplint.verify.events import Device, Memory, Started
 from fsdplint.verify.rank import shim, spawn
 from fsdplint.verify.rank.probes import (
-    bypass,
-    calls,
     collectives,
+    forwards,
     fsdp1,
-    group,
     numbers,
     saves,
     sharding,
@@ -34,7 +32,7 @@ from fsdplint.verify.rank.probes import (
 )
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.reference import alone, capture, replay
-from fsdplint.verify.rank.reference.step import Tapes
+from fsdplint.verify.rank.reference.tape import Tapes
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.snapshot import Snapshots
 
@@ -73,7 +71,8 @@ class Observer:
             shim.install(self._local_rank, devices)
         spawn.install(self._local_rank, devices)
         if self._recorder.request.replay:
-            self._watch_replay()
+            self._watch_calls()
+            replay.install(self._seen, alone.install())
         else:
             self._watch()
         self._before = _peak()
@@ -84,18 +83,14 @@ class Observer:
         taped = self._recorder.request.replay
         return len(Tapes(Path(taped)).ranks) if taped else self._local_world_size
 
-    def _watch_replay(self) -> None:
+    def _watch_calls(self) -> None:
         sharding.install(self._seen)
-        bypass.install(self._seen)
-        calls.install(self._seen)
-        replay.install(self._seen, alone.install())
+        forwards.install(self._seen)
 
     def _watch(self) -> None:
-        group.install(self._seen)
+        spawn.note_group(self._seen)
         collectives.install(self._seen)
-        sharding.install(self._seen)
-        bypass.install(self._seen)
-        calls.install(self._seen)
+        self._watch_calls()
         if self._recorder.request.capture:
             capture.install(self._seen)
         steps.install(self._seen, self._snapshots)

@@ -1,32 +1,61 @@
-"""Puts a wrapper in the place of a function under every name torch's modules know it by."""
+"""Replace objects of PyTorch under every name that its modules know them by."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 
 
-def replace_everywhere(old: Any, new: Any) -> None:
-    """Replaces `old`, by identity, in the namespace of every loaded torch module: what was copied
-    there by ``from … import …`` included."""
-    replace_all([(old, new)])
+def replace(owner: Any, name: str, new: Any) -> None:
+    """Set an attribute.
 
-
-def replace_all(pairs: Sequence[tuple[Any, Any]]) -> None:
-    """Does `replace_everywhere` for pairs of an old and a new value."""
-    for old, new in pairs:
+    If a module owns it, the copies that ``from … import …`` made of the old object in PyTorch's
+    loaded modules are replaced as well.
+    """
+    old = getattr(owner, name, None)
+    if _is_torchs(owner) and (callable(old) or isinstance(old, ModuleType)):
         for module, key in _NAMES.of(old):
             setattr(module, key, new)
         _NAMES.moved(old, new)
+    setattr(owner, name, new)
+
+
+def wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Replace a function or method by ``around(original, *arguments)``; do nothing if it is absent.
+
+    A static method stays one only if the caller makes it one again.
+    """
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    replace(owner, name, wrapper)
+
+
+def overlay(owner: ModuleType, source: ModuleType) -> None:
+    """Put the functions and classes that `source` defines over those of `owner`."""
+    for name, value in vars(source).items():
+        ours = isinstance(value, FunctionType | type) and value.__module__ == source.__name__
+        if ours and hasattr(owner, name):
+            replace(owner, name, value)
+
+
+def _is_torchs(owner: Any) -> bool:
+    return isinstance(owner, ModuleType) and owner.__name__.partition(".")[0] == "torch"
 
 
 class _Names:
-    """Which names of torch's modules hold a value.
+    """An index of the names that hold a value in PyTorch's modules.
 
-    Looking through all of them costs tens of milliseconds, so that it is done again only after
-    modules were loaded, or where a value is not where it was.
+    Building it costs tens of milliseconds, so it is built again only after modules were loaded, or
+    if a value is not where the index says.
     """
 
     def __init__(self) -> None:
@@ -34,25 +63,26 @@ class _Names:
         self._modules = 0
 
     def of(self, value: Any) -> list[tuple[ModuleType, str]]:
-        """Returns the modules and names that hold a value."""
+        """Return the modules and names that hold a value."""
         if self._modules != len(sys.modules) or not (found := self._known(value)):
-            self._look()
+            self.build()
             found = self._known(value)
         return found
 
     def moved(self, old: Any, new: Any) -> None:
-        """Notes that `new` stands where `old` did."""
-        self._places[id(new)] = self._places.pop(id(old), [])
+        """Record that `new` is where `old` was."""
+        self._places.setdefault(id(new), []).extend(self._places.pop(id(old), []))
 
     def _known(self, value: Any) -> list[tuple[ModuleType, str]]:
         places = self._places.get(id(value), [])
         return [(module, key) for module, key in places if vars(module).get(key) is value]
 
-    def _look(self) -> None:
+    def build(self) -> None:
+        """Look through all modules."""
         self._places.clear()
         self._modules = len(sys.modules)
-        for name, module in list(sys.modules.items()):
-            if name.split(".")[0] == "torch" and module is not None:
+        for module in list(sys.modules.values()):
+            if _is_torchs(module):
                 for key, value in vars(module).items():
                     self._places.setdefault(id(value), []).append((module, key))
 
@@ -61,10 +91,5 @@ _NAMES = _Names()
 
 
 def prepare() -> None:
-    """Looks through torch's modules ahead of time, for this process and its forks."""
-    _NAMES.of(None)
-
-
-def wrap_method(owner: type[Any], name: str, wrap: Callable[[Any], Any]) -> None:
-    """Replaces a method of a class by what `wrap` makes of it."""
-    setattr(owner, name, wrap(getattr(owner, name)))
+    """Build the index ahead of time, for this process and its forks."""
+    _NAMES.build()

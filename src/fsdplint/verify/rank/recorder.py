@@ -90,3 +90,26 @@ class Recorder:
             shown = os.path.relpath(path, self.root) if mine else path
             self._places[key] = Place(shown, number, function)
         return self._places[key]
+
+
+def called_by_torch() -> bool:
+    """True if torch's own code called the function that asks, the observer's wrappers aside."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _package(frame).startswith("fsdplint.verify.rank"):
+        frame = frame.f_back
+    return frame is not None and _package(frame).split(".")[0] == "torch"
+
+
+def prepares_state() -> bool:
+    """True if an optimizer steps only to make its state, as DCP lets it.
+
+    Source: ``torch.distributed.checkpoint.state_dict._init_optim_state`` (torch 2.6-2.15).
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_init_optim_state":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

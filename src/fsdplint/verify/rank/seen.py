@@ -1,10 +1,17 @@
-"""What a rank's probes have come across so far: the one registry they share."""
+"""What the probes of a rank have come across so far: the one registry they share.
+
+Some of it is stored in a parameter's own attributes. A weak reference would do as well, but
+`torch.utils.swap_tensors`, which `to_empty` of a sharded module uses, refuses tensors that have one
+(torch 2.13). The attributes are plain numbers and strings, so that a whole pickled model can still
+be loaded with ``weights_only``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, MutableSet
 from dataclasses import dataclass
 from itertools import count
+from typing import cast
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from torch import nn
@@ -15,10 +22,13 @@ from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.recorder import Recorder
 
+_MARK, _TAKEN, _IGNORED = "_fsdplint_mark", "_fsdplint_replaced", "_fsdplint_ignored"
+_marks = count(1)
+
 
 @dataclass(frozen=True)
 class UnitSeen:
-    """An FSDP unit: the module `fully_shard` or FSDP1 took, in the order they were asked to."""
+    """An FSDP unit: a module that was sharded, numbered in the order of the calls."""
 
     number: int
     api: str
@@ -38,12 +48,13 @@ class Seen:
 
     Attributes:
         gathered: units that the script has unsharded by hand.
-        assigned: per module and parameter name the mark of the parameter last put there.
-        scaled: a gradient scaler is at work.
+        assigned: per module and parameter name, the mark of the parameter last assigned there.
+        scaled: a gradient scaler is in use.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        self.write, self.place = recorder.write, recorder.place
         self.units: MutableMapping[nn.Module, UnitSeen] = WeakKeyDictionary()
         self.gathered: MutableSet[nn.Module] = WeakSet()
         self.optimizers: MutableMapping[Optimizer, OptimizerSeen] = WeakKeyDictionary()
@@ -55,31 +66,33 @@ class Seen:
 
     @property
     def steps(self) -> int:
-        """Steps finished by every optimizer that has begun to step."""
+        """The steps that every optimizer which has begun to step has finished."""
         begun = [seen.steps for seen in self._built if seen.steps]
         return min(begun, default=0)
 
     def number_unit(self) -> int:
-        """Returns the number of a unit that is to be: FSDP1's makes its inner ones on its way."""
+        """Return the number of a unit that is about to be made; FSDP1 makes its inner ones next."""
         return next(self._numbers)
 
     def add_optimizer(self, optimizer: Optimizer, place: Place | None) -> OptimizerSeen:
-        """Notes that an optimizer was built; its steps count beyond its own life."""
+        """Record that an optimizer was built; its steps count beyond its own life."""
         if optimizer not in self.optimizers:
             self.optimizers[optimizer] = OptimizerSeen(len(self._built), place)
             self._built.append(self.optimizers[optimizer])
         return self.optimizers[optimizer]
 
     def called(self, module: nn.Module) -> None:
-        """Notes a module that was called from outside every other module."""
+        """Record a module that was called from outside every other module."""
         if all(known() is not module for known in self._called):
             self._called.append(ref(module))
 
     def models(self) -> list[nn.Module]:
-        """Returns the outermost modules with units in them: called as a whole, or units whose
-        surroundings are not known."""
+        """Return the outermost modules with units in them.
+
+        They are those that were called as a whole, and units whose surroundings are not known.
+        """
         known = [m for m in (r() for r in self._called) if m is not None]
-        candidates = [m for m in known if any(inner in self.units for inner in m.modules())]
+        candidates = [m for m in known if self.has_units(m)]
         candidates += [m for m in self.units if m not in candidates]
         return [
             m
@@ -87,14 +100,64 @@ class Seen:
             if not any(m is not other and _holds(other, m) for other in candidates)
         ]
 
-    def parameters(self, model: nn.Module) -> list[Held]:
-        """Returns the model's live parameters, the sharded ones in their sharded form."""
-        return list(access.parameters(model))
+    def parameters(self) -> Iterator[Held]:
+        """Yield the live parameters of all models, the sharded ones in their sharded form."""
+        for model in self.models():
+            yield from access.parameters(model)
+
+    def path(self, module: nn.Module) -> tuple[int, str] | None:
+        """Return the number of a module's model and its name there, or None."""
+        for number, model in enumerate(self.models()):
+            for name, inner in model.named_modules():
+                if inner is module:
+                    return number, name
+        return None
 
     def inner_units(self, module: nn.Module) -> Iterator[nn.Module]:
-        """Yields the units under a module, itself included."""
+        """Yield the units under a module, itself included."""
         return (inner for inner in module.modules() if inner in self.units)
+
+    def has_units(self, module: nn.Module) -> bool:
+        """True if a module or one of its parts is a unit."""
+        return any(True for _ in self.inner_units(module))
 
 
 def _holds(outer: nn.Module, inner: nn.Module) -> bool:
     return any(module is inner for module in outer.modules())
+
+
+def mark(parameter: nn.Parameter) -> int:
+    """Return a number that is this parameter object's alone, or the one it has inherited."""
+    if _MARK not in parameter.__dict__:
+        parameter.__dict__[_MARK] = next(_marks)
+    return cast(int, parameter.__dict__[_MARK])
+
+
+def is_marked(parameter: nn.Parameter) -> bool:
+    """True if a parameter has a mark."""
+    return _MARK in parameter.__dict__
+
+
+def inherit(parameter: nn.Parameter, number: int) -> None:
+    """Give a parameter that has no mark yet the mark of the one it represents."""
+    parameter.__dict__.setdefault(_MARK, number)
+
+
+def take(parameter: nn.Parameter, unit: int, name: str) -> None:
+    """Record which unit takes this parameter, and its name there."""
+    parameter.__dict__.setdefault(_TAKEN, (unit, name))
+
+
+def taken_as(parameter: nn.Parameter) -> tuple[int, str] | None:
+    """Return the unit that took a parameter and its name there, or None."""
+    return cast("tuple[int, str] | None", parameter.__dict__.get(_TAKEN))
+
+
+def ignore(parameter: nn.Parameter) -> None:
+    """Record that a unit was told to leave this parameter alone."""
+    parameter.__dict__[_IGNORED] = True
+
+
+def is_ignored(parameter: nn.Parameter) -> bool:
+    """True if a unit was told to leave this parameter alone."""
+    return _IGNORED in parameter.__dict__

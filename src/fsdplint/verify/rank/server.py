@@ -24,14 +24,17 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from fsdplint.verify.forks import (
+from fsdplint.verify.processes import (
+    adopt_orphans,
+    end_descendants,
+    follow_lifeline,
     fork,
     has_ended,
     launcher_environment,
+    note_death,
     reap,
     reserved_port,
 )
-from fsdplint.verify.processes import adopt_orphans, end_descendants, follow_lifeline, note_death
 from fsdplint.verify.rank import observer, patch  # noqa: F401  -- the first for what it loads
 from fsdplint.verify.rank.life import live
 from fsdplint.verify.warm import OVER, Order

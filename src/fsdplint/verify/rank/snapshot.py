@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from weakref import ref
 
@@ -11,9 +11,9 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from fsdplint.verify.events import OptimizerBuilt, Original, Parameter, Snapshot, Tie, Unit
-from fsdplint.verify.rank import access, labels
-from fsdplint.verify.rank.access import Held
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.access import Held, held_by
+from fsdplint.verify.rank.seen import Seen, is_ignored, taken_as
 
 
 class Snapshots:
@@ -45,7 +45,7 @@ class Snapshots:
         for optimizer, built in list(self._seen.optimizers.items()):
             if built.number not in self._noted:
                 self._noted.add(built.number)
-                self._seen.recorder.write(self._optimizer(optimizer))
+                self._seen.write(self._optimizer(optimizer))
 
     def renew(self) -> None:
         """Takes another snapshot of each model whose ties have changed since its last one."""
@@ -56,10 +56,10 @@ class Snapshots:
     def _take(self, model: nn.Module, number: int) -> None:
         snapshot = self._snapshot(model, number)
         self._ties[number] = snapshot.ties
-        self._seen.recorder.write(snapshot)
+        self._seen.write(snapshot)
 
     def _snapshot(self, model: nn.Module, number: int) -> Snapshot:
-        held = self._seen.parameters(model)
+        held = list(access.parameters(model))
         units = [
             Unit(
                 access.clean(name).removesuffix("._fsdp_wrapped_module"),
@@ -97,20 +97,19 @@ class Snapshots:
             tuple(mesh.mesh_dim_names or ()) if mesh else (),
             tuple(mesh.get_coordinate() or ()) if mesh else (),
             parameter.requires_grad,
-            labels.ignored(parameter),
-            tuple(
-                sorted(
-                    built.number
-                    for optimizer, built in self._seen.optimizers.items()
-                    if any(p is parameter for p in _parameters(optimizer))
-                )
-            ),
+            is_ignored(parameter),
+            tuple(sorted(self._holders(parameter))),
             held.flat,
             tuple(mesh.mesh.flatten().tolist()) if mesh else (),
             tuple(Original(name, prod(shape)) for name, shape in access.originals(held))
             if held.flat
             else (),
         )
+
+    def _holders(self, parameter: nn.Parameter) -> Iterator[int]:
+        for optimizer, built in self._seen.optimizers.items():
+            if any(p is parameter for p in held_by(optimizer)):
+                yield built.number
 
     def _name(self, unit: int, name: str) -> str:
         """Returns the name in its model of a parameter that a unit has taken under `name`."""
@@ -122,12 +121,8 @@ class Snapshots:
 
     def _optimizer(self, optimizer: Optimizer) -> OptimizerBuilt:
         built = self._seen.optimizers[optimizer]
-        live = {
-            id(held.parameter): held.name
-            for model in self._seen.models()
-            for held in self._seen.parameters(model)
-        }
-        mine = _parameters(optimizer)
+        live = {id(held.parameter): held.name for held in self._seen.parameters()}
+        mine = held_by(optimizer)
         gone = [p for p in mine if id(p) not in live]
         stale = [name for p in gone if (name := self._replaced(p, live))]
         return OptimizerBuilt(
@@ -142,15 +137,11 @@ class Snapshots:
     def _replaced(self, parameter: nn.Parameter, live: Mapping[int, str]) -> str:
         """Returns the name of a parameter that a unit has put another one in the place of: a shard
         when it was sharded, or once it was resharded."""
-        taken = labels.taken_as(parameter)
+        taken = taken_as(parameter)
         if taken is not None:
             return self._name(*taken)
         forms = (access.sharded_form(unit, parameter) for unit in self._seen.units)
         return next((live.get(id(form), "") for form in forms if form is not None), "")
-
-
-def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _repeated(model: nn.Module, held: list[Held]) -> list[tuple[str, ...]]:

@@ -13,8 +13,7 @@ from torch.optim import Optimizer
 
 from fsdplint.verify.events import Part, State
 from fsdplint.verify.rank import access
-from fsdplint.verify.rank.access import Held
-from fsdplint.verify.rank.cuts import Cut, cut, elements
+from fsdplint.verify.rank.access import Cut, Held, cut, elements
 from fsdplint.verify.rank.seen import Seen
 
 _DEPTH = 12
@@ -79,8 +78,12 @@ def _of_optimizer(value: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[L
 class _Known:
     """A model's parameters as an unsharded model names them."""
 
-    def __init__(self, seen: Seen, model: nn.Module) -> None:
-        held = [(name, shape, h) for h in seen.parameters(model) for name, shape in _named(h)]
+    def __init__(self, model: nn.Module) -> None:
+        held = [
+            (name, shape, h)
+            for h in access.parameters(model)
+            for name, shape in access.originals(h)
+        ]
         self.model = model
         self.shapes = {name: shape for name, shape, _ in held}
         self.held = {name: h for name, _, h in held}
@@ -102,10 +105,6 @@ class _Known:
     def fits(self, name: str, tensor: Tensor) -> bool:
         """Says whether a tensor has the shape of the whole parameter or of this rank's part."""
         return tuple(tensor.shape) == self.shapes[name] or _is_part(tensor, self.held[name])
-
-
-def _named(held: Held) -> list[tuple[str, tuple[int, ...]]]:
-    return access.originals(held)
 
 
 def _aliases(model: nn.Module, names: dict[str, tuple[int, ...]]) -> dict[str, str]:
@@ -170,7 +169,7 @@ class _Sum:
 def states(seen: Seen, value: Any) -> tuple[int, tuple[State, ...]]:
     """Returns how many tensors there are in what is written, and whose they are."""
     found = list(leaves(value))
-    models = [_Known(seen, model) for model in seen.models()]
+    models = [_Known(model) for model in seen.models()]
     sums: dict[int, _Sum] = defaultdict(_Sum)
     other, optimizers = _Sum(), _Sum()
     for container in _containers(found):
@@ -249,9 +248,9 @@ def _numbered(seen: Seen, models: list[_Known], leaf: Leaf) -> Held | None:
 
 
 def _parameter(optimizer: Optimizer, leaf: Leaf) -> nn.Parameter | None:
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    parameters = access.held_by(optimizer)
     if not isinstance(leaf.owner, int) or leaf.owner >= len(parameters):
         return None
-    parameter: nn.Parameter = parameters[leaf.owner]
+    parameter = parameters[leaf.owner]
     same = access.local(parameter).shape == access.local(leaf.tensor).shape
     return parameter if same or parameter.shape == leaf.tensor.shape else None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from fsdplint.verify.events import Place
-from fsdplint.verify.figures import ranks_in_words
+from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.processes import death_in_words, death_sentence
-from fsdplint.verify.verdict import RankSummary, Verification
+from fsdplint.verify.verdict import CLEAN, RankSummary, Status, Verdict, Verification
 
 _ENDED = {
     "steps": "after its steps",
@@ -99,3 +99,49 @@ def _place(traceback: str) -> Place | None:
         return None
     innermost = own[0 if _INNERMOST_FIRST in traceback else -1]
     return Place(innermost["path"], int(innermost["line"]), innermost["function"])
+
+
+def headline(verification: Verification) -> str:
+    """What was run, in one line."""
+    parts = [
+        verification.torch and f"torch {verification.torch}",
+        verification.device,
+        plural(verification.world_size, "rank"),
+        plural(max((rank.steps for rank in verification.ranks), default=0), "step"),
+        f"{verification.seconds:.1f} s",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def summary(verification: Verification) -> str:
+    """What is violated, or why nothing can be said; how much was judged; the exit code."""
+    return f"{result(verification)} (exit {verification.exit_code})"
+
+
+def result(verification: Verification) -> str:
+    """The same without the exit code."""
+    counts = {s: sum(v.status is s for v in verification.verdicts) for s in Status}
+    rest = {s: f"{number} {s.value}" for s, number in counts.items() if number}
+    if verification.violated:
+        del rest[Status.VIOLATED]
+        named = ", ".join(map(_named, verification.violated))
+        return "; ".join([f"Violated: {named}", *([", ".join(rest.values())] if rest else [])])
+    if verification.failure and all(rank.ended in CLEAN for rank in verification.ranks):
+        return f"{verification.failure[0].upper()}{verification.failure[1:]}"
+    if verification.failure:
+        return f"The script did not come to its end: {reason(verification)}"
+    if not counts[Status.CONFIRMED]:
+        return "Nothing is violated, and nothing confirmed"
+    return f"Nothing is violated: {', '.join(rest.values())}"
+
+
+def _named(verdict: Verdict) -> str:
+    return f"{verdict.clause} ({verdict.places[0]})" if verdict.places else verdict.clause
+
+
+def reason(verification: Verification) -> str:
+    """Why a run did not come to its end, in one line."""
+    found = errors(verification)
+    if found:
+        return told(found[0])
+    return (verification.failure.strip().splitlines() or [""])[0]

@@ -7,13 +7,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from fsdplint.verify.events import Place
-from fsdplint.verify.report.ending import Error, errors, where
+from fsdplint.verify.report.ending import Error, errors, headline, result, where
 from fsdplint.verify.report.excerpt import Excerpt, excerpts
 from fsdplint.verify.report.html_map import drawn
 from fsdplint.verify.report.html_ranks import communication, memory, table
 from fsdplint.verify.report.markup import Markup, prose, tag
 from fsdplint.verify.report.sharding import models
-from fsdplint.verify.report.summary import headline, result
 from fsdplint.verify.verdict import Status, Verdict, Verification
 
 _CLASSES = {

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 
 from fsdplint.verify.figures import TIMES, percent
 from fsdplint.verify.report.markup import Markup, tag
-from fsdplint.verify.report.remarks import counts, remarks
-from fsdplint.verify.report.sharding import Kept, Model, Node, Piece, figures, placed, shares
+from fsdplint.verify.report.sharding import (
+    Kept,
+    Model,
+    Node,
+    Piece,
+    counts,
+    figures,
+    placed,
+    remarks,
+    shares,
+)
 
 _MOST_PIECES = 200
 

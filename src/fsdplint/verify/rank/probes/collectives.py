@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import ProcessGroup
 
 from fsdplint.verify.events import Place
-from fsdplint.verify.rank.patch import replace_everywhere
+from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.ring import Ring, State
 
@@ -78,17 +78,16 @@ _EVERYONE = "/"
 
 
 def install(seen: Seen) -> None:
-    """Wraps the methods, the operators, waiting, and the making of groups."""
+    """Wrap the methods, the operators, waiting, and the making of groups."""
     log = _Log(seen)
     for name, (operation, argument) in _METHODS.items():
-        if hasattr(ProcessGroup, name):
-            _method(log, name, operation, argument)
-    dist.Work.wait = _waited(log, dist.Work.wait, id)  # type: ignore[method-assign]
+        wrap(ProcessGroup, name, functools.partial(_method, log, operation, argument))
+    wrap(dist.Work, "wait", functools.partial(_wait, log, id))
     for space, name in _operators():
         _replace(space, name, functools.partial(_Operator, log, name.removesuffix("_")))
     _replace("_c10d_functional", "wait_tensor", functools.partial(_WaitTensor, log))
-    for function in (dist.init_process_group, dist.new_group):
-        replace_everywhere(function, _making(log, function))
+    for name in ("init_process_group", "new_group"):
+        wrap(dist, name, functools.partial(_make, log))
 
 
 def _operators() -> Iterator[tuple[str, str]]:
@@ -163,29 +162,24 @@ def _flat(tensors: Any) -> Iterator[Tensor]:
         yield from [tensor] if isinstance(tensor, Tensor) else _flat(tensor)
 
 
-def _method(log: _Log, name: str, operation: str, argument: int | None) -> None:
-    original = getattr(ProcessGroup, name)
-
-    @functools.wraps(original)
-    def method(self: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
-        tensors = None
-        if argument is not None:
-            given = (*args, *kwargs.values())
-            tensors = given[argument] if len(given) > argument else None
-        index = log.begin(self, operation, tensors)
-        work = _noted(log, index, lambda: original(self, *args, **kwargs))
-        if index is not None:
-            if work is None:  # it blocks until it is done
-                log.note(index, State.DONE)
-            else:
-                log.queued(index, (work,), id)
-        return work
-
-    setattr(ProcessGroup, name, method)
+def _method(
+    log: _Log, operation: str, argument: int | None, original: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Call a method of a process group, the first of `args`; `argument` counts from behind it."""
+    group, *given = (*args, *kwargs.values())
+    tensors = given[argument] if argument is not None and len(given) > argument else None
+    index = log.begin(group, operation, tensors)
+    work = _noted(log, index, lambda: original(*args, **kwargs))
+    if index is not None:
+        if work is None:  # it blocks until it is done
+            log.note(index, State.DONE)
+        else:
+            log.queued(index, (work,), id)
+    return work
 
 
 def _noted(log: _Log, index: int | None, body: Callable[[], Any]) -> Any:
-    """Runs a body of torch's; the log learns of it if it raises."""
+    """Run a body of torch's; note in the log if it raises."""
     try:
         return body()
     except BaseException:  # noted and passed on
@@ -194,30 +188,25 @@ def _noted(log: _Log, index: int | None, body: Callable[[], Any]) -> Any:
         raise
 
 
-def _waited(log: _Log, original: Any, key: Callable[[Any], int]) -> Any:
-    @functools.wraps(original)
-    def wait(what: Any, *args: Any, **kwargs: Any) -> Any:
-        index = log.waiting(what, key)
-        result = _noted(log, index, lambda: original(what, *args, **kwargs))
-        if index is not None:
-            log.note(index, State.DONE)
-        return result
-
-    return wait
+def _wait(
+    log: _Log, key: Callable[[Any], int], original: Any, what: Any, *args: Any, **kwargs: Any
+) -> Any:
+    index = log.waiting(what, key)
+    result = _noted(log, index, lambda: original(what, *args, **kwargs))
+    if index is not None:
+        log.note(index, State.DONE)
+    return result
 
 
-def _making(log: _Log, original: Any) -> Any:
-    @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("use_local_synchronization"):  # waits for the group's own ranks only
-            return original(*args, **kwargs)
-        index = log.begin(_EVERYONE, original.__name__, None)
-        group = _noted(log, index, lambda: original(*args, **kwargs))
-        if index is not None:
-            log.note(index, State.DONE)
-        return group
-
-    return make
+def _make(log: _Log, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make a process group, for which all ranks of the job wait."""
+    if kwargs.get("use_local_synchronization"):  # waits for the group's own ranks only
+        return original(*args, **kwargs)
+    index = log.begin(_EVERYONE, original.__name__, None)
+    group = _noted(log, index, lambda: original(*args, **kwargs))
+    if index is not None:
+        log.note(index, State.DONE)
+    return group
 
 
 def _replace(space: str, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -277,12 +266,8 @@ class _Operator(_Wrapped):
 class _WaitTensor(_Wrapped):
     """The wait for a functional collective's result."""
 
-    def __init__(self, log: _Log, original: Any) -> None:
-        super().__init__(log, original)
-        self._wait = _waited(log, original, _storage)
-
     def __call__(self, tensor: Any) -> Any:
-        return self._wait(tensor)
+        return _wait(self._log, _storage, self._original, tensor)
 
 
 def _storage(tensor: Any) -> int:

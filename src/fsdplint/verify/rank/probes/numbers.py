@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,9 @@ from torch.distributed.tensor import DTensor
 
 from fsdplint.verify.events import Norm, NumberRead, Place, ReadCombined, Share
 from fsdplint.verify.rank import access
-from fsdplint.verify.rank.access import Held
-from fsdplint.verify.rank.callers import torchs_own
-from fsdplint.verify.rank.cuts import cut
-from fsdplint.verify.rank.patch import replace_all, wrap_method
+from fsdplint.verify.rank.access import Held, cut
+from fsdplint.verify.rank.patch import wrap
+from fsdplint.verify.rank.recorder import called_by_torch
 from fsdplint.verify.rank.seen import Seen
 
 _READS = ("item", "__float__", "__int__", "__bool__", "__index__", "full_tensor")
@@ -34,25 +34,17 @@ _SMALL = 64
 
 
 def install(seen: Seen) -> None:
-    """Wraps what clips by norm, and what reads a number from a DTensor."""
+    """Wrap what clips by norm, and what reads a number from a DTensor."""
     norms, reads = _Norms(seen), _Reads(seen)
-    wraps = {
-        "clip_grad_norm_": norms.computing,
-        "get_total_norm": norms.total,
-        "clip_grads_with_norm_": norms.given,
-    }
-    functions = {name: getattr(torch.nn.utils, name) for name in wraps}
-    collectives = {name: getattr(dist, name) for name in _COLLECTIVES}
-    replace_all(
-        [
-            *((original, wraps[name](original)) for name, original in functions.items()),
-            *((each, reads.combining(name, each)) for name, each in collectives.items()),
-        ]
-    )
-    wrap_method(FullyShardedDataParallel, "clip_grad_norm_", norms.of_module)
-    wrap_method(GradScaler, "__init__", norms.scaler)
+    wrap(torch.nn.utils, "clip_grad_norm_", norms.clip)
+    wrap(torch.nn.utils, "get_total_norm", norms.total)
+    wrap(torch.nn.utils, "clip_grads_with_norm_", norms.clip_by)
+    wrap(FullyShardedDataParallel, "clip_grad_norm_", norms.clip_module)
+    wrap(GradScaler, "__init__", norms.scaler)
+    for name in _COLLECTIVES:
+        wrap(dist, name, functools.partial(reads.combine, name))
     for name in _READS:
-        wrap_method(DTensor, name, functools.partial(reads.watched, name.strip("_")))
+        wrap(DTensor, name, functools.partial(reads.read, name.strip("_")))
 
 
 @dataclass(frozen=True)
@@ -67,6 +59,8 @@ class _Gradients:
 
 
 class _Norms:
+    """Compares the norms that gradients are clipped by with the gradients themselves."""
+
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._inside = False
@@ -74,76 +68,56 @@ class _Norms:
         guard = seen.recorder.probe("gradient-norm")
         self._look, self._note = guard(self._measure), guard(self._write)
 
-    def scaler(self, original: Any) -> Any:
-        """Remembers that gradients are scaled; the scaler skips steps that overflow."""
+    def scaler(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> None:
+        """Make a gradient scaler, and remember it: it skips steps that overflow."""
+        original(scaler, *args, **kwargs)
+        self._seen.scaled |= scaler.is_enabled()
 
-        @functools.wraps(original)
-        def construct(scaler: Any, *args: Any, **kwargs: Any) -> None:
-            original(scaler, *args, **kwargs)
-            self._seen.scaled |= scaler.is_enabled()
+    def clip(
+        self,
+        original: Any,
+        parameters: Any,
+        max_norm: float,
+        norm_type: float = 2.0,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Run ``torch.nn.utils.clip_grad_norm_``."""
+        listed = _listed(parameters)
+        run = functools.partial(original, listed, max_norm, norm_type, *args, **kwargs)
+        return self._around("torch.nn.utils.clip_grad_norm_", run, listed, norm_type)
 
-        return construct
+    def clip_module(
+        self, original: Any, module: Any, max_norm: float, norm_type: float = 2.0
+    ) -> Any:
+        """Run FSDP1's method ``clip_grad_norm_``."""
+        run = functools.partial(original, module, max_norm, norm_type)
+        return self._around("FullyShardedDataParallel.clip_grad_norm_", run, module, norm_type)
 
-    def computing(self, original: Any) -> Any:
-        """Wraps ``clip_grad_norm_(parameters, max_norm, norm_type=2.0, …)``."""
+    def total(
+        self, original: Any, tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run ``get_total_norm``; what the script does with its result shows when it clips."""
+        self._type = float(norm_type)
+        return original(tensors, norm_type, *args, **kwargs)
 
-        @functools.wraps(original)
-        def clip(
-            parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any
-        ) -> Any:
-            listed = _listed(parameters)
-            return self._around(
-                "torch.nn.utils.clip_grad_norm_",
-                lambda: original(listed, max_norm, norm_type, *args, **kwargs),
-                listed,
-                norm_type,
-            )
+    def clip_by(
+        self,
+        original: Any,
+        parameters: Any,
+        max_norm: float,
+        total_norm: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``clip_grads_with_norm_``."""
+        listed, name = _listed(parameters), "torch.nn.utils.clip_grads_with_norm_"
 
-        return clip
+        def run() -> Any:
+            original(listed, max_norm, total_norm, *args, **kwargs)
+            return total_norm
 
-    def of_module(self, original: Any) -> Any:
-        """Wraps FSDP1's method ``clip_grad_norm_(max_norm, norm_type=2.0)``."""
-
-        @functools.wraps(original)
-        def clip(module: Any, max_norm: float, norm_type: float = 2.0) -> Any:
-            return self._around(
-                "FullyShardedDataParallel.clip_grad_norm_",
-                lambda: original(module, max_norm, norm_type),
-                module,
-                norm_type,
-            )
-
-        return clip
-
-    def total(self, original: Any) -> Any:
-        """Wraps ``get_total_norm(tensors, norm_type=2.0, …)``; what the script makes of its result
-        is not known before it clips by it."""
-
-        @functools.wraps(original)
-        def get(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> Any:
-            self._type = float(norm_type)
-            return original(tensors, norm_type, *args, **kwargs)
-
-        return get
-
-    def given(self, original: Any) -> Any:
-        """Wraps ``clip_grads_with_norm_(parameters, max_norm, total_norm, …)``."""
-
-        @functools.wraps(original)
-        def clip(
-            parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any
-        ) -> None:
-            listed = _listed(parameters)
-
-            def run() -> Any:
-                original(listed, max_norm, total_norm, *args, **kwargs)
-                return total_norm
-
-            self._around(
-                "torch.nn.utils.clip_grads_with_norm_", run, listed, self._type, given=True
-            )
-
-        return clip
+        self._around(name, run, listed, self._type, given=True)
 
     def _around(
         self,
@@ -153,6 +127,7 @@ class _Norms:
         norm_type: float,
         given: bool = False,
     ) -> Any:
+        """Run a clip and compare its norm, unless it is part of another one."""
         if self._inside:
             return run()
         self._inside = True
@@ -167,9 +142,9 @@ class _Norms:
 
     def _measure(self, parameters: list[Any] | nn.Module, norm_type: float) -> _Gradients:
         """Adds up powers of the gradients of parameters, or of a model's."""
-        held = {id(h.parameter): h for m in self._seen.models() for h in self._seen.parameters(m)}
+        held = {id(h.parameter): h for h in self._seen.parameters()}
         wanted = (
-            [h.parameter for h in self._seen.parameters(parameters)]
+            [h.parameter for h in access.parameters(parameters)]
             if isinstance(parameters, nn.Module)
             else parameters
         )
@@ -198,7 +173,7 @@ class _Norms:
         self, call: str, given: bool, used: Any, norm_type: float, before: _Gradients
     ) -> None:
         value = float(access.local(used)) if isinstance(used, Tensor) else float(used)
-        self._seen.recorder.write(
+        self._seen.write(
             Norm(
                 call,
                 given,
@@ -211,7 +186,7 @@ class _Norms:
                 self._seen.scaled,
                 before.api,
                 self._seen.steps,
-                self._seen.recorder.place(),
+                self._seen.place(),
             )
         )
 
@@ -257,24 +232,19 @@ class _Reads:
         guard = seen.recorder.probe("reductions")
         self._look, self._trace = guard(self._note), guard(self._find)
 
-    def watched(self, name: str, original: Any) -> Any:
-        """Wraps a method that makes a number of a tensor, or makes it whole first."""
-
-        @functools.wraps(original)
-        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            value = original(tensor, *args, **kwargs)
-            if tensor.numel() == 1 and not torchs_own():
-                self._look(name, tensor, value)
-            return value
-
-        return read
+    def read(self, name: str, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a method that makes a number of a tensor, or makes it whole first."""
+        value = original(tensor, *args, **kwargs)
+        if tensor.numel() == 1 and not called_by_torch():
+            self._look(name, tensor, value)
+        return value
 
     def _note(self, name: str, tensor: DTensor, value: Any) -> None:
         if self._step != self._seen.steps:
             self._step = self._seen.steps
             self._local.clear()
             self._written.clear()
-        place = self._seen.recorder.place()
+        place = self._seen.place()
         text = "" if isinstance(value, Tensor) else repr(value)
         local = bool(text) and cut(tensor) is not None
         if local:
@@ -282,25 +252,20 @@ class _Reads:
         if (place, local) not in self._written:
             self._written.add((place, local))
             placements = tuple(map(repr, tensor.placements))
-            self._seen.recorder.write(NumberRead(name, text, local, placements, self._step, place))
+            self._seen.write(NumberRead(name, text, local, placements, self._step, place))
 
-    def combining(self, name: str, original: Any) -> Any:
-        """Wraps a collective: what was read before may go through it, which makes it whole."""
-
-        @functools.wraps(original)
-        def collective(*args: Any, **kwargs: Any) -> Any:
-            if self._local:
-                self._trace(name, [*args, *kwargs.values()])
-            return original(*args, **kwargs)
-
-        return collective
+    def combine(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a collective: what was read before may go through it, which makes it whole."""
+        if self._local:
+            self._trace(name, [*args, *kwargs.values()])
+        return original(*args, **kwargs)
 
     def _find(self, name: str, arguments: list[Any]) -> None:
         sent = [number for value in arguments for number in _numbers(value)]
         for place, read in self._local.items():
             usual = _usual(read)
             if any(math.isclose(a, b, rel_tol=1e-4) for a in sent for b in usual):
-                self._seen.recorder.write(ReadCombined(name, place, self._seen.recorder.place()))
+                self._seen.write(ReadCombined(name, place, self._seen.place()))
 
 
 def _usual(read: list[float]) -> list[float]:
@@ -323,11 +288,6 @@ def _numbers(value: Any) -> Iterator[float]:
         if value.numel() <= _SMALL and not isinstance(value, DTensor) and not value.is_complex():
             yield from map(float, value.detach().flatten().tolist())
     elif isinstance(value, dict):
-        yield from _all_numbers(value.values())
+        yield from itertools.chain.from_iterable(map(_numbers, value.values()))
     elif isinstance(value, list | tuple) and len(value) <= _SMALL:
-        yield from _all_numbers(value)
-
-
-def _all_numbers(values: Iterable[Any]) -> Iterator[float]:
-    for value in values:
-        yield from _numbers(value)
+        yield from itertools.chain.from_iterable(map(_numbers, value))

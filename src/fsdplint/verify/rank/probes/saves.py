@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver
 
 from fsdplint.verify.events import Save
-from fsdplint.verify.rank.callers import torchs_own
-from fsdplint.verify.rank.patch import replace_all
+from fsdplint.verify.rank.patch import wrap
+from fsdplint.verify.rank.recorder import called_by_torch
 from fsdplint.verify.rank.scratch import Scratch
 from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.states import states
@@ -28,27 +28,23 @@ _DCP = ("save", "async_save", "save_state_dict")
 
 
 def install(seen: Seen) -> None:
-    """Wraps ``torch.save``, ``pickle.dump``, safetensors and distributed checkpoints."""
+    """Wrap ``torch.save``, ``pickle.dump``, safetensors and distributed checkpoints."""
     recorder = seen.recorder
     scratch = Scratch(str(recorder.root), str(recorder.folder / LOCK))
     scratch.install(recorder)
-    own = recorder.probe("scratch")(scratch.own)
-    saves = _Saves(seen)
-    checkpoints = {name: getattr(state_dict_saver, name) for name in _DCP}
-    pairs = [(each, saves.of_checkpoint(name, each)) for name, each in checkpoints.items()]
-    expand = getattr(state_dict_saver, "_stateful_to_state_dict", None)
-    if expand is not None:
-        pairs.append((expand, saves.expanding(expand)))
-    of_torch = _Writer("torch.save", "obj", "f")
-    replace_all([*pairs, (torch.save, saves.of_file(of_torch, torch.save, own))])
-    pickle.dump = saves.of_file(_Writer("pickle.dump", "obj", "file"), pickle.dump, own)
+    saves = _Saves(seen, recorder.probe("scratch")(scratch.own))
+    for name in _DCP:
+        wrap(state_dict_saver, name, functools.partial(saves.checkpoint, name))
+    wrap(state_dict_saver, "_stateful_to_state_dict", saves.expand)
+    of_torch, of_pickle = _Writer("torch.save", "obj", "f"), _Writer("pickle.dump", "obj", "file")
+    wrap(torch, "save", functools.partial(saves.file, of_torch))
+    wrap(pickle, "dump", functools.partial(saves.file, of_pickle))
     if importlib.util.find_spec("safetensors") and importlib.util.find_spec("safetensors.torch"):
         import safetensors.torch  # type: ignore[import-not-found, unused-ignore]
 
         name, refusals = "safetensors.torch.save_file", (TypeError, AttributeError, RuntimeError)
         writer = _Writer(name, "tensors", "filename", refusals)
-        save_file = safetensors.torch.save_file
-        safetensors.torch.save_file = saves.of_file(writer, save_file, own)
+        wrap(safetensors.torch, "save_file", functools.partial(saves.file, writer))
 
 
 @dataclass(frozen=True)
@@ -67,71 +63,57 @@ class _Writer:
 
 
 class _Saves:
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    """Runs what saves, and notes what was saved; `own` makes a path the scratch copy's own."""
+
+    def __init__(self, seen: Seen, own: Callable[..., None]) -> None:
+        self._seen, self._own = seen, own
         self._note = seen.recorder.probe("saves")(self._write)
         self._expanded = threading.local()
         self._staged: set[str] = set()
 
-    def of_file(self, writer: _Writer, original: Any, own: Callable[..., None]) -> Any:
-        """Wraps a function that writes one file."""
-
-        @functools.wraps(original)
-        def save(*args: Any, **kwargs: Any) -> Any:
-            given = dict(zip((writer.what, writer.where), args, strict=False)) | kwargs
-            value, file = given.get(writer.what), given.get(writer.where)
-            if isinstance(file, str | bytes | os.PathLike):
-                own(file, keep=False)
-            try:
-                result = original(*args, **kwargs)
-            except writer.refusals as refusal:
-                if not torchs_own():
-                    error = f"{type(refusal).__name__}: {refusal}"
-                    self._note(writer.name, _path(file), value, error=error)
-                raise
-            if not torchs_own():
-                self._note(writer.name, _path(file), value)
-            return result
-
-        return save
-
-    def of_checkpoint(self, name: str, original: Any) -> Any:
-        """Wraps a function that saves a distributed checkpoint."""
-        writer = f"torch.distributed.checkpoint.{name}"
-
-        @functools.wraps(original)
-        def save(*args: Any, **kwargs: Any) -> Any:
-            self._expanded.value = None
-            path = _checkpoint(args, kwargs)
-            if name == "async_save":
-                self._staged.add(path)
+    def file(self, writer: _Writer, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a function that writes one file."""
+        given = dict(zip((writer.what, writer.where), args, strict=False)) | kwargs
+        value, file = given.get(writer.what), given.get(writer.where)
+        if isinstance(file, str | bytes | os.PathLike):
+            self._own(file, keep=False)
+        try:
             result = original(*args, **kwargs)
-            if not torchs_own() and not (name == "save" and self._of_async_save(path)):
-                given = args[0] if args else kwargs.get("state_dict")
-                value = self._expanded.value or given
-                together = dist.is_initialized() and not kwargs.get("no_dist", False)
-                self._note(writer, path, value, distributed=together)
-            return result
+        except writer.refusals as refusal:
+            if not called_by_torch():
+                error = f"{type(refusal).__name__}: {refusal}"
+                self._note(writer.name, _path(file), value, error=error)
+            raise
+        if not called_by_torch():
+            self._note(writer.name, _path(file), value)
+        return result
 
-        return save
+    def checkpoint(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a function that saves a distributed checkpoint."""
+        self._expanded.value = None
+        path = _checkpoint(args, kwargs)
+        if name == "async_save":
+            self._staged.add(path)
+        result = original(*args, **kwargs)
+        if not called_by_torch() and not (name == "save" and self._of_async_save(path)):
+            value = self._expanded.value or (args[0] if args else kwargs.get("state_dict"))
+            together = dist.is_initialized() and not kwargs.get("no_dist", False)
+            writer = f"torch.distributed.checkpoint.{name}"
+            self._note(writer, path, value, distributed=together)
+        return result
 
     def _of_async_save(self, path: str) -> bool:
         """Says whether a save goes on in a thread that an ``async_save`` has begun.
 
         torch 2.6 hands `save` itself to its pool of threads, which no code of torch's is seen in.
         """
-        return path in self._staged and self._seen.recorder.place() is None
+        return path in self._staged and self._seen.place() is None
 
-    def expanding(self, original: Any) -> Any:
-        """Keeps the state dicts that DCP asks stateful objects for; asking again might not be
+    def expand(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keep the state dicts that DCP gets from stateful objects; asking again might not be
         free of effects."""
-
-        @functools.wraps(original)
-        def expand(*args: Any, **kwargs: Any) -> Any:
-            self._expanded.value = original(*args, **kwargs)
-            return self._expanded.value
-
-        return expand
+        self._expanded.value = original(*args, **kwargs)
+        return self._expanded.value
 
     def _write(
         self, writer: str, path: str, value: Any, *, distributed: bool = False, error: str = ""

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
+import torch.distributed.fsdp as fsdp
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from fsdplint.verify.events import Sharded
-from fsdplint.verify.rank import access, labels
-from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
-from fsdplint.verify.rank.probes import bypass
-from fsdplint.verify.rank.seen import Seen, UnitSeen
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.patch import wrap
+from fsdplint.verify.rank.probes.forwards import watch_forward
+from fsdplint.verify.rank.seen import Seen, UnitSeen, ignore, inherit, is_marked, mark, take
 
 
 def install(seen: Seen) -> None:
-    """Wraps ``fully_shard`` under all its names, FSDP1's constructor, and parameter assignment."""
-    replace_everywhere(fully_shard, _watched(seen, fully_shard))
-    wrap_method(FullyShardedDataParallel, "__init__", lambda init: _constructor(seen, init))
-    wrap_method(nn.Module, "register_parameter", lambda put: _assignment(seen, put))
-
-
-def _watched(seen: Seen, original: Any) -> Any:
+    """Wrap ``fully_shard``, FSDP1's constructor, and the assignment of parameters."""
     guard = seen.recorder.probe("sharding")
-    before, after = guard(_remember), guard(_note)
+    before, after, note_mark = guard(_remember), guard(_note), seen.recorder.probe("ties")(_mark)
 
-    @functools.wraps(original)
-    def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
+    def fully_shard(original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         modules = [module] if isinstance(module, nn.Module) else list(module)
         number = seen.number_unit()
         before(seen, number, modules, "fsdp2", kwargs.get("ignored_params") or ())
@@ -36,23 +29,22 @@ def _watched(seen: Seen, original: Any) -> Any:
         after(seen, number, modules)
         return result
 
-    return fully_shard
-
-
-def _constructor(seen: Seen, original: Any) -> Any:
-    guard = seen.recorder.probe("sharding")
-    before = guard(_remember)
-
-    @functools.wraps(original)
-    def construct(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+    def construct(original: Any, unit: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         number = seen.number_unit()
         before(seen, number, [module], "fsdp1", ())
-        original(self, module, *args, **kwargs)
-        for parameter in access.ignored(self):
-            labels.ignore(parameter)
-        seen.units[self] = UnitSeen(number, "fsdp1")
+        original(unit, module, *args, **kwargs)
+        for parameter in access.ignored(unit):
+            ignore(parameter)
+        seen.units[unit] = UnitSeen(number, "fsdp1")
 
-    return construct
+    def register(original: Any, module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        original(module, name, param)
+        if param is not None:
+            note_mark(seen, module, name, param)
+
+    wrap(fsdp, "fully_shard", fully_shard)
+    wrap(FullyShardedDataParallel, "__init__", construct)
+    wrap(nn.Module, "register_parameter", register)
 
 
 def _remember(
@@ -62,23 +54,24 @@ def _remember(
     api: str,
     ignored: Iterable[nn.Parameter],
 ) -> None:
-    """Writes the event and remembers each parameter by name, before they are replaced."""
+    """Write the event and remember each parameter by name, before they are replaced."""
     for parameter in ignored:
-        labels.ignore(parameter)
+        ignore(parameter)
     taken = _taken(seen, modules)
     sizes = {}
     for module in modules:
         for name, parameter in module.named_parameters():
-            labels.take(parameter, number, name)
+            take(parameter, number, name)
             sizes[id(parameter)] = parameter.numel()
         for inner in module.modules():
-            _assigned(seen, inner)
-    seen.recorder.write(
+            marks = seen.assigned.setdefault(inner, {})
+            marks |= {name: mark(p) for name, p in inner._parameters.items() if p is not None}
+    seen.write(
         Sharded(
             number,
             type(modules[0]).__name__,
             api,
-            seen.recorder.place(),
+            seen.place(),
             max((seen.units[unit].number for unit in _around(seen, modules[:1])), default=None),
             sum(size for key, size in sizes.items() if key in taken),
             sum(sizes.values()),
@@ -87,25 +80,18 @@ def _remember(
 
 
 def _taken(seen: Seen, modules: list[nn.Module]) -> set[int]:
-    """The identities of the parameters that units around the modules hold already."""
+    """Return the identities of the parameters that units around the modules hold already."""
     under = {inner for module in modules for inner in module.modules()}
     return {
         id(held.parameter)
         for unit in _around(seen, modules)
-        for held in seen.parameters(unit)
+        for held in access.parameters(unit)
         if held.unit is not None and held.unit not in under
     }
 
 
-def _note(seen: Seen, number: int, modules: list[nn.Module]) -> None:
-    for module in modules:
-        seen.units[module] = UnitSeen(number, "fsdp2")
-        _inherit(seen, module)
-        bypass.watch(seen, type(module))
-
-
 def _around(seen: Seen, modules: list[nn.Module]) -> list[nn.Module]:
-    """Returns the units that hold one of the modules, and are none of them."""
+    """Return the units that hold one of the modules, and are none of them."""
     return [
         unit
         for unit in seen.units
@@ -113,41 +99,22 @@ def _around(seen: Seen, modules: list[nn.Module]) -> list[nn.Module]:
     ]
 
 
-def _assigned(seen: Seen, module: nn.Module) -> None:
-    marks = seen.assigned.setdefault(module, {})
-    for name, parameter in module._parameters.items():
-        if parameter is not None:
-            marks[name] = labels.mark(parameter)
-
-
-def _assignment(seen: Seen, original: Any) -> Any:
-    """Notes which parameter object a module was given, so that ties can be told later."""
-    mark = seen.recorder.probe("ties")(_mark)
-
-    @functools.wraps(original)
-    def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        original(self, name, param)
-        if param is not None:
-            mark(seen, self, name, param)
-
-    return register_parameter
-
-
-def _inherit(seen: Seen, module: nn.Module) -> None:
-    """Gives the parameters that sharding made the marks of those they stand for."""
-    for inner in module.modules():
-        marks = seen.assigned.get(inner, {})
-        for name, parameter in inner._parameters.items():
-            if parameter is not None and name in marks:
-                labels.inherit(parameter, marks[name])
+def _note(seen: Seen, number: int, modules: list[nn.Module]) -> None:
+    """Record new units; give the parameters that sharding made the marks of their originals."""
+    for module in modules:
+        seen.units[module] = UnitSeen(number, "fsdp2")
+        for inner in module.modules():
+            marks = seen.assigned.get(inner, {})
+            for name, parameter in inner._parameters.items():
+                if parameter is not None and name in marks:
+                    inherit(parameter, marks[name])
+        watch_forward(seen, type(module))
 
 
 def _mark(seen: Seen, module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    if not labels.marked(parameter):
-        stands_for = next(
-            (s for unit in seen.units if (s := access.sharded_form(unit, parameter)) is not None),
-            None,
-        )
-        if stands_for is not None:
-            labels.inherit(parameter, labels.mark(stands_for))
-    seen.assigned.setdefault(module, {})[name] = labels.mark(parameter)
+    """Record which parameter object a module was given, so that ties are known later."""
+    if not is_marked(parameter):
+        forms = (access.sharded_form(unit, parameter) for unit in seen.units)
+        if (sharded := next((form for form in forms if form is not None), None)) is not None:
+            inherit(parameter, mark(sharded))
+    seen.assigned.setdefault(module, {})[name] = mark(parameter)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +20,8 @@ from torch.optim.optimizer import (
 from fsdplint.verify.events import Backward, Change, Step
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
-from fsdplint.verify.rank.callers import prepares_state
-from fsdplint.verify.rank.patch import wrap_method
+from fsdplint.verify.rank.patch import wrap
+from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.seen import OptimizerSeen, Seen
 from fsdplint.verify.rank.snapshot import Snapshots
 
@@ -36,43 +34,18 @@ class Finished(BaseException):
 
 
 def install(seen: Seen, snapshots: Snapshots) -> None:
-    """Wraps ``torch.autograd.backward`` and the optimizers' constructor, hooks their steps."""
+    """Wrap ``torch.autograd.backward`` and the optimizers' constructor; hook their steps."""
     steps = _Steps(seen, snapshots)
-    wrap_method(Optimizer, "__init__", lambda init: _constructor(seen, init))
-    torch.autograd.backward = _watched(seen, steps, torch.autograd.backward)
-    register_optimizer_step_pre_hook(steps.before)
-    register_optimizer_step_post_hook(steps.after)
-
-
-def _constructor(seen: Seen, original: Any) -> Any:
     note = seen.recorder.probe("optimizer")(seen.add_optimizer)
 
-    @functools.wraps(original)
-    def construct(self: Optimizer, *args: Any, **kwargs: Any) -> None:
-        note(self, seen.recorder.place())
-        original(self, *args, **kwargs)
+    def construct(original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        note(optimizer, seen.place())
+        original(optimizer, *args, **kwargs)
 
-    return construct
-
-
-def _watched(seen: Seen, steps: _Steps, original: Any) -> Any:
-    note = seen.recorder.probe("gradients")(steps.backward)
-    nested = False
-
-    @functools.wraps(original)
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        nonlocal nested
-        if nested:  # reentrant activation checkpointing
-            original(tensors, *args, **kwargs)
-            return
-        nested = True
-        try:
-            original(tensors, *args, **kwargs)
-        finally:
-            nested = False
-        note(tensors)
-
-    return backward
+    wrap(Optimizer, "__init__", construct)
+    wrap(torch.autograd, "backward", steps.backward)
+    register_optimizer_step_pre_hook(steps.before)
+    register_optimizer_step_post_hook(steps.after)
 
 
 @dataclass(frozen=True)
@@ -96,11 +69,25 @@ class _Steps:
         self._gradients: dict[int, tuple[Tensor, int]] = {}
         self._before: list[_Before] = []
         self._began = time.perf_counter()
+        self._nested = False
         guard = seen.recorder.probe
         self._look, self._compare = guard("optimizer")(self._remember), guard("step")(self._write)
+        self._note = guard("gradients")(self._backward_done)
 
-    def backward(self, tensors: Any) -> None:
-        """Notes the loss and whether this backward left any reduced gradient behind."""
+    def backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        """Run ``torch.autograd.backward``, and note the outermost one."""
+        if self._nested:  # reentrant activation checkpointing
+            original(tensors, *args, **kwargs)
+            return
+        self._nested = True
+        try:
+            original(tensors, *args, **kwargs)
+        finally:
+            self._nested = False
+        self._note(tensors)
+
+    def _backward_done(self, tensors: Any) -> None:
+        """Note the loss and whether this backward left any reduced gradient behind."""
         loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
         reduced = self._new_gradients()
         self._backwards += 1
@@ -108,13 +95,13 @@ class _Steps:
         if loss is None or loss.numel() != 1:
             return
         value = float(access.local(loss))
-        self._seen.recorder.write(
+        self._seen.write(
             Backward(
                 self._seen.steps,
                 repr(value),
                 value - value == 0.0,
                 reduced,
-                self._seen.recorder.place(),
+                self._seen.place(),
                 self._seen.scaled,
             )
         )
@@ -125,7 +112,7 @@ class _Steps:
         The gradients seen are kept until the next look, so that no other object takes their id.
         """
         now: dict[int, tuple[Tensor, int]] = {}
-        sharded = list(self._sharded())
+        sharded = [held for held in self._seen.parameters() if held.unit is not None]
         unsharded = {unit for unit in {h.unit for h in sharded} if access.unsharded_gradients(unit)}
         for held in sharded:
             gradient = held.parameter.grad
@@ -142,10 +129,6 @@ class _Steps:
         self._gradients = now
         return changed
 
-    def _sharded(self) -> Iterator[Held]:
-        for model in self._seen.models():
-            yield from (h for h in self._seen.parameters(model) if h.unit is not None)
-
     def before(self, *_: Any) -> None:
         """Runs before every optimizer step."""
         if not prepares_state():
@@ -156,7 +139,7 @@ class _Steps:
         self._before = [
             _Before(number, held, access.local(held.parameter).clone(), *_gradient(held))
             for number, model in self._snapshots.models()
-            for held in self._seen.parameters(model)
+            for held in access.parameters(model)
             if held.parameter.requires_grad
         ]
 
@@ -182,7 +165,7 @@ class _Steps:
             for p in group["params"]
         }
         now = time.perf_counter()
-        self._seen.recorder.write(
+        self._seen.write(
             Step(
                 seen.steps,
                 seen.number,
@@ -190,7 +173,7 @@ class _Steps:
                 self._reduced,
                 tuple(_change(before, rates) for before in self._before),
                 now - self._began,
-                self._seen.recorder.place(),
+                self._seen.place(),
             )
         )
         self._snapshots.renew()

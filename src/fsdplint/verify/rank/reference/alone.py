@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.optim import Optimizer
 
-from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
+from fsdplint.verify.rank.patch import wrap
 
 _TUNING = (
     "set_all_reduce_hook",
@@ -33,19 +33,17 @@ _TUNING = (
 
 
 def install() -> Moved:
-    """Makes groups and meshes small; returns what sharding does to parameters from now on."""
-    mesh = device_mesh.init_device_mesh
-    replace_everywhere(mesh, _small_mesh(mesh))
-    wrap_method(DeviceMesh, "__init__", _small_ranks)
-    replace_everywhere(dist.new_group, _small_group(dist.new_group))
-    for index, ask in enumerate((dist.get_rank, dist.get_world_size)):
-        replace_everywhere(ask, _asked(ask, index))
+    """Make groups and meshes small; return what sharding does to parameters from now on."""
+    wrap(device_mesh, "init_device_mesh", _init_device_mesh)
+    wrap(DeviceMesh, "__init__", _construct_mesh)
+    wrap(dist, "new_group", _new_group)
+    for index, name in enumerate(("get_rank", "get_world_size")):
+        wrap(dist, name, functools.partial(_ask, index))
     for name in _TUNING:
-        if hasattr(FSDPModule, name):
-            setattr(FSDPModule, name, _nothing)
-    setattr(FullyShardedDataParallel, "register_comm_hook", _nothing)  # noqa: B010  -- a method
+        wrap(FSDPModule, name, _nothing)
+    wrap(FullyShardedDataParallel, "register_comm_hook", _nothing)
     moved = Moved()
-    replace_everywhere(fsdp.fully_shard, moved.watch(fsdp.fully_shard))
+    wrap(fsdp, "fully_shard", moved.fully_shard)
     return moved
 
 
@@ -62,44 +60,32 @@ def standing_for(rank: int, world: int) -> Iterator[None]:
         _standing_for.pop()
 
 
-def _asked(original: Callable[..., int], index: int) -> Callable[..., int]:
-    @functools.wraps(original)
-    def ask(group: Any = None) -> int:
-        if _standing_for and group is None:
-            return _standing_for[-1][index]
-        return original(group)
-
-    return ask
+def _ask(index: int, original: Callable[..., int], group: Any = None) -> int:
+    if _standing_for and group is None:
+        return _standing_for[-1][index]
+    return original(group)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-def _small_mesh(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def init_device_mesh(device_type: str, mesh_shape: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(device_type, (1,) * len(mesh_shape), *args, **kwargs)
-
-    return init_device_mesh
+def _init_device_mesh(
+    original: Any, device_type: str, mesh_shape: Any, *args: Any, **kwargs: Any
+) -> Any:
+    return original(device_type, (1,) * len(mesh_shape), *args, **kwargs)
 
 
-def _small_ranks(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def construct(self: Any, device_type: str, mesh: Any = None, *args: Any, **kwargs: Any) -> None:
-        if mesh is not None:
-            mesh = torch.zeros((1,) * torch.as_tensor(mesh).ndim, dtype=torch.int)
-        original(self, device_type, mesh, *args, **kwargs)
-
-    return construct
+def _construct_mesh(
+    original: Any, self: Any, device_type: str, mesh: Any = None, *args: Any, **kwargs: Any
+) -> None:
+    if mesh is not None:
+        mesh = torch.zeros((1,) * torch.as_tensor(mesh).ndim, dtype=torch.int)
+    original(self, device_type, mesh, *args, **kwargs)
 
 
-def _small_group(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return original(None if ranks is None else [0], *args, **kwargs)
-
-    return new_group
+def _new_group(original: Any, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return original(None if ranks is None else [0], *args, **kwargs)
 
 
 class Moved:
@@ -108,22 +94,17 @@ class Moved:
     def __init__(self) -> None:
         self._taken: list[tuple[nn.Parameter, nn.Module, str]] = []
 
-    def watch(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps ``fully_shard``."""
-
-        @functools.wraps(original)
-        def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
-            modules = [module] if isinstance(module, nn.Module) else list(module)
-            self._taken += [
-                (parameter, inner, name)
-                for outer in modules
-                for inner in outer.modules()
-                for name, parameter in inner._parameters.items()
-                if parameter is not None
-            ]
-            return original(module, *args, **kwargs)
-
-        return fully_shard
+    def fully_shard(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run ``fully_shard``, and remember the parameters that it replaces."""
+        modules = [module] if isinstance(module, nn.Module) else list(module)
+        self._taken += [
+            (parameter, inner, name)
+            for outer in modules
+            for inner in outer.modules()
+            for name, parameter in inner._parameters.items()
+            if parameter is not None
+        ]
+        return original(module, *args, **kwargs)
 
     def follow(self, optimizer: Optimizer) -> None:
         """Gives an optimizer that was built before sharding what its parameters have become."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel, register_fsdp_forward_method
+from torch.distributed import fsdp
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -22,8 +23,8 @@ from torch.optim.optimizer import (
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fsdplint.verify.rank import access
-from fsdplint.verify.rank.callers import prepares_state
-from fsdplint.verify.rank.patch import replace_everywhere, wrap_method
+from fsdplint.verify.rank.patch import wrap
+from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.reference import tape
 from fsdplint.verify.rank.reference.layout import Piece, pieces, short
 from fsdplint.verify.rank.reference.tape import Ambient, Call, Clip, Key, Parts, Stride
@@ -34,19 +35,17 @@ MOST_STEPS = 10
 
 
 def install(seen: Seen) -> None:
-    """Watches forwards, backwards, clipping and steps; goes before what ends the script."""
+    """Watch forwards, backwards, clipping and steps; call it before what ends the script."""
     capture = _Capture(seen, Path(seen.recorder.request.capture))
-    wrap_method(nn.Module, "__call__", capture.watch_calls)
-    wrap_method(nn.Module, "zero_grad", capture.watch_zeroing)
-    wrap_method(Optimizer, "zero_grad", capture.watch_zeroing)
-    wrap_method(FullyShardedDataParallel, "clip_grad_norm_", capture.watch_clipping)
-    clip = torch.nn.utils.clip_grad_norm_
-    replace_everywhere(clip, capture.watch_clipping(clip))
-    torch.autograd.backward = capture.watch_backward(torch.autograd.backward)
-    register = register_fsdp_forward_method
-    replace_everywhere(register, capture.watch_methods(register))
+    wrap(nn.Module, "__call__", capture.call)
+    wrap(nn.Module, "zero_grad", capture.zero_grad)
+    wrap(Optimizer, "zero_grad", capture.zero_grad)
+    wrap(FullyShardedDataParallel, "clip_grad_norm_", capture.clip)
+    wrap(torch.nn.utils, "clip_grad_norm_", capture.clip)
+    wrap(torch.autograd, "backward", capture.backward)
+    wrap(fsdp, "register_fsdp_forward_method", capture.register_method)
     for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all_single"):
-        replace_everywhere(getattr(dist, name), capture.watch_collective(getattr(dist, name)))
+        wrap(dist, name, capture.collective)
     register_optimizer_step_pre_hook(capture.before_step)
     register_optimizer_step_post_hook(capture.after_step)
 
@@ -62,44 +61,32 @@ class _Capture:
         self._written = 0
         self._left: Parts = {}
         self._buffers: dict[tuple[int, str], tuple[Tensor, int]] = {}
-        self._calling = self._backward = False
+        self._calling = self._is_backward = False
         self._doubt = ""
         self._watched: MutableMapping[Tensor, bool] = WeakIdKeyDictionary()
         guard = seen.recorder.probe("capture")
-        self._enter, self._leave, self._arrive = (
-            guard(self._entered),
-            guard(self._left_call),
-            guard(self._arrived),
-        )
-        self._reached, self._zeroed = guard(self._backward_done), guard(self._dropped)
+        self._enter, self._leave = guard(self._entered), guard(self._left_call)
+        self._arrive, self._reached = guard(self._arrived), guard(self._backward_done)
         self._about, self._done = guard(self._about_to_step), guard(self._stepped)
         self._read, self._reset = guard(self._gradients), guard(self._zero)
+        self._note_clip = guard(self._clipped)
 
-    def watch_calls(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps ``nn.Module.__call__``; the outermost call of a module with units is kept."""
-
-        @functools.wraps(original)
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._calling or self._backward or not self._wanted(module):
-                return original(module, *args, **kwargs)
-            self._calling = True
-            try:
-                kept = self._enter(module, args, kwargs)
-                result = original(module, *args, **kwargs)
-            finally:
-                self._calling = False
-            if kept is not None:
-                self._leave(kept, result)
-            return result
-
-        return call
+    def call(self, original: Any, module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        """Run ``nn.Module.__call__``; the outermost call of a module with units is kept."""
+        if self._calling or self._is_backward or not self._wanted(module):
+            return original(module, *args, **kwargs)
+        self._calling = True
+        try:
+            kept = self._enter(module, args, kwargs)
+            result = original(module, *args, **kwargs)
+        finally:
+            self._calling = False
+        if kept is not None:
+            self._leave(kept, result)
+        return result
 
     def _wanted(self, module: nn.Module) -> bool:
-        return (
-            not self._full()
-            and torch.is_grad_enabled()
-            and any(True for _ in self._seen.inner_units(module))
-        )
+        return not self._full() and torch.is_grad_enabled() and self._seen.has_units(module)
 
     def _full(self) -> bool:
         return self._written == MOST_STEPS and self._seen.recorder.request.steps is None
@@ -107,7 +94,9 @@ class _Capture:
     def _entered(self, module: nn.Module, args: Any, kwargs: Any) -> Call:
         self._seen.called(module)
         self._begin()
-        number, path = self._name(module)
+        if (known := self._seen.path(module)) is None:
+            raise LookupError(f"{type(module).__name__} is in no model")
+        number, path = known
         try:
             inputs = tape.freeze((args, kwargs))
         except Exception as error:  # pickling runs the inputs' own code
@@ -116,14 +105,7 @@ class _Capture:
         cuda = any(p.is_cuda for p in module.parameters())
         ambient, buffers = Ambient.take(module, cuda), dict(self._changed_buffers(number, module))
         self._stride.short |= bool(ambient.autocast)
-        return Call(number, path, inputs, ambient, buffers, self._seen.recorder.place())
-
-    def _name(self, module: nn.Module) -> tuple[int, str]:
-        for number, model in enumerate(self._seen.models()):
-            for path, inner in model.named_modules():
-                if inner is module:
-                    return number, path
-        raise LookupError(f"{type(module).__name__} is in no model")
+        return Call(number, path, inputs, ambient, buffers, self._seen.place())
 
     def _changed_buffers(self, number: int, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         for name, buffer in module.named_buffers():
@@ -171,15 +153,10 @@ class _Capture:
     def _bypassed(self, name: str, _: Tensor) -> None:
         self._stride.doubt = f"gradients reach `{name}` around the model's forward"
 
-    def watch_methods(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Wraps ``register_fsdp_forward_method``: no call of the module goes before that method."""
-
-        @functools.wraps(original)
-        def register(module: nn.Module, method_name: str) -> None:
-            self._doubt = f"the model is also entered through `{method_name}`"
-            original(module, method_name)
-
-        return register
+    def register_method(self, original: Any, module: nn.Module, method_name: str) -> None:
+        """Run ``register_fsdp_forward_method``: no call of the module precedes that method."""
+        self._doubt = f"the model is also entered through `{method_name}`"
+        original(module, method_name)
 
     def _dropped(self) -> None:
         """Forgets calls whose gradients the script has thrown away."""
@@ -205,38 +182,28 @@ class _Capture:
             if gradient is not None and (zeros or bool(gradient.any()))
         }
 
-    def watch_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps ``torch.autograd.backward``."""
-
-        @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._backward:  # reentrant activation checkpointing
-                return original(*args, **kwargs)
-            self._backward = True
-            try:
-                original(*args, **kwargs)
-            finally:
-                self._backward = False
-            return self._reached()
-
-        return backward
+    def backward(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run ``torch.autograd.backward``."""
+        if self._is_backward:  # reentrant activation checkpointing
+            return original(*args, **kwargs)
+        self._is_backward = True
+        try:
+            original(*args, **kwargs)
+        finally:
+            self._is_backward = False
+        return self._reached()
 
     def _backward_done(self) -> None:
         self._stride.backwards += 1
         self._stride.arrived = self._gradients()
 
-    def watch_zeroing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a ``zero_grad``: gradients that it has removed are not this step's."""
-
-        @functools.wraps(original)
-        def zero_grad(of: Any, *args: Any, **kwargs: Any) -> None:
-            unused = any(call.gradients for call in self._calls)
-            before = self._read() if unused else None
-            original(of, *args, **kwargs)
-            if before is not None:
-                self._reset(before)
-
-        return zero_grad
+    def zero_grad(self, original: Any, of: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Run a ``zero_grad``: gradients that it has removed are not this step's."""
+        unused = any(call.gradients for call in self._calls)
+        before = self._read() if unused else None
+        original(of, *args, **kwargs)
+        if before is not None:
+            self._reset(before)
 
     def _zero(self, before: Parts) -> None:
         after = self._gradients()
@@ -245,26 +212,18 @@ class _Capture:
         elif after.keys() != before.keys():
             self._stride.obstacle = "a part of the gradients is thrown away before the step"
 
-    def watch_clipping(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a function that clips: ``clip_grad_norm_(parameters or model, max_norm, …)``."""
-
-        note = self._seen.recorder.probe("capture")(self._clipped)
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def clip(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            given = next(iter(bound.arguments))
-            if not isinstance(bound.arguments[given], Tensor | nn.Module):
-                bound.arguments[given] = list(bound.arguments[given])
-            before = self._read()
-            result = original(*bound.args, **bound.kwargs)
-            if before is not None:
-                note(bound.arguments, before)
-            return result
-
-        return clip
+    def clip(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a function that clips: ``clip_grad_norm_(parameters or model, max_norm, …)``."""
+        bound = inspect.signature(original).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = next(iter(bound.arguments))
+        if not isinstance(bound.arguments[given], Tensor | nn.Module):
+            bound.arguments[given] = list(bound.arguments[given])
+        before = self._read()
+        result = original(*bound.args, **bound.kwargs)
+        if before is not None:
+            self._note_clip(bound.arguments, before)
+        return result
 
     def _clipped(self, given: dict[str, Any], before: Parts) -> None:
         of = next(iter(given.values()))
@@ -274,20 +233,15 @@ class _Capture:
         keys = tuple(key for key, piece in held.items() if id(piece.parameter) in ids)
         if len({id(held[key].parameter) for key in keys}) == len(ids):
             limits = float(given["max_norm"]), float(given["norm_type"])
-            place = self._seen.recorder.place()
+            place = self._seen.place()
             self._stride.clips.append(Clip(*limits, keys, before, self._gradients(), place))
 
-    def watch_collective(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a collective: a forward that communicates is not this rank's alone."""
-
-        @functools.wraps(original)
-        def collective(*args: Any, **kwargs: Any) -> Any:
-            if self._calling and not _from_fsdp():
-                name = original.__name__
-                self._stride.doubt = f"the forward itself communicates between ranks ({name})"
-            return original(*args, **kwargs)
-
-        return collective
+    def collective(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a collective: a forward that communicates is not this rank's alone."""
+        if self._calling and not _from_fsdp():
+            name = original.__name__
+            self._stride.doubt = f"the forward itself communicates between ranks ({name})"
+        return original(*args, **kwargs)
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Runs before every optimizer step."""
@@ -305,13 +259,13 @@ class _Capture:
         stride.doubt = stride.doubt or self._doubt
         stride.settings = [_simple(group) for group in optimizer.param_groups]
         stride.short |= any(short(model) for model in self._seen.models())
-        stride.place = self._seen.recorder.place()
+        stride.place = self._seen.place()
         self._left |= stride.before
         stride.obstacle = stride.obstacle or self._obstacle(held.values(), closure)
 
     def _obstacle(self, held: Iterable[Piece], closure: bool) -> str:
         world = dist.get_world_size() if dist.is_initialized() else 1
-        if self._backward:
+        if self._is_backward:
             return "optimizers step inside the backward pass"
         if closure:
             return "the optimizer's step takes a closure"

@@ -8,22 +8,85 @@ step to step, as it would where an optimizer divides a tiny gradient by itself.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.optim import Optimizer
 
 from fsdplint.verify.events import Compared, Place
 from fsdplint.verify.rank.reference import measure, tape
 from fsdplint.verify.rank.reference.alone import standing_for
-from fsdplint.verify.rank.reference.layout import Incomparable
+from fsdplint.verify.rank.reference.layout import Incomparable, Piece, pieces
 from fsdplint.verify.rank.reference.measure import Difference
-from fsdplint.verify.rank.reference.step import Step
-from fsdplint.verify.rank.reference.sums import Gradients, Outputs
-from fsdplint.verify.rank.reference.tape import Call, Clip, Key, Parts
-from fsdplint.verify.rank.reference.whole import Whole
+from fsdplint.verify.rank.reference.tape import Call, Clip, Key, Parts, Step
+
+
+class Whole:
+    """All models of the script, each parameter whole.
+
+    Raises:
+        Incomparable: a parameter is divided all the same.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self._models = models
+        for model in models:
+            for module in model.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+        self.pieces: dict[Key, Piece] = {
+            (number, piece.name): piece
+            for number, model in enumerate(models)
+            for piece in pieces(model)
+        }
+
+    def module(self, call: Call) -> nn.Module:
+        """Returns the module that was called."""
+        if call.model >= len(self._models):
+            raise Incomparable("in one process the script calls fewer models")
+        return self._models[call.model].get_submodule(call.path)
+
+    def parameter(self, key: Key) -> Tensor:
+        """Returns a copy of a parameter's value."""
+        piece = self.pieces[key]
+        return piece.value().reshape(piece.region.shape).cpu().clone()
+
+    def load(self, key: Key, value: Tensor) -> None:
+        """Sets a parameter's value."""
+        with torch.no_grad():
+            target = self.pieces[key].value()
+            target.copy_(value.reshape(target.shape))
+
+    def trained(self) -> list[Key]:
+        """Returns the parameters that may have gradients."""
+        return [key for key, piece in self.pieces.items() if piece.parameter.requires_grad]
+
+    def take_gradients(self) -> Parts:
+        """Returns the gradients that there are, and leaves none."""
+        found = {key: piece.gradient() for key, piece in self.pieces.items()}
+        taken = {
+            key: gradient.cpu().clone().reshape(self.pieces[key].region.shape)
+            for key, gradient in found.items()
+            if gradient is not None
+        }
+        self._clear()
+        return taken
+
+    def set_gradients(self, gradients: Parts) -> None:
+        """Makes these the gradients, and leaves no other."""
+        self._clear()
+        for key, gradient in gradients.items():
+            self.pieces[key].set_gradient(gradient)
+
+    def _clear(self) -> None:
+        for piece in self.pieces.values():
+            piece.parameter.grad = None
+            if piece.flat is not None:
+                piece.flat.grad = None
 
 
 class Player:
@@ -214,3 +277,66 @@ def _worst(
     return Compared(
         step.first.number, what, key[1], relative, step.tolerance, len(found), None, place
     )
+
+
+class Outputs:
+    """The forwards' results against the ranks' own."""
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance, self._count = tolerance, 0
+        self._worst: tuple[float, str, Place | None] = (-1.0, "", None)
+
+    def compare(self, results: Sequence[Tensor], call: Call, rank: int) -> bool:
+        """Compares one forward's; says whether it is too far off."""
+        off = False
+        for index, (mine, theirs) in enumerate(zip(results, call.outputs, strict=False)):
+            if mine.is_floating_point() and mine.shape == theirs.shape:
+                size = measure.distance(mine.detach(), theirs)
+                relative = Difference(size, measure.norm(theirs)).relative
+                self._count += 1
+                off |= relative > self._tolerance
+                if relative > self._worst[0]:
+                    self._worst = (relative, f"output {index} on rank {rank}", call.place)
+        return off
+
+    def worst(self, step: int) -> Compared | None:
+        """Returns the largest difference; None where there was nothing to compare."""
+        relative, name, place = self._worst
+        if not self._count:
+            return None
+        return Compared(step, "output", name, relative, self._tolerance, self._count, None, place)
+
+
+class Gradients:
+    """The mean of the ranks' gradients, and how large each rank's were."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._norms: dict[Key, float] = {}
+        self.mean: Parts = {}
+
+    def add(self, gradients: Parts) -> None:
+        """Adds one rank's, in 32 bits at least."""
+        for key, gradient in gradients.items():
+            wide = torch.promote_types(gradient.dtype, torch.float32)
+            share = gradient.to(wide) / self._ranks
+            self.mean[key] = self.mean[key] + share if key in self.mean else share
+            self._norms[key] = self._norms.get(key, 0.0) + measure.norm(share)
+
+    def infinite(self) -> str:
+        """Returns the name of a parameter whose gradient is not finite; empty without one."""
+        bad = (key for key, gradient in self.mean.items() if not bool(gradient.isfinite().all()))
+        return next((name for _, name in bad), "")
+
+    def scale(self, key: Key) -> float:
+        """Returns what a difference is a fraction of.
+
+        The mean of the ranks' norms does not shrink where their gradients cancel out. A gradient
+        that is all cancellation, as of a bias that a softmax undoes, is measured by the others.
+        """
+        elements = sum(gradient.numel() for gradient in self.mean.values())
+        if not elements:
+            return 0.0
+        average = math.sqrt(sum(norm**2 for norm in self._norms.values()) / elements)
+        own = self.mean[key].numel() if key in self.mean else 0
+        return max(self._norms.get(key, 0.0), measure.FLOOR * average * math.sqrt(own))

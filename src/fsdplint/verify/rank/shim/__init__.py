@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import torch
 
+from fsdplint.verify.rank.patch import overlay
 from fsdplint.verify.rank.shim import (
-    accelerator,
     cuda,
     distributed,
     memory,
-    patching,
-    profiling,
     random,
-    refusals,
     sharding,
-    shards,
     streams,
     tensors,
     training,
@@ -39,15 +35,11 @@ def install(local_rank: int, local_world_size: int) -> None:
     random.install()
     streams.install()
     for part in (cuda, memory, random, streams):
-        patching.overlay(torch.cuda, part)
-    for part in (accelerator, memory, streams):
-        patching.overlay(torch.accelerator, part)
+        overlay(torch.cuda, part)
+    for part in (memory, streams):
+        overlay(torch.accelerator, part)
     cuda.install()
-    refusals.install()
     tensors.install()
     distributed.install()
     sharding.install()
-    shards.install()
     training.install()
-    profiling.install()
-    patching.spread()

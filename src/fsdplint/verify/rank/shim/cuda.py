@@ -1,26 +1,44 @@
-"""`torch.cuda` as a script sees it: each function and class here replaces one of `torch.cuda`."""
+"""`torch.cuda` and `torch.accelerator` as a script sees them.
+
+Each public function and class here replaces the one of that name in `torch.cuda`. What has no
+counterpart on CPU is refused when it is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils import cpp_extension
 
+from fsdplint.verify.rank.patch import replace, wrap
 from fsdplint.verify.rank.shim import memory, random
-from fsdplint.verify.rank.shim.devices import MACHINE, choose, cuda_index
-from fsdplint.verify.rank.shim.patching import replace, wrap
+from fsdplint.verify.rank.shim.devices import DEVICE, MACHINE, Unmappable, choose, cuda_index
 
-# An A100's, which is the oldest that does everything FSDP scripts ask for.
+# An A100's: the oldest device that does everything FSDP scripts ask for.
 _NAME = "NVIDIA A100-SXM4-80GB (on CPU, by fsdplint)"
 _CAPABILITY = (8, 0)
+_GRAPHS = "CUDA graphs record GPU kernels"
+_ALLOCATORS = "an allocator of GPU memory cannot run without a GPU"
+_REFUSED = {
+    **dict.fromkeys(("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle"), _GRAPHS),
+    **dict.fromkeys(("CUDAPluggableAllocator", "MemPool", "use_mem_pool"), _ALLOCATORS),
+    "change_current_allocator": _ALLOCATORS,
+    "caching_allocator_alloc": "it returns a pointer into a GPU's memory",
+    "caching_allocator_delete": "it takes a pointer into a GPU's memory",
+    "cudart": "it calls the CUDA runtime",
+    "current_blas_handle": "it returns a handle of cuBLAS",
+    "GreenContext": "it partitions a GPU",
+    "_lazy_init": "an operation of CUDA was reached that is not mapped",
+}
 
 
 @dataclass(frozen=True)
 class _Properties:
-    """What `get_device_properties` tells."""
+    """The result of `get_device_properties`."""
 
     name: str = _NAME
     major: int = _CAPABILITY[0]
@@ -41,17 +59,51 @@ class _Properties:
 
 
 def install() -> None:
-    """Give what is asked beside `torch.cuda` the answers of a build for CUDA."""
+    """Answer as a build for CUDA does outside `torch.cuda`, too, and refuse what cannot run."""
+    for name, value in _ACCELERATOR.items():
+        if hasattr(torch.accelerator, name):
+            replace(torch.accelerator, name, value)
     replace(torch.cuda, "default_generators", tuple(random.default_generators))
     torch.version.cuda = torch.version.cuda or "12.8"
     replace(torch.backends.cuda, "is_built", lambda: True)
     replace(torch.backends.cudnn, "is_available", lambda: True)
     replace(torch.backends.cudnn, "version", lambda: 91002)
     wrap(torch, "get_device_module", _get_device_module)
+    for name, reason in _REFUSED.items():
+        if hasattr(torch.cuda, name):
+            _refuse(torch.cuda, name, reason)
+    for name, value in list(vars(torch.cuda.nccl).items()):
+        if isinstance(value, FunctionType) and not name.startswith("_"):
+            _refuse(torch.cuda.nccl, name, "it drives several GPUs from one process")
+    replace(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+    replace(torch.cuda.nccl, "is_available", lambda tensors: True)
+    for name in ("load", "load_inline", "CUDAExtension"):
+        wrap(cpp_extension, name, _build)
 
 
 def _get_device_module(original: Callable[..., ModuleType], device: Any = None) -> ModuleType:
     return original("cuda" if device is None else device)
+
+
+def _refuse(owner: ModuleType, name: str, reason: str) -> None:
+    label = f"{owner.__name__}.{name}"
+
+    class Refused:
+        """Raises in the place of a function or a class."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise Unmappable(f"{label} does not run on CPU: {reason}")
+
+    Refused.__name__ = Refused.__qualname__ = name
+    replace(owner, name, Refused)
+
+
+def _build(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    names = " ".join(map(str, [*args, kwargs.get("sources", ())]))
+    if kwargs.get("cuda_sources") or kwargs.get("with_cuda") or ".cu" in names:
+        name = original.__name__
+        raise Unmappable(f"{name} compiles kernels for CUDA, which do not run on CPU")
+    return original(*args, **kwargs)
 
 
 class device:  # noqa: N801  -- PyTorch's spelling
@@ -88,8 +140,8 @@ def device_count() -> int:
 
 
 def _is_in_bad_fork() -> bool:
-    """A build for CUDA takes every fork after a question about devices for one: it then leaves
-    `torch.manual_seed` without effect on CUDA's generators."""
+    """False: a build for CUDA takes every fork after a question about devices for a bad one, and
+    then leaves `torch.manual_seed` without effect on CUDA's generators."""
     return False
 
 
@@ -145,8 +197,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
 
-def is_tf32_supported() -> bool:
-    return True
+is_tf32_supported = is_bf16_supported
 
 
 def is_current_stream_capturing() -> bool:
@@ -157,20 +208,7 @@ def utilization(device: Any = None) -> int:
     return 0
 
 
-def memory_usage(device: Any = None) -> int:
-    return 0
-
-
-def temperature(device: Any = None) -> int:
-    return 0
-
-
-def power_draw(device: Any = None) -> int:
-    return 0
-
-
-def clock_rate(device: Any = None) -> int:
-    return 0
+memory_usage = temperature = power_draw = clock_rate = utilization
 
 
 _sync_debug_mode = 0
@@ -184,3 +222,22 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 def get_sync_debug_mode() -> int:
     return _sync_debug_mode
+
+
+def _accelerator_capability(device: Any = None, /) -> dict[str, Any]:
+    cuda_index(device)
+    return {"supported_dtypes": {torch.float32, torch.float16, torch.bfloat16, torch.float64}}
+
+
+_ACCELERATOR: dict[str, Any] = {
+    "current_accelerator": lambda check_available=False: DEVICE("cuda"),
+    "current_device_idx": current_device,
+    "current_device_index": current_device,
+    "device_count": device_count,
+    "device_index": device,
+    "get_device_capability": _accelerator_capability,
+    "is_available": is_available,
+    "set_device_idx": set_device,
+    "set_device_index": set_device,
+    "synchronize": synchronize,
+}

@@ -14,6 +14,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 
+from fsdplint.verify.rank.patch import replace, wrap
 from fsdplint.verify.rank.shim.devices import (
     BACKENDS,
     CPU,
@@ -24,7 +25,6 @@ from fsdplint.verify.rank.shim.devices import (
     cpu_type,
     cuda_index,
 )
-from fsdplint.verify.rank.shim.patching import replace, wrap
 
 Group = torch._C._distributed_c10d.ProcessGroup
 ReduceOp = dist.ReduceOp

@@ -24,6 +24,7 @@ def _resident() -> int:
 
 
 def memory_allocated(device: Any = None) -> int:
+    """Return the resident memory of the process, in bytes."""
     global _peak
     cuda_index(device)
     now = _resident()
@@ -32,7 +33,7 @@ def memory_allocated(device: Any = None) -> int:
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most that was seen by the functions of this module since the last reset."""
+    """Return the most that the functions of this module saw since the last reset."""
     memory_allocated(device)
     return _peak
 
@@ -43,36 +44,20 @@ def reset_peak_memory_stats(device: Any = None) -> None:
     memory_allocated(device)
 
 
-def memory_reserved(device: Any = None) -> int:
-    return memory_allocated(device)
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    return max_memory_allocated(device)
-
-
-def memory_cached(device: Any = None) -> int:
-    return memory_allocated(device)
-
-
-def max_memory_cached(device: Any = None) -> int:
-    return max_memory_allocated(device)
-
-
-def device_memory_used(device: Any = None) -> int:
-    return memory_allocated(device)
+memory_reserved = memory_cached = device_memory_used = memory_allocated
+max_memory_reserved = max_memory_cached = max_memory_allocated
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     return TOTAL - memory_allocated(device), TOTAL
 
 
-def get_memory_info(device: Any = None) -> tuple[int, int]:
-    return mem_get_info(device)
+get_memory_info = mem_get_info
 
 
 def memory_stats(device: Any = None) -> OrderedDict[str, int]:
-    """The figures there are; those of CUDA's own allocator are 0."""
+    """Return the resident memory as the sizes; what only CUDA's allocator knows is 0."""
     now, peak = memory_allocated(device), max_memory_allocated(device)
     stats = OrderedDict[str, int]()
     for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes"):
@@ -91,6 +76,7 @@ def memory_stats(device: Any = None) -> OrderedDict[str, int]:
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """Return `memory_stats` with a dictionary per part of the names."""
     nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():
         *path, last = name.split(".")
@@ -114,8 +100,7 @@ def host_memory_stats() -> dict[str, Any]:
     return {}
 
 
-def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    return {}
+host_memory_stats_as_nested_dict = host_memory_stats
 
 
 def list_gpu_processes(device: Any = None) -> str:
@@ -130,30 +115,9 @@ def get_allocator_backend() -> str:
     return "native"
 
 
-def empty_cache() -> None: ...
+def _nothing(*_: Any, **__: Any) -> None: ...
 
 
-def empty_host_cache() -> None: ...
-
-
-def ipc_collect() -> None: ...
-
-
-def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None: ...
-
-
-def reset_accumulated_memory_stats(device: Any = None) -> None: ...
-
-
-def reset_accumulated_host_memory_stats() -> None: ...
-
-
-def reset_peak_host_memory_stats() -> None: ...
-
-
-def reset_max_memory_allocated(device: Any = None) -> None:
-    reset_peak_memory_stats(device)
-
-
-def reset_max_memory_cached(device: Any = None) -> None:
-    reset_peak_memory_stats(device)
+empty_cache = empty_host_cache = ipc_collect = set_per_process_memory_fraction = _nothing
+reset_accumulated_memory_stats = reset_accumulated_host_memory_stats = _nothing
+reset_peak_host_memory_stats = _nothing

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.distributed.fsdp import _init_utils as fsdp1
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_init as fsdp2
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import _random as tracking
 from torch.distributed.tensor.experimental import register_sharding
 
-from fsdplint.verify.rank.shim import streams
+from fsdplint.verify.rank.patch import replace, wrap
+from fsdplint.verify.rank.shim import random, streams
 from fsdplint.verify.rank.shim.devices import CPU, MACHINE, choose, cpu_device
-from fsdplint.verify.rank.shim.patching import replace, wrap
 
 
 def install() -> None:
-    """Let FSDP1 compute on CPU, and attention run on sharded heads."""
+    """Let FSDP1 compute on CPU, attention run on sharded heads, and shards be filled as on CUDA."""
     wrap(fsdp1, "_init_device_handle", _init_device_handle)
     wrap(fsdp1, "_get_device_from_device_id", _get_device_from_device_id)
     # On CPU every parameter looks as if it had not been moved to its device yet.
@@ -30,6 +32,8 @@ def install() -> None:
     wrap(collectives, "foreach_all_gather_copy_out", _copy_out)
     _complete_cpu_streams()
     _register_attention()
+    replace(tracking, "is_rng_supported_mesh", lambda mesh: True)
+    replace(tracking, "OffsetBasedRNGTracker", ShardTracker)
 
 
 def _init_device_handle(
@@ -94,3 +98,40 @@ def _register_attention() -> None:
     register: Any = register_sharding  # untyped in PyTorch
     register(aten._scaled_dot_product_flash_attention_for_cpu.default)(forward)
     register(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(backward)
+
+
+class ShardTracker:
+    """`OffsetBasedRNGTracker` for shards on CPU: equal values on replicas, others on each shard.
+
+    On a mesh of CPUs, PyTorch lets every rank draw from its own generator, so that equally seeded
+    ranks fill all shards alike, and differently seeded ones make replicas differ. Here, each
+    operation draws one seed, the same on all ranks, and each shard adds its index.
+
+    Like PyTorch's class, take rank 0's state of the device's generator when it is made.
+    """
+
+    def __init__(self, device_mesh: Any, run_state_sync: bool = True) -> None:
+        self.distribute_region_enabled = True
+        if run_state_sync:
+            state = random.get_rng_state()
+            dist.broadcast(state, 0)
+            random.set_rng_state(state)
+
+    @contextlib.contextmanager
+    def _distribute_region(
+        self, spec: Any, generator: torch.Generator | None = None
+    ) -> Iterator[None]:
+        source = generator or random.default_generators[MACHINE.current]
+        seed = int(torch.randint(2**62, (), generator=source))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed + _shard(spec))
+            yield
+
+
+def _shard(spec: Any) -> int:
+    """Return which shard of the tensor this rank holds; it is the same on all replicas."""
+    index = 0
+    for dim, placement in enumerate(spec.placements):
+        if not (placement.is_replicate() or placement.is_partial()):
+            index = index * spec.mesh.size(dim) + spec.mesh.get_coordinate()[dim]
+    return index

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from fsdplint.verify.rank.patch import replace
 from fsdplint.verify.rank.shim.devices import DEVICE, MACHINE, STREAM, cuda_index
-from fsdplint.verify.rank.shim.patching import replace
 
 
 class _Kind(type):

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _device as default_device
 
+from fsdplint.verify.rank.patch import replace, wrap
 from fsdplint.verify.rank.shim import random
 from fsdplint.verify.rank.shim.devices import (
     CPU,
@@ -25,7 +26,6 @@ from fsdplint.verify.rank.shim.devices import (
     cpu_device,
     on_cuda,
 )
-from fsdplint.verify.rank.shim.patching import replace, wrap
 
 _LIKE = (
     *("empty_like", "full_like", "ones_like", "zeros_like"),
@@ -273,9 +273,6 @@ class _Device(metaclass=_DeviceType):
 
 # A device is pickled as a call of the class under this name.
 _Device.__module__, _Device.__name__, _Device.__qualname__ = "torch", "device", "device"
-
-
-GENERATOR = GENERATOR
 
 
 class _GeneratorType(type):

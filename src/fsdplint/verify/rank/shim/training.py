@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.amp.autocast_mode as autocast_mode
 from torch import nn
+from torch.autograd import profiler
 
+from fsdplint.verify.rank.patch import replace, wrap
 from fsdplint.verify.rank.shim.devices import MACHINE, Unmappable, cpu_type, cuda_index
-from fsdplint.verify.rank.shim.patching import replace, wrap
 
 
 def install() -> None:
-    """Map autocast, gradient scaling, attention kernels, DDP and `torch.compile`."""
+    """Map autocast, gradient scaling, attention kernels, DDP, `torch.compile` and profilers."""
     _install_autocast()
     wrap(torch.amp.GradScaler, "__init__", _scaler_init)
-    _install_attention()
+    # A script that allows only kernels that CUDA has would leave none for the CPU.
+    replace(torch._C, "_set_sdp_use_math", lambda enabled: None)
     wrap(nn.parallel.DistributedDataParallel, "__init__", _ddp_init)
     wrap(nn.DataParallel, "__init__", _data_parallel_init)
     wrap(torch, "compile", _compile)
-    # What is scripted would see the functions that stand in for PyTorch's.
+    # A scripted function would see the functions that replace PyTorch's.
     torch.jit._state.disable()
+    _install_profilers()
 
 
 def _install_autocast() -> None:
@@ -68,11 +74,6 @@ def _scaler_init(
     original(self, cpu_type(device), *args, **kwargs)
 
 
-def _install_attention() -> None:
-    # A script that allows only kernels CUDA has would leave the CPU none.
-    replace(torch._C, "_set_sdp_use_math", lambda enabled: None)
-
-
 def _ddp_init(
     original: Callable[..., None],
     self: Any,
@@ -112,3 +113,41 @@ def _compile(original: Callable[..., Any], model: Any = None, **options: Any) ->
 
     # It only calls what should be a context of the compiler's.
     return OptimizedModule(model, lambda function: function)  # type: ignore[arg-type]
+
+
+def _install_profilers() -> None:
+    """Measure the CPU's part of a profile; leave CUDA's ranges and snapshots empty."""
+    wrap(profiler.profile, "__init__", _profile_init)
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        replace(torch.cuda.nvtx, name, _nothing)
+    replace(torch.cuda.nvtx, "range", _range)
+    for name in ("start", "stop"):
+        replace(torch.cuda.profiler, name, _nothing)
+    replace(torch.cuda.profiler, "profile", _range)
+    replace(torch.cuda.memory, "_record_memory_history", _nothing)
+    replace(torch.cuda.memory, "_snapshot", _snapshot)
+    replace(torch.cuda.memory, "_dump_snapshot", _dump_snapshot)
+
+
+def _profile_init(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    kwargs.pop("use_cuda", None)
+    if kwargs.get("use_device") == "cuda":
+        kwargs["use_device"] = None
+    original(self, *args, **kwargs)
+
+
+def _nothing(*_: Any, **__: Any) -> int:
+    return 0
+
+
+@contextlib.contextmanager
+def _range(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+def _snapshot(*_: Any, **__: Any) -> dict[str, list[Any]]:
+    return {"segments": [], "device_traces": []}
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", *_: Any, **__: Any) -> None:
+    Path(filename).write_bytes(pickle.dumps(_snapshot()))

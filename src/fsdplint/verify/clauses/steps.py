@@ -1,0 +1,287 @@
+"""Forwards go through the hooks that gather a unit's parameters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from fsdplint.verify.clauses.clause import (
+    Judgement,
+    clause,
+    confirmed,
+    not_exercised,
+    violated,
+)
+from fsdplint.verify.clauses.queries import (
+    changes,
+    crashes,
+    first_snapshots,
+    inside,
+    is_shard,
+    listed,
+    own_place,
+    parameters,
+    refusals,
+    unit_frame,
+    without_steps,
+)
+from fsdplint.verify.events import (
+    Bypass,
+    Change,
+    Ended,
+    Forward,
+    OptimizerBuilt,
+    Parameter,
+    Place,
+    Sharded,
+    Snapshot,
+    Step,
+    SyncSwitched,
+)
+from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
+from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
+
+_OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_norm)\b")
+"""Operators, as the error names them, that take a weight where they take a DTensor."""
+
+
+@clause(
+    "forward", "Every forward of a unit goes through its hooks.", ("forward", "calls", "sharding")
+)
+def forward(run: Run) -> Judgement:
+    """A direct ``.forward`` and a method of one's own find the parameters still sharded."""
+    bypasses = [event for _, event in run.all(Bypass)]
+    if bypasses:
+        first = bypasses[0]
+        who = first.unit or first.cls
+        return violated(
+            f"`{who}.{first.method}` ran without its unit's hooks "
+            f"({plural(len(bypasses), 'time')})",
+            _error(run),
+            tuple(event.place for event in bypasses),
+        )
+    mixed = [e for _, e in crashes(run, MIXED) if not inside(e, CLIPPING_OR_STEP)]
+    if mixed and (figures := _mixed(run, mixed[0])):
+        return violated(figures, _error(run), (own_place(mixed[0]),))
+    if mixed:
+        return not_exercised("a DTensor met a plain tensor, and it need not be a unit's parameter")
+    if not run.all(Sharded):
+        return not_exercised("no module was sharded")
+    forwards = [event for _, event in run.all(Forward)]
+    if not forwards:
+        return not_exercised("no sharded module was called")
+    # Under activation checkpointing a block is called again, by backward, with nothing around it.
+    models = {s.cls for _, s in run.all(Snapshot)} & {f.cls for f in forwards}
+    names = models or {forwards[0].cls}
+    return confirmed(f"{', '.join(f'`{name}`' for name in sorted(names))} called as a module")
+
+
+def _mixed(run: Run, ended: Ended) -> str:
+    """Says what a crash shows; nothing where the DTensor may be another than a sharded parameter:
+    one of tensor parallelism's, or a norm, which meets a plain tensor in arithmetic."""
+    if any(_tensor_parallel(p) for _, s in run.all(Snapshot) for _, p in parameters(s)):
+        return ""
+    frame = unit_frame(ended)
+    if frame is None:
+        used = _OF_WEIGHTS.search(ended.message)
+        return "sharded parameters were used outside their unit's forward" if used else ""
+    name = f"{frame.receiver.removeprefix('FSDP')}.{frame.place.function}"
+    return f"`{name}` uses its unit's parameters without the unit's hooks"
+
+
+def _tensor_parallel(parameter: Parameter) -> bool:
+    """Says whether more than FSDP divides it, which shards along its mesh's last dimension."""
+    shards = [is_shard(placement) for placement in parameter.placements]
+    return sum(shards) > 1 or not all(shards[-1:])
+
+
+def _error(run: Run) -> tuple[str, ...]:
+    found = [ended for _, ended in crashes(run, MIXED)]
+    return (f"{found[0].kind}: {found[0].message.splitlines()[0]}",) if found else ()
+
+
+_NO_SYNC = "no_sync"
+
+
+@clause(
+    "gradients",
+    "The gradients that a step uses have been reduced over the ranks.",
+    ("gradients", "optimizer", "step"),
+)
+def gradients(run: Run) -> Judgement:
+    """FSDP2 keeps an unreduced gradient beside the sharded parameter, where no optimizer looks."""
+    if reason := without_steps(run):
+        return not_exercised(reason)
+    known = [
+        (step, change)
+        for rank in run.ranks
+        for step, change in changes(rank)
+        if step.backwards and change.held and change.reduced is not None
+    ]
+    waiting = [(step, change) for step, change in known if not change.reduced]
+    if waiting:
+        steps = sorted({step.number for step, _ in waiting})
+        return violated(
+            f"at step {steps[0]} the gradients of {_names(waiting)} wait to be reduced",
+            (f"in {plural(len(steps), 'step')}: {listed(change.name for _, change in waiting)}",),
+            (*_switched_off(run), *(step.place for step, _ in waiting)),
+        )
+    if not known:
+        return not_exercised("no optimizer that holds sharded parameters stepped after a backward")
+    if all(change.gradient == "none" for _, change in known):
+        return not_exercised("no held parameter had a gradient")
+    done = len({step.number for step, _ in known})
+    return confirmed(f"reduced before {f'each of {done} steps' if done > 1 else 'the step'}")
+
+
+def _names(waiting: list[tuple[Step, Change]]) -> str:
+    first = waiting[0][0].number
+    return plural(sum(step.number == first for step, _ in waiting), "parameter")
+
+
+def _switched_off(run: Run) -> tuple[Place | None, ...]:
+    return tuple(event.place for _, event in run.all(SyncSwitched) if not event.on)
+
+
+@clause(
+    "accumulation",
+    "Micro-batches of one step are reduced once, where the script asks for that.",
+    ("gradients", "step"),
+)
+def accumulation(run: Run) -> Judgement:
+    """`no_sync` is FSDP1's: an FSDP2 module has none, and a guard makes nothing of it."""
+    refused = [ended for name, ended in refusals(run) if name == _NO_SYNC]
+    if refused:
+        ended = refused[0]
+        return violated(
+            "FSDP2 modules have no `no_sync`; the script asks for it",
+            (f"{ended.kind}: {ended.message}",),
+            (own_place(ended),),
+        )
+    several = [step for _, step in run.all(Step) if step.backwards > 1 and step.changes]
+    if not several:
+        return not_exercised(without_steps(run) or "one backward a step")
+    most = max(several, key=lambda step: step.reduced)
+    figures = f"{most.backwards} backwards a step, {most.reduced} of them reduced"
+    asked = [e for _, e in run.all(SyncSwitched) if e.name == _NO_SYNC and not e.on]
+    if most.reduced == most.backwards and asked:
+        return violated(
+            f"{figures}, though the script asks for `no_sync`",
+            (),
+            tuple(event.place for event in asked),
+        )
+    if not most.reduced:
+        return not_exercised(f"{most.backwards} backwards a step, none reduced: see gradients")
+    if most.reduced > 1:
+        return not_exercised(f"{figures}: right, at {most.reduced} times the communication")
+    return confirmed(figures)
+
+
+@clause(
+    "optimizer",
+    "The optimizers hold the sharded model's own parameters, all that are trained.",
+    ("sharding", "optimizer", "step", "snapshot"),
+)
+def optimizer(run: Run) -> Judgement:
+    """An optimizer built before sharding steps parameters that the model no longer has."""
+    built = [event for _, event in run.all(OptimizerBuilt)]
+    if not run.all(Sharded) or not built:
+        return not_exercised("no module was sharded" if built else "no optimizer was built")
+    used = {(rank, step.optimizer) for rank, step in run.all(Step)}
+    stale = [
+        event
+        for rank, event in run.all(OptimizerBuilt)
+        if event.stale and (not used or (rank, event.number) in used)
+    ]
+    if stale:
+        first = stale[0]
+        return violated(
+            f"`{first.cls}` holds {plural(len(first.stale), 'parameter')} that sharding has "
+            f"replaced, and {first.live} of the model's own",
+            (f"replaced: {listed(first.stale)}",),
+            (first.place, *(event.place for _, event in run.all(Sharded))),
+        )
+    missing = _missing(run)
+    live = max(event.live for event in built)
+    if not live:
+        return not_exercised("no optimizer holds a parameter of a sharded model")
+    if missing:  # on purpose, as where a head is trained alone, or by an optimizer not of torch's
+        return not_exercised(
+            f"{plural(len(missing), 'parameter')} with gradients held by no optimizer of torch's, "
+            f"on purpose or not: {listed(missing)}"
+        )
+    names = sorted({event.cls for event in built if event.live})
+    held = max(sum(event.live for event in rank.of(OptimizerBuilt)) for rank in run.ranks)
+    return confirmed(
+        f"{', '.join(f'`{name}`' for name in names)} hold{'s' * (len(names) == 1)} "
+        f"{plural(held, 'parameter')} of the sharded model"
+    )
+
+
+def _missing(run: Run) -> list[str]:
+    """Returns the parameters that get gradients on a rank and are in no optimizer there."""
+    found: dict[str, None] = {}
+    for rank in run.ranks:
+        seen = [(s.model, p) for s in first_snapshots(rank) for _, p in parameters(s)]
+        held = {(model, p.name) for model, p in seen if p.held}
+        held |= {(change.model, change.name) for _, change in changes(rank) if change.held}
+        for _, change in changes(rank):
+            if change.gradient == "finite" and (change.model, change.name) not in held:
+                found[change.name] = None
+    return list(found)
+
+
+@clause(
+    "parameters-change",
+    "A step changes the parameters that have gradients.",
+    ("optimizer", "step"),
+)
+def parameters_change(run: Run) -> Judgement:
+    """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
+    warmup the rate may be so low that nothing shows."""
+    moves = _moves(run)
+    if not moves.changed:
+        return not_exercised("no held parameter had a gradient and a learning rate above zero")
+    every = plural(len(moves.changed), "parameter")
+    steps = plural(len(moves.steps), "step")
+    still = [key for key, changed in moves.changed.items() if not changed]
+    stuck = [key for key in still if key in moves.due]
+    if stuck:
+        return violated(
+            f"{len(stuck)} of {every} with gradients did not change in {steps}: "
+            f"{listed(name for _, name in stuck)}"
+        )
+    if len(still) == len(moves.changed):
+        return not_exercised("the learning rate is too low so far for a step to show")
+    figures = f"{len(moves.changed) - len(still)} of {every} moved in {steps}"
+    low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
+    return confirmed(figures, (low,) if still else ())
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What the steps did to the held parameters with gradients, by model and name.
+
+    Attributes:
+        changed: whether any step changed it on any rank.
+        due: those that some step must have changed.
+        steps: the numbers of the steps.
+    """
+
+    changed: dict[tuple[int, str], bool] = field(default_factory=dict)
+    due: set[tuple[int, str]] = field(default_factory=set)
+    steps: set[int] = field(default_factory=set)
+
+
+def _moves(run: Run) -> _Moves:
+    made = _Moves()
+    for rank in run.ranks:
+        for step, change in changes(rank):
+            if change.held and change.moving and change.gradient == "finite":
+                key = change.model, change.name
+                made.changed[key] = made.changed.get(key, False) or change.changed
+                made.steps.add(step.number)
+                if change.due:
+                    made.due.add(key)
+    return made
