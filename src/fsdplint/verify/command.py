@@ -26,7 +26,7 @@ _LAUNCHER = (
 
 
 class _Verify(click.Command):
-    """Says where the script's own options go."""
+    """Explains where the script's own options go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -157,13 +157,13 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
 
 
 def _expect_folder(output_file: str | None) -> None:
-    """Ends the command, before anything has run, where the report could not be written."""
+    """End the command, before anything has run, where the report could not be written."""
     if output_file is not None and not Path(output_file).absolute().parent.is_dir():
         raise click.ClickException(f"{output_file}: No such file or directory")
 
 
 def ensure_torch() -> None:
-    """Ends the command with one sentence where there is no PyTorch to run a script with."""
+    """End the command with one sentence where there is no PyTorch to run a script with."""
     from fsdplint.verify.run import missing
 
     if reason := missing():

@@ -37,11 +37,11 @@ class RankRun:
     fatal: str = ""
 
     def of(self, kind: type[E]) -> list[E]:
-        """Returns the events of one kind, in order."""
+        """Return the events of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def first(self, kind: type[E]) -> E | None:
-        """Returns the first event of a kind, or None."""
+        """Return the first event of a kind, or None."""
         return next(iter(self.of(kind)), None)
 
     @cached_property
@@ -93,14 +93,14 @@ class Run:
         return started.world_size if started else len(self.ranks)
 
     def all(self, kind: type[E]) -> list[tuple[int, E]]:
-        """Returns every rank's events of a kind, with the rank."""
+        """Return every rank's events of a kind, with the rank."""
         return [(rank.rank, event) for rank in self.ranks for event in rank.of(kind)]
 
 
 def gather(
     folder: Path, stall: Stall | None, ends: Mapping[int, Death], launcher: str, seconds: float
 ) -> Run:
-    """Reads what the ranks of this node left in the records' folder.
+    """Read what the ranks of this node left in the records' folder.
 
     Args:
         ends: how ranks ended, apart from those that had to be stopped.

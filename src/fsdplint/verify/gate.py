@@ -47,7 +47,7 @@ def prove(
     launcher: Launcher,
     tell: Callable[[str], None],
 ) -> Proof:
-    """Runs the script as it is and with `overlay`, and says whether the second keeps what the
+    """Run the script as it is and with `overlay`, and say whether the second keeps what the
     first broke.
 
     Raises:
@@ -61,7 +61,7 @@ def prove(
 
 
 def _refusal(before: Verification, after: Verification, clauses: tuple[str, ...]) -> str:
-    """Returns one sentence, or nothing where every fixed clause went from violated to confirmed
+    """Return one sentence, or nothing where every fixed clause went from violated to confirmed
     and nothing else is broken."""
     if before.failure and not before.violated:
         return f"the script fails as it is: {before.failure.splitlines()[0]}"
@@ -86,7 +86,7 @@ _SAVES = "saves"
 
 
 def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
-    """Runs the script as it is and fixed, says on standard error what that shows, and whether the
+    """Run the script as it is and fixed, says on standard error what that shows, and whether the
     changes may be written.
 
     Args:

@@ -18,7 +18,7 @@ _MOST = 1 << 16
 
 
 def last(path: Path) -> str:
-    """Returns the end of a text, whatever bytes are in it."""
+    """Return the end of a text, whatever bytes are in it."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _MOST))
         return file.read(_MOST).decode("utf-8", errors="replace")
@@ -31,7 +31,7 @@ class Tail:
         self._path, self._offset, self._rest = path, 0, b""
 
     def lines(self) -> list[str]:
-        """Returns the lines completed since the last call; one cut short waits for its end."""
+        """Return the lines completed since the last call; one cut short waits for its end."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -51,12 +51,12 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def encode(event: Event) -> str:
-    """Returns the event as one line of JSON."""
+    """Return the event as one line of JSON."""
     return json.dumps({"event": type(event).__name__, **asdict(event)})
 
 
 def read(path: Path) -> Iterator[Event]:
-    """Yields a rank's events; a last line cut short by a crash is left out."""
+    """Yield a rank's events; a last line cut short by a crash is left out."""
     if not path.exists():
         return
     for line in path.read_text("utf-8").splitlines(keepends=True):
@@ -66,7 +66,7 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def _build(kind: Any, value: Any) -> Any:
-    """Turns JSON back into the dataclass, tuple or plain value that `kind` names."""
+    """Turn JSON back into the dataclass, tuple or plain value that `kind` names."""
     if value is None:
         return None
     if get_origin(kind) in (Union, UnionType):

@@ -24,7 +24,7 @@ _ENDS = (-signal.SIGTERM, -signal.SIGKILL)
 
 
 def failures(run: Run) -> list[RankRun]:
-    """Returns the ranks that failed by themselves: those that lost their connections come behind
+    """Return the ranks that failed by themselves: those that lost their connections come behind
     those that have an error of their own, else the earlier one leads; ranks with the same error
     stay in their own order."""
     failed = [rank for rank in run.ranks if _failed(run, rank)]
@@ -78,7 +78,7 @@ _TAIL = 12
 
 
 def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verification:
-    """Judges every clause, and sums up what each rank did.
+    """Judge every clause, and sum up what each rank did.
 
     Args:
         extra: verdicts that rest on more than this run.
@@ -137,7 +137,7 @@ def _how(run: Run, rank: RankRun) -> str:
 
 
 def _last_words(rank: RankRun) -> str:
-    """Returns what is known of a death: the stack, else the end of what the rank printed."""
+    """Return what is known of a death: the stack, else the end of what the rank printed."""
     return rank.fatal or _printed(rank)
 
 
@@ -171,7 +171,7 @@ def _notes(run: Run) -> tuple[str, ...]:
 
 
 def _failure(run: Run, failed: list[RankRun]) -> str:
-    """Says why the script did not come to its end, in the words of the rank that failed first."""
+    """Describe why the script did not come to its end, in the words of the rank that failed first."""
     if not run.ranks and run.stall is None:
         return f"no rank began\n{run.launcher}".strip()
     if failed:

@@ -1,4 +1,4 @@
-"""Starts ranks and ends them: torch's own elastic launcher does the first.
+"""Start ranks and end them: torch's own elastic launcher does the first.
 
 Whatever happens, `Launched.stop` leaves no process behind: the ranks and all they start are below
 one process that ends them, every rank leads a process group of its own and has written down its
@@ -33,20 +33,20 @@ class Launched(Protocol):
     """A set of ranks under way."""
 
     def running(self) -> bool:
-        """Says whether the launcher still runs."""
+        """True if the launcher still runs."""
 
     def wait(self) -> None:
-        """Waits for the launcher, which may have other nodes to wait for, to end by itself."""
+        """Wait for the launcher, which may have other nodes to wait for, to end by itself."""
 
     def stop(self) -> None:
-        """Ends the launcher and every rank, if need be by force."""
+        """End the launcher and every rank, if need be by force."""
 
     def output(self) -> str:
         """What the launcher itself said, apart from its ranks."""
 
 
 class Launcher(Protocol):
-    """Starts the ranks of one request whose files lie in `folder`."""
+    """Start the ranks of one request whose files lie in `folder`."""
 
     def __call__(self, request: Request, folder: Path) -> Launched: ...
 
@@ -102,16 +102,16 @@ class Elastic:
         return self._agent.pid
 
     def running(self) -> bool:
-        """Says whether the agent still runs."""
+        """True if the agent still runs."""
         return self._agent.poll() is None
 
     def wait(self) -> None:
-        """Waits for the agent; longer where it may have to wait for other nodes' agents."""
+        """Wait for the agent; longer where it may have to wait for other nodes' agents."""
         with suppress(subprocess.TimeoutExpired):
             self._agent.wait(timeout=_OTHER_NODES if self._distributed else PATIENCE)
 
     def stop(self) -> None:
-        """Ends the agent, every rank and all that they have started."""
+        """End the agent, every rank and all that they have started."""
         deadline = time.monotonic() + PATIENCE
         while self._distributed and self.running() and time.monotonic() < deadline:
             kill_ranks(self._folder)  # so that the agent tells the other nodes
@@ -131,20 +131,20 @@ class Elastic:
 
 
 def end_leftovers(folder: Path) -> None:
-    """Ends what is left where the process that keeps the ranks was killed itself."""
+    """End what is left where the process that keeps the ranks was killed itself."""
     kill_ranks(folder)
     end_marked(f"{REQUEST_VARIABLE}={folder}")
 
 
 def kill_ranks(folder: Path) -> None:
-    """Kills the process group of every rank that has written down its id."""
+    """Kill the process group of every rank that has written down its id."""
     for pid in rank_pids(folder).values():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
 
 
 def rank_pids(folder: Path) -> dict[int, int]:
-    """Returns the ids of the ranks that have begun, by rank."""
+    """Return the ids of the ranks that have begun, by rank."""
     found = {}
     for file in folder.glob("*.pid"):
         with suppress(ValueError):  # being written right now

@@ -1,4 +1,4 @@
-"""Compares what ranks issued, group by group: where they part, and who waits for whom.
+"""Compare what ranks issued, group by group: where they part, and who waits for whom.
 
 Sends and receives are left out: they need not agree. So are ranks of other nodes, whose logs are
 not here.
@@ -55,13 +55,13 @@ class Parting:
 
 
 def parting(issued: Issued) -> Parting | None:
-    """Returns the earliest collective that ranks issued differently, or None."""
+    """Return the earliest collective that ranks issued differently, or None."""
     found = (_first(group, lanes) for group, lanes in _groups(issued).items())
     return min((p for p in found if p is not None), key=lambda p: p.began, default=None)
 
 
 def unmatched(issued: Issued) -> Parting | None:
-    """Returns the earliest collective that some of its group's ranks never issued, or None."""
+    """Return the earliest collective that some of its group's ranks never issued, or None."""
     found: list[Parting] = []
     for group, lanes in _groups(issued).items():
         number = min(map(len, lanes.values()))
@@ -73,7 +73,7 @@ def unmatched(issued: Issued) -> Parting | None:
 
 
 def stuck(issued: Issued, over: Collection[int], queued: bool = False) -> dict[int, Collective]:
-    """Returns the ranks that wait for good, each with the collective it waits in.
+    """Return the ranks that wait for good, each with the collective it waits in.
 
     A rank waits for good if one of the ranks it waits for has ended, or itself waits for good.
 
@@ -92,12 +92,12 @@ def stuck(issued: Issued, over: Collection[int], queued: bool = False) -> dict[i
 
 
 def blocked(at: Parting) -> bool:
-    """Says whether one of the ranks has not come past it."""
+    """True if one of the ranks has not come past it."""
     return any(collective.state in BLOCKING for collective in at.issued.values())
 
 
 def _groups(issued: Issued) -> dict[str, dict[int, list[Collective]]]:
-    """Returns per group and rank what it issued there; a rank that has issued nothing there yet
+    """Return per group and rank what it issued there; a rank that has issued nothing there yet
     is a member all the same."""
     found: dict[str, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     for rank, collectives in issued.items():
@@ -137,7 +137,7 @@ def _agree(collectives: list[Collective]) -> bool:
 def _wait(
     rank: int, groups: dict[str, dict[int, list[Collective]]], queued: bool
 ) -> tuple[Collective, set[int]] | None:
-    """Returns the first collective that a rank cannot come past yet, and whom it waits for."""
+    """Return the first collective that a rank cannot come past yet, and whom it waits for."""
     found = [
         (collective, {other for other, lane in lanes.items() if len(lane) <= collective.number})
         for lanes in groups.values()
@@ -148,6 +148,6 @@ def _wait(
 
 
 def _ahead(rank: int, lanes: dict[int, list[Collective]]) -> Iterator[Collective]:
-    """Yields what a rank has issued in a group and another has not."""
+    """Yield what a rank has issued in a group and another has not."""
     least = min(map(len, lanes.values()))
     yield from lanes.get(rank, [])[least:]

@@ -218,7 +218,7 @@ def death_sentence(ranks: Sequence[int], status: int | None) -> str:
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Keeps a port of this machine for the ranks' store as long as the context lasts.
+    """Keep a port of this machine for the ranks' store as long as the context lasts.
 
     A bound socket that never listens keeps the port from everyone but a rank that asks for this
     very port with SO_REUSEADDR, as torch's TCPStore does.
@@ -230,7 +230,7 @@ def reserved_port() -> Iterator[int]:
 
 
 def launcher_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """Returns what torchrun would set in one rank of one node (torch 2.13)."""
+    """Return what torchrun would set in one rank of one node (torch 2.13)."""
     ranks = {name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")}
     sizes = {
         name: str(world_size) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
@@ -249,7 +249,7 @@ def launcher_environment(rank: int, world_size: int, port: int) -> dict[str, str
 
 
 def fork(body: Callable[[], NoReturn]) -> int:
-    """Forks a process that runs `body`, which ends it, and returns its id."""
+    """Forks a process that runs `body`, which ends it, and return its id."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -263,12 +263,12 @@ def fork(body: Callable[[], NoReturn]) -> int:
 
 
 def has_ended(pid: int) -> bool:
-    """Says whether a child waits to be reaped."""
+    """True if a child waits to be reaped."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def reap(pid: int) -> int:
-    """Ends a child and whatever it started, by force; returns its exit status, or the negative
+    """End a child and whatever it started, by force; return its exit status, or the negative
     number of the signal that killed it.
 
     The group goes first: while its leader is a zombie, no other process can take its id.

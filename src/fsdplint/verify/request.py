@@ -47,11 +47,11 @@ class Request:
     replay: str = ""
 
     def write(self, folder: Path) -> None:
-        """Leaves the request where ranks look for it."""
+        """Leave the request where ranks look for it."""
         (folder / REQUEST_FILE).write_text(json.dumps(asdict(self)), "utf-8")
 
     @staticmethod
     def read(folder: Path) -> Request:
-        """Reads what `write` left."""
+        """Read what `write` left."""
         fields = json.loads((folder / REQUEST_FILE).read_text("utf-8"))
         return Request(**fields | {key: tuple(fields[key]) for key in ("arguments", "launcher")})

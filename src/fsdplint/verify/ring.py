@@ -99,7 +99,7 @@ class Ring:
         step: int,
         place: Place | None,
     ) -> int:
-        """Notes that a collective starts; returns what `note` knows it by."""
+        """Note that a collective starts; return what `note` knows it by."""
         with self._lock:
             new: list[str] = []
             g, o = self._number(group, new), self._number(operation, new)
@@ -113,7 +113,7 @@ class Ring:
         return index
 
     def note(self, index: int, state: State) -> None:
-        """Notes how far a collective has come."""
+        """Note how far a collective has come."""
         os.write(self._file, f"{state.value}{index}\n".encode())
 
     def _number(self, text: str | Place, new: list[str]) -> int:
@@ -136,7 +136,7 @@ class Reader:
         self._built: list[Collective] | None = []
 
     def read(self) -> bool:
-        """Takes in what was written since the last call; says whether there was anything."""
+        """Take in what was written since the last call; true if there was anything."""
         lines = self._tail.lines()
         for line in lines:
             kind, rest = line[0], line[1:]
@@ -158,7 +158,7 @@ class Reader:
         return self._issued[-1][4] if self._issued else 0
 
     def collectives(self) -> list[Collective]:
-        """Returns what the rank has issued so far, in order."""
+        """Return what the rank has issued so far, in order."""
         if self._built is None:
             self._built = list(map(self._collective, self._issued, self._states))
         return self._built
@@ -179,7 +179,7 @@ class Reader:
 
 
 def read(path: Path) -> list[Collective]:
-    """Returns what a rank issued, in order; a line cut short is left out."""
+    """Return what a rank issued, in order; a line cut short is left out."""
     reader = Reader(path)
     reader.read()
     return reader.collectives()

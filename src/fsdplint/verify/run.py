@@ -33,7 +33,7 @@ _INSTALL = "pip install 'fsdplint[verify]'"
 
 
 def missing() -> str:
-    """Returns one sentence on what to install; empty where all is there."""
+    """Return one sentence on what to install; empty where all is there."""
     if find_spec("torch") is None:
         return f"verify runs the script and needs PyTorch: {_INSTALL}"
     try:
@@ -48,7 +48,7 @@ def missing() -> str:
 
 
 def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
-    """Returns the sharded run, and whether the unsharded one computes the same."""
+    """Return the sharded run, and whether the unsharded one computes the same."""
     with workspace() as folder:
         sharded = run(replace(request, capture=str(folder)))
         kept = {file.name.split(".")[0] for file in folder.glob("*.stride")}
@@ -77,7 +77,7 @@ def verify(
     launcher: Launcher = Elastic,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verification:
-    """Runs the request's script in a scratch copy of `directory` and judges what it did.
+    """Run the request's script in a scratch copy of `directory` and judges what it did.
 
     Args:
         overlay: files that stand in for those of the directory, by their path in it.
@@ -104,7 +104,7 @@ def verify(
 
 
 def _too_many(ranks: int) -> str:
-    """Returns one sentence where the ranks alone would take all memory; empty otherwise."""
+    """Return one sentence where the ranks alone would take all memory; empty otherwise."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if ranks * _RANK <= memory:
         return ""
@@ -116,7 +116,7 @@ def _too_many(ranks: int) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP end a verification as Ctrl-C does: nothing of it stays."""
+    """Let SIGTERM and SIGHUP end a verification as Ctrl-C does: nothing of it stays."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -142,7 +142,7 @@ def observe(
     launcher: Launcher,
     tell: Callable[[str], None],
 ) -> Run:
-    """Runs the script and returns what its ranks left behind; nothing else stays."""
+    """Run the script and return what its ranks left behind; nothing else stays."""
     with (
         _ended_by_signals(),
         workspace() as folder,

@@ -1,4 +1,4 @@
-"""Asks ranks where they are: faulthandler writes each one's stack, whatever it waits for."""
+"""Ask ranks where they are: faulthandler writes each one's stack, whatever it waits for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask(folder: Path, pids: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
 
 
 def read(folder: Path, rank: int, offset: int = 0) -> tuple[Place, ...]:
-    """Returns the last stack that a rank's main thread left behind `offset`; user's lines only.
+    """Return the last stack that a rank's main thread left behind `offset`; user's lines only.
 
     faulthandler lists threads by age, the youngest first, so that the main thread comes last.
     """
@@ -50,7 +50,7 @@ def read(folder: Path, rank: int, offset: int = 0) -> tuple[Place, ...]:
 
 
 def fatal(folder: Path, rank: int) -> str:
-    """Returns what faulthandler wrote when a signal killed the rank: the error, and the stacks,
+    """Return what faulthandler wrote when a signal killed the rank: the error, and the stacks,
     that of the thread which was struck alone if it is known; empty if there was none."""
     file = folder / f"{rank}.stacks"
     text = file.read_text("utf-8", errors="replace") if file.exists() else ""

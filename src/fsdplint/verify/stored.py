@@ -39,7 +39,7 @@ class Stored:
 
 
 def look(root: Path, paths: Iterable[str]) -> dict[str, Stored]:
-    """Returns what the files hold, those that exist and are ``torch.save``'s or safetensors'.
+    """Return what the files hold, those that exist and are ``torch.save``'s or safetensors'.
 
     Args:
         paths: relative to `root`, or absolute.

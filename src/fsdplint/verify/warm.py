@@ -36,7 +36,7 @@ class Order:
 
 
 class Warm:
-    """Launches ranks from one server process; leaving the context ends it and all it runs."""
+    """Ranks from one server process; leaving the context ends it and all it runs."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -69,7 +69,7 @@ class Warm:
         self._stack.close()
 
     def __call__(self, request: Request, folder: Path) -> Job:
-        """Starts the ranks of one request."""
+        """Start the ranks of one request."""
         self.order(Order(str(folder), request.ranks, {**os.environ, **environment(folder)}))
         return Job(self, folder)
 
@@ -86,7 +86,7 @@ class Warm:
         return self._server.pid
 
     def alive(self) -> bool:
-        """Says whether the server is there."""
+        """True if the server is there."""
         return self._server.poll() is None
 
 
@@ -97,22 +97,22 @@ class Job:
         self._warm, self._folder = warm, folder
 
     def running(self) -> bool:
-        """Says whether one of the ranks is still there."""
+        """True if one of the ranks is still there."""
         return self._warm.alive() and not (self._folder / OVER).exists()
 
     def wait(self) -> None:
-        """Waits for the ranks to end by themselves."""
+        """Wait for the ranks to end by themselves."""
         deadline = time.monotonic() + PATIENCE
         while self.running() and time.monotonic() < deadline:
             time.sleep(_INTERVAL)
 
     def stop(self) -> None:
-        """Kills the ranks that are left."""
+        """Kill the ranks that are left."""
         if self.running():
             self._warm.order(Order(str(self._folder), 0, {}))
             self.wait()
         end_leftovers(self._folder)
 
     def output(self) -> str:
-        """Says that the server is gone, if it is."""
+        """Report that the server is gone, if it is."""
         return "" if (self._folder / OVER).exists() else "the process that forks ranks died"

@@ -1,4 +1,4 @@
-"""Waits for ranks: until all have ended, one has failed, or they will not go on.
+"""Wait for ranks: until all have ended, one has failed, or they will not go on.
 
 Ranks will not go on if what they issued contradicts: then nothing but time to settle is needed.
 A rank that computes, loads or compiles may take as long as it likes, until the timeout. If every
@@ -48,7 +48,7 @@ _STARTED, _ENDED = '{"event": "Started"', '{"event": "Ended"'
 def watch(
     launched: Launched, folder: Path, ranks: int, timeout: float, tell: Callable[[str], None]
 ) -> Stall | None:
-    """Returns when the run is over; a `Stall` where ranks had to be given up.
+    """Return when the run is over; a `Stall` where ranks had to be given up.
 
     Args:
         ranks: how many this node starts.
@@ -102,7 +102,7 @@ class _Rank:
         return bool(self.ended) or self.dead
 
     def follow(self, now: float, dead: bool) -> None:
-        """Takes in what it has written since the last time, and that its process is gone."""
+        """Take in what it has written since the last time, and that its process is gone."""
         lines = self.events.lines()
         if self.ring.read() or lines:
             self.moved = now
@@ -116,7 +116,7 @@ class _Rank:
                 os.truncate(self.output, 0)  # the rank appends to it
 
     def work(self, used: float, now: float) -> None:
-        """Takes in how much processor time it has used."""
+        """Take in how much processor time it has used."""
         if not used - self.used < _EFFORT:
             self.worked = now
             self.used = used if math.isfinite(used) else self.used
@@ -131,7 +131,7 @@ class _Ranks:
     looked: float = 0.0
 
     def look(self, now: float) -> None:
-        """Takes in what the ranks have written since the last look."""
+        """Take in what the ranks have written since the last look."""
         for number, pid in rank_pids(self.folder).items():
             if number not in self.ranks:
                 ring = Reader(self.folder / f"{number}.ring")
@@ -154,11 +154,11 @@ class _Ranks:
         )
 
     def quiet_for(self, now: float) -> float:
-        """Returns for how many seconds one of the ranks that are not over has not moved."""
+        """Return for how many seconds one of the ranks that are not over has not moved."""
         return max((now - r.moved for r in self.ranks.values() if not r.over), default=0.0)
 
     def contradict(self, now: float) -> bool:
-        """Says whether what the ranks issued keeps some of them from ever going on."""
+        """True if what the ranks issued keeps some of them from ever going on."""
         issued = {number: rank.ring.collectives() for number, rank in self.ranks.items()}
         over = [number for number, rank in self.ranks.items() if rank.over]
         parting = order.parting(issued)
@@ -172,7 +172,7 @@ class _Ranks:
         return bool(ranks) and all(now - self.ranks[r].moved > seconds for r in ranks)
 
     def idle(self, ranks: int, now: float) -> bool:
-        """Says whether no rank of the whole job does anything, and one is in a collective."""
+        """True if no rank of the whole job does anything, and one is in a collective."""
         if any(rank.world_size != ranks for rank in self.ranks.values()):
             return False
         live = [rank for rank in self.ranks.values() if not rank.over]
@@ -186,12 +186,12 @@ class _Ranks:
         )
 
     def stall(self, certain: bool, now: float) -> Stall:
-        """Asks the ranks that are not over where they are."""
+        """Ask the ranks that are not over where they are."""
         live = {number: rank.pid for number, rank in self.ranks.items() if not rank.over}
         return Stall(certain, self.quiet_for(now), stacks.ask(self.folder, live))
 
     def summary(self, ranks: int) -> str:
-        """Says in a few words where the run is."""
+        """Describe in a few words where the run is."""
         if len(self.ranks) < ranks:
             return f"{len(self.ranks)} of {ranks} ranks started"
         step = min(rank.ring.step for rank in self.ranks.values())

@@ -27,7 +27,7 @@ _LOCK = "fsdplint.lock"
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Gives a folder that goes at the end; removes first what killed runs have left."""
+    """Give a folder that goes at the end; remove first what killed runs have left."""
     remove_leftovers()
     folder, lock = _made()
     try:
@@ -38,13 +38,13 @@ def workspace() -> Iterator[Path]:
 
 
 def remove_leftovers() -> int:
-    """Removes the folders of runs that are no more, and ends their processes; returns how many
+    """Remove the folders of runs that are no more, and end their processes; return how many
     there were."""
     return sum(map(_removed, Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")))
 
 
 def _made() -> tuple[Path, int]:
-    """Makes a folder and locks it; both anew where another process took it for a leftover before
+    """Make a folder and lock it; both anew where another process took it for a leftover before
     it was locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -58,7 +58,7 @@ def _made() -> tuple[Path, int]:
 
 
 def _removed(folder: Path) -> bool:
-    """Removes a folder whose run is no more; says whether it was one."""
+    """Remove a folder whose run is no more; true if it was one."""
     with suppress(OSError):
         if not _is_own(folder.lstat()):
             return False
@@ -79,7 +79,7 @@ def _is_own(found: os.stat_result) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a folder, its lock last: what cannot be removed now can be by the next run."""
+    """Remove a folder, its lock last: what cannot be removed now can be by the next run."""
     with suppress(OSError):
         for entry in folder.iterdir():
             if entry.name != _LOCK:
@@ -100,7 +100,7 @@ def _remove_entry(entry: Path) -> None:
 
 
 def _open(folder: Path) -> None:
-    """Lets this user change a folder and those in it, which the script may have forbidden."""
+    """Let this user change a folder and those in it, which the script may have forbidden."""
     folder.chmod(stat.S_IRWXU)
     for here, folders, _ in os.walk(folder):
         for inner in (Path(here, name) for name in folders):
@@ -134,7 +134,7 @@ class StageError(Exception):
 
 
 def stage(source: Path, target: Path) -> None:
-    """Copies `source` to `target`: small files as they are, large ones and folders' links as links.
+    """Copy `source` to `target`: small files as they are, large ones and folders' links as links.
 
     Raises:
         StageError: there are more than `MOST_FILES` files, or one cannot be read.
@@ -156,7 +156,7 @@ def stage(source: Path, target: Path) -> None:
 
 
 def surround(source: Path, target: Path) -> None:
-    """Links what lies beside `source`, and beside its parent, to the same places seen from the
+    """Link what lies beside `source`, and beside its parent, to the same places seen from the
     copy, so that ``../data`` is found there; a folder that may not be read is left out."""
     for here, there in ((source, target), (source.parent, target.parent)):
         with suppress(OSError):
@@ -167,7 +167,7 @@ def surround(source: Path, target: Path) -> None:
 
 
 def _files(source: Path, target: Path) -> Iterator[str]:
-    """Yields folders, files and links to be placed, relative to the source, outer ones first."""
+    """Yield folders, files and links to be placed, relative to the source, outer ones first."""
     inside = target.resolve()
     for folder, folders, names in os.walk(source):
         here = Path(folder)
@@ -185,7 +185,7 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def _place(source: Path, target: Path, path: str, room: int) -> int:
-    """Puts one of the source's entries into the copy; returns how many bytes were copied."""
+    """Put one of the source's entries into the copy; return how many bytes were copied."""
     file, copy = source / path, target / path
     if file.is_symlink():
         if file.is_file() or file.is_dir():
@@ -202,7 +202,7 @@ def _place(source: Path, target: Path, path: str, room: int) -> int:
 
 
 def _leads_to(file: Path, source: Path, target: Path) -> Path:
-    """Returns where a copied link leads: into the copy, if what it led to has been copied too."""
+    """Return where a copied link leads: into the copy, if what it led to has been copied too."""
     if not file.is_relative_to(source):
         return file
     inside = file.relative_to(source)

@@ -39,7 +39,7 @@ class Clause:
     decide: Decide
 
     def judge(self, run: Run) -> Verdict:
-        """Returns the verdict on a run."""
+        """Return the verdict on a run."""
         found = self.decide(run)
         failed = next((p for _, p in run.all(ProbeFailed) if p.probe in self.probes), None)
         if failed is not None and found.status is not Status.VIOLATED:
@@ -50,7 +50,7 @@ class Clause:
 
 
 def clause(name: str, contract: str, probes: tuple[str, ...] = ()) -> Callable[[Decide], Clause]:
-    """Declares a clause; the function below decides it."""
+    """Declare a clause; the function below decides it."""
     return lambda decide: Clause(name, contract, probes, decide)
 
 

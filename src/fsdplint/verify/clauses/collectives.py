@@ -89,7 +89,7 @@ def collectives(run: Run) -> Judgement:
 
 
 def _stuck(run: Run, finished: set[int]) -> dict[int, Collective]:
-    """Returns the ranks that wait for good.
+    """Return the ranks that wait for good.
 
     A rank that was ended after its steps might have come by the line that another one waits at, if
     it has before: ranks may differ in their steps, as where a scaler skips one.
@@ -148,7 +148,7 @@ def _waiting(run: Run, waiting: dict[int, Collective]) -> Finding:
 
 
 def _kinds(issued: Mapping[int, Collective]) -> dict[str, list[int]]:
-    """Returns the ranks by what they issued."""
+    """Return the ranks by what they issued."""
     kinds: dict[str, list[int]] = defaultdict(list)
     for rank, collective in issued.items():
         kinds[_what(collective)].append(rank)
@@ -156,7 +156,7 @@ def _kinds(issued: Mapping[int, Collective]) -> dict[str, list[int]]:
 
 
 def _odd_first(run: Run, candidates: Iterable[Collective]) -> list[Place]:
-    """Orders the lines concerned: first what the fewest ranks have ever issued from, of those the
+    """Order the lines concerned: first what the fewest ranks have ever issued from, of those the
     topmost, since the ranks that pass a guarded line are stopped further down."""
     ranks: dict[Place, set[int]] = defaultdict(set)
     for rank in run.ranks:
@@ -193,7 +193,7 @@ def _at(place: Place | None) -> str:
 
 
 def _stacks(run: Run) -> list[str]:
-    """Returns each stopped rank's stack of user code: its innermost lines, outermost first."""
+    """Return each stopped rank's stack of user code: its innermost lines, outermost first."""
     stacks = run.stall.stacks if run.stall else {}
     return [
         f"rank {rank} is at {'... > ' if len(stack) > _DEPTH else ''}"
@@ -204,7 +204,7 @@ def _stacks(run: Run) -> list[str]:
 
 
 def _agreed(run: Run) -> str:
-    """Says how many collectives there were; in a step where there was a whole one."""
+    """Describe how many collectives there were; in a step where there was a whole one."""
     rank = run.ranks[0]
     steps = rank.ended.steps if rank.ended else 0
     seen = [c for c in rank.collectives if c.step == steps - 1] if steps else rank.collectives
@@ -215,7 +215,7 @@ def _agreed(run: Run) -> str:
 
 
 def _by_group(run: Run) -> tuple[str, ...]:
-    """Returns a line per process group, where there is more than the one of all ranks."""
+    """Return a line per process group, where there is more than the one of all ranks."""
     groups: dict[str, Counter[str]] = defaultdict(Counter)
     for rank in run.ranks:
         for collective in rank.collectives:

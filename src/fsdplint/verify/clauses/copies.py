@@ -68,7 +68,7 @@ class _Copy(NamedTuple):
 
 
 def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
-    """Returns the digests of what may lie on several ranks, by rank."""
+    """Return the digests of what may lie on several ranks, by rank."""
     found: dict[_Copy, dict[int, str]] = {}
     for rank in run.ranks:
         held = {(s.model, p.name): p for s in first_snapshots(rank) for _, p in parameters(s)}
@@ -81,7 +81,7 @@ def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
 
 
 def _part(parameter: Parameter) -> tuple[int, ...] | None:
-    """Returns which part of a parameter this rank keeps; None where no other rank keeps it."""
+    """Return which part of a parameter this rank keeps; None where no other rank keeps it."""
     if not any(
         not is_shard(placement) and size > 1
         for placement, size in zip(parameter.placements, parameter.mesh, strict=False)

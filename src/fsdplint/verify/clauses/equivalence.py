@@ -25,7 +25,7 @@ _WHY = {
 
 
 def equivalence(sharded: Run, alone: Run | None) -> Verdict:
-    """Returns the verdict on a sharded run and the one of a single process that played it back.
+    """Return the verdict on a sharded run and the one of a single process that played it back.
 
     `alone` is None where the sharded run left nothing to play back.
     """
@@ -54,7 +54,7 @@ def _parted(sharded: Run) -> str:
 
 
 def _unread(alone: Run) -> Judgement | None:
-    """Says why the single process did not compare everything; None where it did."""
+    """Describe why the single process did not compare everything; None where it did."""
     reasons = [event.reason for _, event in alone.all(NotCompared)]
     reasons += [event.error for _, event in alone.all(ProbeFailed) if event.probe == "reference"]
     if reasons and not _off(alone):
@@ -138,5 +138,5 @@ def _named(compared: Compared) -> str:
 
 
 def _number(value: float) -> str:
-    """Returns two digits, without the exponent's leading zero."""
+    """Return two digits, without the exponent's leading zero."""
     return re.sub(r"e([-+])0", r"e\1", f"{value:.2g}")

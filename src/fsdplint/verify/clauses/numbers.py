@@ -163,7 +163,7 @@ def _first(values: dict[int, float]) -> float:
 
 
 def _clips(run: Run) -> list[_Clip]:
-    """Returns the clips whose true norm is known on some rank, in order."""
+    """Return the clips whose true norm is known on some rank, in order."""
     together: dict[tuple[int, Place | None, int], dict[int, Norm]] = defaultdict(dict)
     for rank in run.ranks:
         seen: dict[tuple[int, Place | None], int] = defaultdict(int)
@@ -185,7 +185,7 @@ def _clip(step: int, place: Place | None, norms: dict[int, Norm]) -> _Clip | Non
 
 
 def _true(norm: Norm, norms: dict[int, Norm]) -> float | None:
-    """Returns the norm of the gradients that a rank clipped, with what other ranks hold of them."""
+    """Return the norm of the gradients that a rank clipped, with what other ranks hold of them."""
     power = float(norm.norm_type)
     parts = [float(norm.whole)]
     for share in norm.shares:
@@ -199,7 +199,7 @@ def _true(norm: Norm, norms: dict[int, Norm]) -> float | None:
 
 
 def _used(norm: Norm, norms: dict[int, Norm]) -> float | None:
-    """Returns the norm that a rank goes by, put together where it is a DTensor in parts."""
+    """Return the norm that a rank goes by, put together where it is a DTensor in parts."""
     if not norm.combine:
         return float(norm.used)
     if any(rank not in norms for rank in norm.across):
@@ -261,7 +261,7 @@ def reductions(run: Run) -> Judgement:
 
 
 def _same_everywhere(run: Run, read: NumberRead) -> bool:
-    """Says whether a truth value or an extreme is the same on every rank, and so the whole's."""
+    """True if a truth value or an extreme is the same on every rank, and so the whole's."""
     moment = (read.place, read.step)
     values = {
         rank: e.value

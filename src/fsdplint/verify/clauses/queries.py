@@ -24,7 +24,7 @@ SHOWN = 6
 
 
 def first_snapshots(rank: RankRun) -> list[Snapshot]:
-    """Returns each model as it was at its first optimizer step."""
+    """Return each model as it was at its first optimizer step."""
     first: dict[int, Snapshot] = {}
     for snapshot in rank.of(Snapshot):
         first.setdefault(snapshot.model, snapshot)
@@ -32,7 +32,7 @@ def first_snapshots(rank: RankRun) -> list[Snapshot]:
 
 
 def parameters(snapshot: Snapshot) -> Iterator[tuple[Unit | None, Parameter]]:
-    """Yields a model's parameters with the unit that owns each, or None."""
+    """Yield a model's parameters with the unit that owns each, or None."""
     for unit in snapshot.units:
         yield from ((unit, parameter) for parameter in unit.parameters)
     yield from ((None, parameter) for parameter in snapshot.outside)
@@ -58,12 +58,12 @@ def shard_degree(parameter: Parameter) -> int:
 
 
 def is_shard(placement: str) -> bool:
-    """Says whether a placement, as text (``S(0)``, ``Shard(dim=0)``, ``_S(0, 2)``), divides."""
+    """True if a placement, as text (``S(0)``, ``Shard(dim=0)``, ``_S(0, 2)``), divides."""
     return placement.lstrip("_").startswith(("S(", "Shard(", "StridedShard("))
 
 
 def shards_held(parameter: Parameter) -> tuple[int, ...]:
-    """Returns which part of a parameter a rank keeps: its coordinates on the meshes that divide."""
+    """Return which part of a parameter a rank keeps: its coordinates on the meshes that divide."""
     return tuple(
         place
         for place, placement in zip(parameter.coordinate, parameter.placements, strict=False)
@@ -72,25 +72,25 @@ def shards_held(parameter: Parameter) -> tuple[int, ...]:
 
 
 def changes(rank: RankRun) -> Iterator[tuple[Step, Change]]:
-    """Yields what each step did to each parameter."""
+    """Yield what each step did to each parameter."""
     for step in rank.of(Step):
         yield from ((step, change) for change in step.changes)
 
 
 def listed(names: Iterable[str]) -> str:
-    """Returns the first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     every = list(dict.fromkeys(names))
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(f"`{name}`" for name in every[:SHOWN]) + more
 
 
 def without_steps(run: Run) -> str:
-    """Says why nothing is known of steps, or an empty string where there were some."""
+    """Describe why nothing is known of steps, or an empty string where there were some."""
     return "" if run.all(Step) else "no optimizer stepped"
 
 
 def crashes(run: Run, message: str) -> list[tuple[int, Ended]]:
-    """Returns the ranks that ended with an error whose text holds `message`."""
+    """Return the ranks that ended with an error whose text holds `message`."""
     return [
         (rank.rank, rank.ended)
         for rank in run.ranks
@@ -99,7 +99,7 @@ def crashes(run: Run, message: str) -> list[tuple[int, Ended]]:
 
 
 def refusals(run: Run) -> Iterator[tuple[str, Ended]]:
-    """Yields what FSDP2 modules were asked for and do not have, with the crash that told."""
+    """Yield what FSDP2 modules were asked for and do not have, with the crash that told."""
     classes = {event.cls for _, event in run.all(Sharded) if event.api == "fsdp2"}
     for _, ended in crashes(run, ""):
         match = MISSING.search(ended.message)
@@ -108,15 +108,15 @@ def refusals(run: Run) -> Iterator[tuple[str, Ended]]:
 
 
 def own_place(ended: Ended) -> Place | None:
-    """Returns the innermost line of the user's code in a traceback."""
+    """Return the innermost line of the user's code in a traceback."""
     return next((frame.place for frame in reversed(ended.frames) if frame.own), None)
 
 
 def unit_frame(ended: Ended) -> Frame | None:
-    """Returns the innermost frame of the user's code that is a method of an FSDP2 unit."""
+    """Return the innermost frame of the user's code that is a method of an FSDP2 unit."""
     return next((f for f in reversed(ended.frames) if f.own and f.unit), None)
 
 
 def inside(ended: Ended, prefixes: tuple[str, ...]) -> bool:
-    """Says whether the error came out of a function whose name begins so."""
+    """True if the error came out of a function whose name begins so."""
     return any(frame.place.function.startswith(prefixes) for frame in ended.frames)

@@ -52,7 +52,7 @@ def saves(run: Run) -> Judgement:
 
 
 def _concerns(pool: Pool) -> bool:
-    """Says whether there is a model's or an optimizer's state in it, or a slice of anything."""
+    """True if there is a model's or an optimizer's state in it, or a slice of anything."""
     return any(what != "other" or tally.cuts for (what, _), tally in pool.tallies.items())
 
 
@@ -71,7 +71,7 @@ def _why_none(run: Run, wrote: bool) -> str:
 
 
 def _cut(pool: Pool) -> Finding:
-    """Describes writes that hold less than the slices of all ranks."""
+    """Describe writes that hold less than the slices of all ranks."""
     amounts = _amounts(pool, sliced=True)
     if pool.contested:
         path = pool.contested[0]
@@ -83,7 +83,7 @@ def _cut(pool: Pool) -> Finding:
 
 
 def _kept(pool: Pool) -> str:
-    """Describes writes that hold all."""
+    """Describe writes that hold all."""
     paths = _paths(pool)
     if any(tally.cuts for tally in pool.tallies.values()):
         ranks = len({rank for rank, _ in pool.writes})
@@ -104,7 +104,7 @@ def _named(path: str) -> str:
 
 
 def _amounts(pool: Pool, sliced: bool = False) -> str:
-    """Returns how much is held of each state.
+    """Return how much is held of each state.
 
     Args:
         sliced: leave out what is whole.
@@ -128,7 +128,7 @@ def _amount(what: str, cls: str, tally: Tally) -> str:
 
 
 def _refused(run: Run) -> Iterator[Finding]:
-    """Yields writes of slices that failed for what was to be written."""
+    """Yield writes of slices that failed for what was to be written."""
     for _, save in run.all(Save):
         if save.error and any(state.parts for state in save.states):
             text = f"`{save.writer}` cannot write slices to {_named(save.path)}: {save.error}"
@@ -136,7 +136,7 @@ def _refused(run: Run) -> Iterator[Finding]:
 
 
 def _overwritten(run: Run) -> Iterator[Finding]:
-    """Yields files to which one rank writes a state and another one less."""
+    """Yield files to which one rank writes a state and another one less."""
     found: dict[tuple[int, str], dict[int, Save]] = defaultdict(dict)
     for rank, save in run.all(Save):
         if save.path and not save.distributed and not save.error:
@@ -152,7 +152,7 @@ def _overwritten(run: Run) -> Iterator[Finding]:
 
 
 def _not_on_disk(run: Run, writes: list[Write]) -> list[Finding]:
-    """Returns the files that hold less at the end than was written to them last."""
+    """Return the files that hold less at the end than was written to them last."""
     last = {save.path: save for _, save in writes if not save.distributed}
     found = []
     for path, save in last.items():

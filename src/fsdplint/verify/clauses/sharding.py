@@ -137,7 +137,7 @@ def _why_no_blocks(run: Run) -> str:
 
 
 def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
-    """Judges the container of blocks that holds most: a text, and whether units divide it."""
+    """Judge the container of blocks that holds most: a text, and whether units divide it."""
     owners = _owners(snapshot)
     total = sum(size for _, size in owners.values())
     held = {children: _owned(children, owners) for children in snapshot.repeated}
@@ -156,7 +156,7 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
 
 
 def _owners(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
-    """Returns the unit and the elements of each sharded parameter, flattened ones by their own
+    """Return the unit and the elements of each sharded parameter, flattened ones by their own
     names."""
     owners = {}
     for unit, parameter in parameters(snapshot):
@@ -168,7 +168,7 @@ def _owners(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
 
 
 def _holds_most(snapshot: Snapshot, number: int) -> bool:
-    """Says whether a unit has no other one around it, and most of the parameters in it."""
+    """True if a unit has no other one around it, and most of the parameters in it."""
     unit = next(unit for unit in snapshot.units if unit.number == number)
     around = any(
         other is not unit and (not other.name or unit.name.startswith(f"{other.name}."))
@@ -179,7 +179,7 @@ def _holds_most(snapshot: Snapshot, number: int) -> bool:
 
 
 def _owned(children: tuple[str, ...], owners: dict[str, tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns unit and elements of each sharded parameter under some blocks."""
+    """Return unit and elements of each sharded parameter under some blocks."""
     return [
         owned
         for name, owned in owners.items()
@@ -211,7 +211,7 @@ def sharding_order(run: Run) -> Judgement:
 
 
 def _late(events: list[Sharded]) -> list[Sharded]:
-    """Returns the units that were made when a module around them had taken their parameters."""
+    """Return the units that were made when a module around them had taken their parameters."""
     return [event for event in events if event.lost]
 
 
@@ -252,7 +252,7 @@ def coverage(run: Run) -> Judgement:
 
 
 def _outside(rank: RankRun) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Returns the parameters outside every unit, by model and name: which part of each the rank
+    """Return the parameters outside every unit, by model and name: which part of each the rank
     keeps, and which ranks share a model with it, none where that is unknown.
 
     The stages of a pipeline, say, are models apart, though their parameters may be called alike.
@@ -267,7 +267,7 @@ def _outside(rank: RankRun) -> dict[tuple[int, str], tuple[tuple[int, ...], tupl
 
 
 def _drifting(run: Run) -> dict[str, int]:
-    """Returns the names outside every unit whose values differ between ranks, with the first step
+    """Return the names outside every unit whose values differ between ranks, with the first step
     they do so."""
     values: dict[tuple[int, str, object], set[str]] = {}
     for rank in run.ranks:

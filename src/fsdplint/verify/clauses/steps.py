@@ -78,7 +78,7 @@ def forward(run: Run) -> Judgement:
 
 
 def _mixed(run: Run, ended: Ended) -> str:
-    """Says what a crash shows; nothing where the DTensor may be another than a sharded parameter:
+    """Describe what a crash shows; nothing where the DTensor may be another than a sharded parameter:
     one of tensor parallelism's, or a norm, which meets a plain tensor in arithmetic."""
     if any(_tensor_parallel(p) for _, s in run.all(Snapshot) for _, p in parameters(s)):
         return ""
@@ -91,7 +91,7 @@ def _mixed(run: Run, ended: Ended) -> str:
 
 
 def _tensor_parallel(parameter: Parameter) -> bool:
-    """Says whether more than FSDP divides it, which shards along its mesh's last dimension."""
+    """True if more than FSDP divides it, which shards along its mesh's last dimension."""
     shards = [is_shard(placement) for placement in parameter.placements]
     return sum(shards) > 1 or not all(shards[-1:])
 
@@ -220,7 +220,7 @@ def optimizer(run: Run) -> Judgement:
 
 
 def _missing(run: Run) -> list[str]:
-    """Returns the parameters that get gradients on a rank and are in no optimizer there."""
+    """Return the parameters that get gradients on a rank and are in no optimizer there."""
     found: dict[str, None] = {}
     for rank in run.ranks:
         seen = [(s.model, p) for s in first_snapshots(rank) for _, p in parameters(s)]

@@ -38,13 +38,13 @@ class Tally:
     missing: frozenset[str] | None = None
 
     def add(self, rank: int, part: Part) -> None:
-        """Adds a rank's slices."""
+        """Add a rank's slices."""
         by_rank = self.cuts.setdefault((part.ranks, part.of), {}).setdefault(part.position, {})
         elements, whole = by_rank.get(rank, (0, 0))
         by_rank[rank] = (elements + part.elements, whole + part.whole)
 
     def amounts(self) -> dict[Cut, Amount]:
-        """Returns how many elements are held of how many, each position once."""
+        """Return how many elements are held of how many, each position once."""
         found = {}
         for cut, positions in self.cuts.items():
             each = [max(by_rank.values()) for by_rank in positions.values()]
@@ -62,7 +62,7 @@ class Tally:
         return sum(whole for _, whole in self.amounts().values())
 
     def lacking(self) -> set[int]:
-        """Returns the ranks that hold together what is not held in all."""
+        """Return the ranks that hold together what is not held in all."""
         return {
             rank
             for (ranks, _), (elements, whole) in self.amounts().items()
@@ -128,12 +128,12 @@ class Pool:
         return found
 
     def lacking(self) -> set[int]:
-        """Returns the ranks whose slices would have to be there, where some are not."""
+        """Return the ranks whose slices would have to be there, where some are not."""
         return {rank for tally in self.tallies.values() for rank in tally.lacking()}
 
 
 def pools(writes: Iterable[Write]) -> list[Pool]:
-    """Returns the writes by what belongs together, in order.
+    """Return the writes by what belongs together, in order.
 
     Files that lack something are looked at once more, together with the others of the same step:
     ranks may write their parts at different lines.
@@ -153,7 +153,7 @@ def pools(writes: Iterable[Write]) -> list[Pool]:
 
 
 def _complete(save: Save) -> bool:
-    """Says whether a file is a whole model's by itself; a library writes several at one line."""
+    """True if a file is a whole model's by itself; a library writes several at one line."""
     models = [state for state in save.states if state.what == "model"]
     whole = not any(state.missing or state.odd for state in models)
     return bool(models) and whole and not any(state.parts for state in save.states)
@@ -167,7 +167,7 @@ def _grouped(writes: Iterable[Write], key: Callable[[Save], Hashable]) -> list[P
 
 
 def passed(run: Run, pool: Pool) -> bool:
-    """Says whether every rank whose slices are missing has come past the place of the write."""
+    """True if every rank whose slices are missing has come past the place of the write."""
     ranks = {rank.rank: rank for rank in run.ranks}
     wrote = {rank for rank, _ in pool.writes}
     return all(

@@ -42,14 +42,14 @@ class Held:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Returns this rank's part of a tensor, detached; a plain tensor is its own part."""
+    """Return this rank's part of a tensor, detached; a plain tensor is its own part."""
     if isinstance(tensor, DTensor):
         tensor = tensor._local_tensor  # to_local() would wait for a pending collective
     return tensor.detach()
 
 
 def groups(module: nn.Module) -> list[Any]:
-    """Returns the FSDP2 parameter groups of a unit (one, or several with per-parameter meshes)."""
+    """Return the FSDP2 parameter groups of a unit (one, or several with per-parameter meshes)."""
     state = module._get_fsdp_state() if isinstance(module, FSDPModule) else None
     plural = getattr(state, "_fsdp_param_groups", None)
     if plural is not None:
@@ -59,7 +59,7 @@ def groups(module: nn.Module) -> list[Any]:
 
 
 def in_hooks(module: FSDPModule) -> bool:
-    """Says whether a forward that begins now comes out of its unit's pre-forward hook.
+    """True if a forward that begins now comes out of its unit's pre-forward hook.
 
     Source: `FSDPState._pre_forward` sets FORWARD, or finds PRE_BACKWARD under activation
     checkpointing (torch 2.6-2.15).
@@ -68,7 +68,7 @@ def in_hooks(module: FSDPModule) -> bool:
 
 
 def parameters(model: nn.Module) -> Iterator[Held]:
-    """Yields every live parameter of a model once, sharded ones in their sharded form."""
+    """Yield every live parameter of a model once, sharded ones in their sharded form."""
     sharded = dict(_fsdp2_parameters(model)) | dict(_fsdp1_parameters(model))
     seen: set[int] = set()
     for prefix, owner in model.named_modules():
@@ -117,7 +117,7 @@ def _fsdp1_parameters(model: nn.Module) -> Iterator[Entry]:
 
 
 def class_name(module: nn.Module) -> str:
-    """Returns a module's class as its author named it, without what is wrapped around it."""
+    """Return a module's class as its author named it, without what is wrapped around it."""
     inner = module
     while isinstance(inside := _inside(inner), nn.Module):
         inner = inside
@@ -126,20 +126,20 @@ def class_name(module: nn.Module) -> str:
 
 
 def _inside(module: nn.Module) -> Any:
-    """Returns what a wrapper of FSDP1, activation checkpointing or compile holds, or None."""
+    """Return what a wrapper of FSDP1, activation checkpointing or compile holds, or None."""
     names = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
     return next((module._modules[name] for name in names if name in module._modules), None)
 
 
 def clean(name: str) -> str:
-    """Takes out what FSDP1, activation checkpointing and compile put into a parameter's name."""
+    """Take out what FSDP1, activation checkpointing and compile put into a parameter's name."""
     for part in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."):
         name = name.replace(part, "")
     return name
 
 
 def unsharded_gradients(unit: nn.Module | None) -> bool:
-    """Says whether an FSDP1 unit's gradients have the unsharded size, as `no_sync` leaves them."""
+    """True if an FSDP1 unit's gradients have the unsharded size, as `no_sync` leaves them."""
     handle = getattr(unit, "_handle", None)
     if handle is None:
         return False
@@ -149,7 +149,7 @@ def unsharded_gradients(unit: nn.Module | None) -> bool:
 
 
 def unreduced(parameter: nn.Parameter, unit: nn.Module | None) -> bool | None:
-    """Says whether a gradient of this parameter waits to be reduced; None where unknown.
+    """True if a gradient of this parameter waits to be reduced; None where unknown.
 
     FSDP2 keeps it in `unsharded_accumulated_grad` or `unsharded_param.grad`, and under HSDP in the
     group's `_partial_reduce_output`; FSDP1 in a gradient that has the unsharded size.
@@ -174,7 +174,7 @@ def _waiting(group: Any, parameter: Any) -> bool:
 
 
 def sharded_form(unit: nn.Module, parameter: nn.Parameter) -> nn.Parameter | None:
-    """Returns the sharded parameter that an unsharded one of an FSDP2 unit stands for."""
+    """Return the sharded parameter that an unsharded one of an FSDP2 unit stands for."""
     for group in groups(unit):
         for candidate in group.fsdp_params:
             if candidate.__dict__.get("_unsharded_param") is parameter:
@@ -183,7 +183,7 @@ def sharded_form(unit: nn.Module, parameter: nn.Parameter) -> nn.Parameter | Non
 
 
 def ignored(module: FullyShardedDataParallel) -> set[nn.Parameter]:
-    """Returns the parameters that an FSDP1 unit was told to leave alone."""
+    """Return the parameters that an FSDP1 unit was told to leave alone."""
     return set(getattr(module, "_ignored_params", None) or ())
 
 
@@ -193,7 +193,7 @@ def held_by(optimizer: Optimizer) -> list[nn.Parameter]:
 
 
 def originals(held: Held) -> list[tuple[str, tuple[int, ...]]]:
-    """Returns the names and whole shapes of the parameters that one live parameter stands for:
+    """Return the names and whole shapes of the parameters that one live parameter stands for:
     itself, or those that FSDP1 has flattened into it."""
     if not held.flat:
         return [(held.name, held.shape)]
@@ -204,7 +204,7 @@ def originals(held: Held) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def fsdp1_group(unit: FullyShardedDataParallel) -> ProcessGroup | None:
-    """Returns the ranks that divide an FSDP1 unit's parameters; None where none do."""
+    """Return the ranks that divide an FSDP1 unit's parameters; None where none do."""
     handle = unit._handle
     return unit.process_group if handle is not None and handle.uses_sharded_strategy else None
 
@@ -226,7 +226,7 @@ class Cut:
 
 
 def cut(tensor: Any, held: Held | None = None) -> Cut | None:
-    """Returns how a tensor is cut; None for a whole one.
+    """Return how a tensor is cut; None for a whole one.
 
     Args:
         held: the parameter that a plain tensor is the local part of.
@@ -281,7 +281,7 @@ def _of_sharded(tensor: ShardedTensor) -> Cut | None:
 
 
 def elements(tensor: Tensor) -> tuple[int, int]:
-    """Returns how many elements this rank has of a tensor, and how many there are."""
+    """Return how many elements this rank has of a tensor, and how many there are."""
     if isinstance(tensor, ShardedTensor):
         mine = sum(shard.tensor.numel() for shard in tensor.local_shards())
         return mine, int(tensor.size().numel())

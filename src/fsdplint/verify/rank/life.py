@@ -32,7 +32,7 @@ _exit = os._exit
 
 
 def live(began: float) -> NoReturn:
-    """Runs the request that the environment names; ends the process without interpreter shutdown,
+    """Run the request that the environment names; end the process without interpreter shutdown,
     where FSDP1 on the CPU may crash (torch 2.13)."""
     folder = Path(os.environ[REQUEST_VARIABLE])
     rank = int(os.environ["RANK"])
@@ -50,7 +50,7 @@ def _end(recorder: Recorder, ended: Ended) -> NoReturn:
 
 
 def _take_exit_for_end(recorder: Recorder, observer: Observer) -> None:
-    """Makes ``os._exit(0)`` the script's end, as it is where nothing is to be cleaned up."""
+    """Make ``os._exit(0)`` the script's end, as it is where nothing is to be cleaned up."""
     rank = os.getpid()
 
     def leave(status: int) -> NoReturn:
@@ -115,7 +115,7 @@ def _ended(recorder: Recorder, how: str, steps: int, error: BaseException | None
 
 
 def _without_ours(error: BaseException) -> BaseException:
-    """Cuts the frames of this module and of runpy off the head of a traceback."""
+    """Cut the frames of this module and of runpy off the head of a traceback."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
         trace = trace.tb_next

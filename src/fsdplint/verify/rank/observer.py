@@ -64,7 +64,7 @@ class Observer:
         return self._seen.steps
 
     def start(self) -> None:
-        """Installs what watches the script, before its first line."""
+        """Install what watches the script, before its first line."""
         self._cuda = _uses_cuda(self._recorder.request.device, self._local_world_size)
         devices = self._devices()
         if not self._cuda:
@@ -79,7 +79,7 @@ class Observer:
         self._recorder.write(self._started())
 
     def _devices(self) -> int:
-        """Returns how many devices the script finds: for a replay, as many as there were."""
+        """Return how many devices the script finds: for a replay, as many as there were."""
         taped = self._recorder.request.replay
         return len(Tapes(Path(taped)).ranks) if taped else self._local_world_size
 
@@ -118,7 +118,7 @@ class Observer:
         self._recorder.probe("memory")(self._note_memory)()
 
     def _note_device(self) -> None:
-        """Notes where the rank works; CUDA may not be usable any more, or never have been."""
+        """Note where the rank works; CUDA may not be usable any more, or never have been."""
         if self._cuda:
             index: int | None = _physical(torch.cuda.current_device())
         else:
@@ -134,7 +134,7 @@ class Observer:
 
 
 def _uses_cuda(wanted: str, ranks: int) -> bool:
-    """Says whether this node's ranks run on CUDA; by themselves only if each finds a device."""
+    """True if this node's ranks run on CUDA; by themselves only if each finds a device."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise shim.Unmappable("--device cuda was asked for and torch sees no CUDA device here")
     enough = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
@@ -142,7 +142,7 @@ def _uses_cuda(wanted: str, ranks: int) -> bool:
 
 
 def _physical(index: int | None) -> int | None:
-    """Returns a device's index among all of the machine's, where ``CUDA_VISIBLE_DEVICES`` lists
+    """Return a device's index among all of the machine's, where ``CUDA_VISIBLE_DEVICES`` lists
     them by number."""
     visible = os.environ.get(_VISIBLE, "").split(",")
     if index is None or index >= len(visible) or not visible[index].strip().isdigit():
@@ -151,6 +151,6 @@ def _physical(index: int | None) -> int | None:
 
 
 def _peak() -> int:
-    """Returns the peak of this process's resident memory in bytes (Linux counts KiB)."""
+    """Return the peak of this process's resident memory in bytes (Linux counts KiB)."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB

@@ -40,11 +40,11 @@ class Recorder:
         self._places: dict[tuple[str, int, str], Place] = {}
 
     def write(self, event: Event) -> None:
-        """Appends one event."""
+        """Append one event."""
         os.write(self._file, f"{encode(event)}\n".encode())
 
     def probe(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
-        """Makes a probe's body harmless: what it cannot read is noted once and never raised."""
+        """Make a probe's body harmless: what it cannot read is noted once and never raised."""
 
         def guard(body: Callable[P, R]) -> Callable[P, R | None]:
             @functools.wraps(body)
@@ -62,7 +62,7 @@ class Recorder:
         return guard
 
     def place(self, frame: FrameType | None = None) -> Place | None:
-        """Returns the innermost line of the user's code on the stack, or None."""
+        """Return the innermost line of the user's code on the stack, or None."""
         walk: FrameType | None = frame or sys._getframe(1)
         while walk is not None:
             path = walk.f_code.co_filename
@@ -73,7 +73,7 @@ class Recorder:
         return None
 
     def owns(self, path: str) -> bool:
-        """Says whether a file is the user's own: of the working directory, or from beside it."""
+        """True if a file is the user's own: of the working directory, or from beside it."""
         if path not in self._owned:
             self._owned[path] = (
                 path.startswith(self._around)
@@ -83,7 +83,7 @@ class Recorder:
         return self._owned[path]
 
     def line(self, path: str, number: int, function: str) -> Place:
-        """Returns a place with a path relative to the working directory where it lies there."""
+        """Return a place with a path relative to the working directory where it lies there."""
         key = path, number, function
         if key not in self._places:
             mine = path.startswith(self._around)

@@ -1,4 +1,4 @@
-"""Keeps what a script writes, moves and deletes inside the scratch copy of its working directory.
+"""Keep what a script writes, moves and deletes inside the scratch copy of its working directory.
 
 Large files and the folders behind links are not copied but linked to. Before anything writes
 through such a link it gives way: to a copy of the file, or to a folder of links to what the
@@ -39,12 +39,12 @@ class Scratch:
         self._busy = threading.local()
 
     def own_folder(self, path: Any) -> None:
-        """Makes sure that the folder an entry lies in is the copy's own."""
+        """Make sure that the folder an entry lies in is the copy's own."""
         for link in self._above(path):
             self._give_way(link, keep=True)
 
     def own(self, path: Any, *, keep: bool) -> None:
-        """Makes sure that a file or folder is the copy's own.
+        """Make sure that a file or folder is the copy's own.
 
         Args:
             keep: a file's content is needed.
@@ -67,12 +67,12 @@ class Scratch:
             self.own(arguments[0], keep=True)
 
     def _inside(self, path: Any) -> str:
-        """Returns an absolute path inside the copy, or nothing."""
+        """Return an absolute path inside the copy, or nothing."""
         absolute = os.path.abspath(os.fsdecode(path))
         return absolute if absolute.startswith(f"{self._root}{os.sep}") else ""
 
     def _above(self, path: Any) -> Iterator[str]:
-        """Yields the folders between the root and a path, outermost first."""
+        """Yield the folders between the root and a path, outermost first."""
         here, absolute = self._root, self._inside(path)
         for name in os.path.relpath(absolute, here).split(os.sep)[:-1] if absolute else ():
             here = os.path.join(here, name)
@@ -106,7 +106,7 @@ class Scratch:
             yield
 
     def install(self, recorder: Recorder) -> None:
-        """Watches all that Python itself opens, moves and deletes in this process, for good."""
+        """Watch all that Python itself opens, moves and deletes in this process, for good."""
         look = recorder.probe("scratch")(self.audit)
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -124,7 +124,7 @@ _WATCHED = frozenset({"open", *_ENTRIES, *_WHOLE, *_CONTENT})
 
 
 def _link_entries(target: str, path: str) -> None:
-    """Puts a folder of links to what `target` holds in the place of a link to it."""
+    """Put a folder of links to what `target` holds in the place of a link to it."""
     copy = f"{path}.{os.getpid()}"
     os.mkdir(copy)
     for entry in os.scandir(target):

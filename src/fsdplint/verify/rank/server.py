@@ -52,7 +52,7 @@ class _Job:
         self._keeper = fork(partial(_keep, order, port))
 
     def over(self) -> bool:
-        """Says whether nothing is left of it, and then marks the order's folder."""
+        """True if nothing is left of it, and then marks the order's folder."""
         if not has_ended(self._keeper):
             return False
         reap(self._keeper)
@@ -62,12 +62,12 @@ class _Job:
         return True
 
     def kill(self) -> None:
-        """Ends what is left of it; `over` says when that is done."""
+        """End what is left of it; `over` says when that is done."""
         os.kill(self._keeper, signal.SIGTERM)
 
 
 def _keep(order: Order, port: int) -> NoReturn:
-    """Forks the ranks of an order, and ends all that they have left once they have ended."""
+    """Forks the ranks of an order, and end all that they have left once they have ended."""
     adopt_orphans()
     signal.signal(signal.SIGTERM, _leave)
     ranks = {fork(partial(_become, order, rank, port)): rank for rank in range(order.ranks)}
@@ -120,7 +120,7 @@ def _serve() -> None:
 
 
 def _lines(jobs: list[_Job]) -> Iterator[bytes]:
-    """Yields each line of the input; looks after `jobs` meanwhile."""
+    """Yield each line of the input; look after `jobs` meanwhile."""
     text = b""
     while True:
         while b"\n" in text:

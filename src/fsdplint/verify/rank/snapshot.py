@@ -17,7 +17,7 @@ from fsdplint.verify.rank.seen import Seen, is_ignored, taken_as
 
 
 class Snapshots:
-    """Takes one snapshot of each model and one record of each optimizer."""
+    """Take one snapshot of each model and one record of each optimizer."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -26,17 +26,17 @@ class Snapshots:
         self._ties: dict[int, tuple[Tie, ...]] = {}
 
     def models(self) -> list[tuple[int, nn.Module]]:
-        """Returns the models that have a snapshot and are alive, with their numbers."""
+        """Return the models that have a snapshot and are alive, with their numbers."""
         return [(n, model) for n, r in enumerate(self._models) if (model := r()) is not None]
 
     def take_last(self) -> None:
-        """Takes snapshots at the end where no step has: of an ended script's models only parts may
+        """Take snapshots at the end where no step has: of an ended script's models only parts may
         be left."""
         if not self._models:
             self.take()
 
     def take(self) -> None:
-        """Takes snapshots of the models, and notes the optimizers, that have none yet."""
+        """Take snapshots of the models, and note the optimizers, that have none yet."""
         known = [model for _, model in self.models()]
         for model in self._seen.models():
             if not any(model is other for other in known):
@@ -48,7 +48,7 @@ class Snapshots:
                 self._seen.write(self._optimizer(optimizer))
 
     def renew(self) -> None:
-        """Takes another snapshot of each model whose ties have changed since its last one."""
+        """Take another snapshot of each model whose ties have changed since its last one."""
         for number, model in self.models():
             if tuple(_ties(self._seen, model)) != self._ties[number]:
                 self._take(model, number)
@@ -112,7 +112,7 @@ class Snapshots:
                 yield built.number
 
     def _name(self, unit: int, name: str) -> str:
-        """Returns the name in its model of a parameter that a unit has taken under `name`."""
+        """Return the name in its model of a parameter that a unit has taken under `name`."""
         for model in self._seen.models():
             for prefix, module in model.named_modules():
                 if module in self._seen.units and self._seen.units[module].number == unit:
@@ -135,7 +135,7 @@ class Snapshots:
         )
 
     def _replaced(self, parameter: nn.Parameter, live: Mapping[int, str]) -> str:
-        """Returns the name of a parameter that a unit has put another one in the place of: a shard
+        """Return the name of a parameter that a unit has put another one in the place of: a shard
         when it was sharded, or once it was resharded."""
         taken = taken_as(parameter)
         if taken is not None:
@@ -181,7 +181,7 @@ def _ties(seen: Seen, model: nn.Module) -> list[Tie]:
 
 
 def _alive(tied: list[tuple[str, nn.Module, str]]) -> bool | None:
-    """Says whether tied names are one parameter now; None where FSDP1 has flattened them."""
+    """True if tied names are one parameter now; None where FSDP1 has flattened them."""
     now = [module._parameters.get(key) for _, module, key in tied]
     if any(parameter is None for parameter in now):
         return None

@@ -34,7 +34,7 @@ class Leaf:
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Yields every tensor in nested containers, dataclasses and modules."""
+    """Yield every tensor in nested containers, dataclasses and modules."""
     if isinstance(value, Tensor):
         yield Leaf(path, value)
     elif len(path) == _DEPTH:
@@ -55,7 +55,7 @@ def _of_mapping(value: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[Lea
 
 
 def _is_optimizer(value: Mapping[Any, Any]) -> bool:
-    """Says whether this is an optimizer's state dict, nested or flattened."""
+    """True if this is an optimizer's state dict, nested or flattened."""
     nested = isinstance(value.get("state"), Mapping) and "param_groups" in value
     return nested or _is_flat(value)
 
@@ -90,7 +90,7 @@ class _Known:
         self.aliases = {name: name for name in self.shapes} | _aliases(model, self.shapes)
 
     def find(self, leaf: Leaf) -> str | None:
-        """Returns the parameter a tensor stands for: it has its name, or, behind a prefix, its
+        """Return the parameter a tensor stands for: it has its name, or, behind a prefix, its
         name and its shape or that of its part."""
         name = access.clean(leaf.path[-1]) if leaf.path else ""
         if name in self.aliases:
@@ -103,12 +103,12 @@ class _Known:
         return None
 
     def fits(self, name: str, tensor: Tensor) -> bool:
-        """Says whether a tensor has the shape of the whole parameter or of this rank's part."""
+        """True if a tensor has the shape of the whole parameter or of this rank's part."""
         return tuple(tensor.shape) == self.shapes[name] or _is_part(tensor, self.held[name])
 
 
 def _aliases(model: nn.Module, names: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """Returns what else tied parameters are called."""
+    """Return what else tied parameters are called."""
     same: dict[int, list[str]] = defaultdict(list)
     for name, parameter in nn.Module.named_parameters(model, remove_duplicate=False):
         same[id(parameter)].append(access.clean(name))
@@ -127,7 +127,7 @@ def _is_part(tensor: Tensor, held: Held) -> bool:
 
 @dataclass
 class _Sum:
-    """Adds up one state's entries."""
+    """The sum of one state's entries."""
 
     names: set[str] = field(default_factory=set)
     wholes: int = 0
@@ -136,7 +136,7 @@ class _Sum:
     parts: dict[Cut, list[int]] = field(default_factory=dict)
 
     def add(self, tensor: Tensor, held: Held | None, shape: tuple[int, ...] | None) -> None:
-        """Adds one entry, the state of a parameter of that whole shape, where it is known."""
+        """Add one entry, the state of a parameter of that whole shape, where it is known."""
         slice_of = cut(tensor)
         mine, whole = elements(tensor)
         if slice_of is None and held is not None and tuple(tensor.shape) != shape:
@@ -154,7 +154,7 @@ class _Sum:
             total[index] += count
 
     def state(self, what: str, cls: str, names: list[str]) -> State:
-        """Returns the sum."""
+        """Return the sum."""
         return State(
             what,
             cls,
@@ -167,7 +167,7 @@ class _Sum:
 
 
 def states(seen: Seen, value: Any) -> tuple[int, tuple[State, ...]]:
-    """Returns how many tensors there are in what is written, and whose they are."""
+    """Return how many tensors there are in what is written, and whose they are."""
     found = list(leaves(value))
     models = [_Known(model) for model in seen.models()]
     sums: dict[int, _Sum] = defaultdict(_Sum)
@@ -194,7 +194,7 @@ def states(seen: Seen, value: Any) -> tuple[int, tuple[State, ...]]:
 
 
 def _containers(found: list[Leaf]) -> list[list[Leaf]]:
-    """Returns the tensors by the container they lie in: a state dict is one."""
+    """Return the tensors by the container they lie in: a state dict is one."""
     by_path: dict[tuple[str, ...], list[Leaf]] = defaultdict(list)
     for leaf in found:
         by_path[leaf.path[:-1]].append(leaf)
@@ -202,7 +202,7 @@ def _containers(found: list[Leaf]) -> list[list[Leaf]]:
 
 
 def _best(models: list[_Known], container: list[Leaf]) -> tuple[int, list[str | None]]:
-    """Returns the model that most of a container's tensors belong to, and their names in it."""
+    """Return the model that most of a container's tensors belong to, and their names in it."""
     each = [[known.find(leaf) for leaf in container] for known in models]
     none: list[str | None] = [None] * len(container)
     fitting = [
@@ -219,7 +219,7 @@ def _best(models: list[_Known], container: list[Leaf]) -> tuple[int, list[str | 
 
 
 def _add_moment(seen: Seen, models: list[_Known], total: _Sum, leaf: Leaf) -> None:
-    """Adds a tensor of an optimizer's state; scalars such as step counts are nobody's slices."""
+    """Add a tensor of an optimizer's state; scalars such as step counts are nobody's slices."""
     if leaf.tensor.dim() == 0:
         return
     if isinstance(leaf.owner, int):
@@ -235,7 +235,7 @@ def _add_moment(seen: Seen, models: list[_Known], total: _Sum, leaf: Leaf) -> No
 
 
 def _numbered(seen: Seen, models: list[_Known], leaf: Leaf) -> Held | None:
-    """Returns the parameter that an optimizer's state dict calls by a number.
+    """Return the parameter that an optimizer's state dict calls by a number.
 
     Several optimizers number alike: only one whose own state the tensor is, or fits, will do.
     """

@@ -45,14 +45,14 @@ class Error:
 
 
 def how(rank: RankSummary) -> str:
-    """Says how a rank ended."""
+    """Describe how a rank ended."""
     if rank.ended == "died":
         return death_in_words(rank.status)
     return _ENDED.get(rank.ended, rank.ended)
 
 
 def errors(verification: Verification) -> list[Error]:
-    """Returns the errors of the ranks that had one, the earliest first; the same error of several
+    """Return the errors of the ranks that had one, the earliest first; the same error of several
     ranks is one."""
     groups: dict[tuple[str, int | None], list[RankSummary]] = {}
     order = {rank: index for index, rank in enumerate(verification.failed)}
@@ -73,19 +73,19 @@ def _error(line: str, status: int | None, group: Sequence[RankSummary]) -> Error
 
 
 def told(error: Error) -> str:
-    """Says in one line who ended with what."""
+    """Describe in one line who ended with what."""
     if error.line:
         return f"{ranks_in_words(error.ranks)}: {error.line}"
     return f"{error.said}{where(error)}"
 
 
 def where(error: Error) -> str:
-    """Says where, if that is known."""
+    """Return the place as the end of a sentence, if it is known."""
     return f" at {error.place}" if error.place else ""
 
 
 def last_line(traceback: str) -> str:
-    """Returns the exception and the first line of its message."""
+    """Return the exception and the first line of its message."""
     lines = traceback.strip().splitlines() or [""]
     frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]
     after = lines[frames[-1] + 1 :] if frames else lines

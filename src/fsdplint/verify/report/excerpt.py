@@ -27,7 +27,7 @@ class Excerpt:
 
 
 def excerpts(places: Sequence[Place], directory: Path) -> Iterator[Excerpt]:
-    """Yields what stands at the places that can be read; those near each other together."""
+    """Yield what stands at the places that can be read; those near each other together."""
     near: list[tuple[SourceFile, list[Place]]] = []
     for place, source in _sources(places, directory):
         for other, group in near:
@@ -48,7 +48,7 @@ def _around(source: SourceFile, lines: Sequence[int]) -> Iterator[tuple[int, str
 
 
 def framed(places: Sequence[Place], directory: Path, style: Style) -> Iterator[str]:
-    """Yields the places as frames for a terminal, the first as the one to look at first."""
+    """Yield the places as frames for a terminal, the first as the one to look at first."""
     marks: list[Mark] = []
     sources: dict[str, SourceFile] = {}
     for place, source in _sources(places, directory):
@@ -63,7 +63,7 @@ def framed(places: Sequence[Place], directory: Path, style: Style) -> Iterator[s
 
 
 def _sources(places: Sequence[Place], directory: Path) -> Iterator[tuple[Place, SourceFile]]:
-    """Yields the files that can be read; a file may have changed since the script began."""
+    """Yield the files that can be read; a file may have changed since the script began."""
     loaded: dict[str, SourceFile | None] = {}
     for place in places:
         if place.path not in loaded:

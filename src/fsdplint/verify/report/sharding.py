@@ -68,7 +68,7 @@ class Model:
 
 
 def models(verification: Verification) -> list[Model]:
-    """Returns the models that the ranks saw, each once."""
+    """Return the models that the ranks saw, each once."""
     by_number: dict[int, dict[int, Snapshot]] = {}
     for rank, snapshots in sorted(verification.snapshots.items()):
         for snapshot in snapshots:
@@ -78,7 +78,7 @@ def models(verification: Verification) -> list[Model]:
 
 
 def _inside(one: Mapping[int, Snapshot], other: Mapping[int, Snapshot]) -> bool:
-    """Says whether a model is a part of another, as blocks are of a root that is no unit."""
+    """True if a model is a part of another, as blocks are of a root that is no unit."""
     return all(
         rank in other and _units(snapshot) < _units(other[rank]) for rank, snapshot in one.items()
     )
@@ -89,14 +89,14 @@ def _units(snapshot: Snapshot) -> set[int]:
 
 
 def walk(nodes: Iterable[Node], depth: int = 0) -> Iterable[tuple[int, Node]]:
-    """Yields the nodes of a tree with their depth, outer ones first."""
+    """Yield the nodes of a tree with their depth, outer ones first."""
     for node in nodes:
         yield depth, node
         yield from walk(node.children, depth + 1)
 
 
 def shares(kept: Kept, elements: int) -> tuple[float, ...]:
-    """Returns each rank's share of 1."""
+    """Return each rank's share of 1."""
     return tuple(part / elements if elements else 0.0 for _, part in kept)
 
 
@@ -118,7 +118,7 @@ def _range(least: str, most: str) -> str:
 
 
 def placed(piece: Piece) -> str:
-    """Says in words how a parameter lies on its mesh."""
+    """Describe in words how a parameter lies on its mesh."""
     parameter = piece.parameter
     if parameter.flat:
         return f"flattened over {len(piece.kept)} ranks"
@@ -181,7 +181,7 @@ def _pieces(by_rank: Mapping[int, Sequence[Parameter]]) -> tuple[Piece, ...]:
 
 
 def elements(shape: Sequence[int]) -> int:
-    """Returns how many elements a shape has."""
+    """Return how many elements a shape has."""
     product = 1
     for length in shape:
         product *= length
@@ -197,7 +197,7 @@ def _sum(pieces: Iterable[Piece]) -> Kept:
 
 
 def _tree(parent: str | None, nodes: Mapping[str, Node]) -> tuple[Node, ...]:
-    """Returns the nodes right below `parent` with theirs, those that are alike as one."""
+    """Return the nodes right below `parent` with theirs, those that are alike as one."""
     groups: dict[object, list[Node]] = {}
     for name, node in nodes.items():
         if _parent(name, nodes) == parent:
@@ -207,7 +207,7 @@ def _tree(parent: str | None, nodes: Mapping[str, Node]) -> tuple[Node, ...]:
 
 
 def _parent(name: str, names: Iterable[str]) -> str | None:
-    """Returns the innermost name around `name`, the root's being empty."""
+    """Return the innermost name around `name`, the root's being empty."""
     around = [n for n in names if n != name and (not n or name.startswith(f"{n}."))]
     return max(around, key=len, default=None)
 
@@ -278,7 +278,7 @@ def counts(model: Model) -> str:
 
 
 def remarks(model: Model, world_size: int) -> Iterator[str]:
-    """Yields sentences on the whole model."""
+    """Yield sentences on the whole model."""
     copies = sum(shares(model.kept, model.elements))
     together = f"; together {copies:.1f} copies" if copies > _ONE_COPY else ""
     yield f"{_shares(model)} (1/{world_size} is {percent(1 / world_size)}{together})"

@@ -43,7 +43,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
 def columns(
     rows: Sequence[Sequence[str]], right: str, width: int, indent: str = "  "
 ) -> Iterator[str]:
-    """Yields the rows as a table; texts are cut where the table is too wide.
+    """Yield the rows as a table; texts are cut where the table is too wide.
 
     Args:
         right: per column ``>`` where it is aligned to the right, else ``<``.
@@ -119,7 +119,7 @@ def _outside(model: Model) -> Iterator[Row]:
 
 
 def table(summaries: Sequence[RankSummary], style: Style, width: int) -> Iterator[str]:
-    """Yields a line for each rank: device, steps, memory, how it ended."""
+    """Yield a line for each rank: device, steps, memory, how it ended."""
     if not summaries:
         return
     cuda = any(rank.memory and rank.memory.cuda for rank in summaries)
@@ -141,7 +141,7 @@ def _row(rank: RankSummary, cuda: bool) -> list[str]:
 
 
 def communication(summaries: Sequence[RankSummary], width: int) -> Iterator[str]:
-    """Yields what the ranks sent, those that sent the same together."""
+    """Yield what the ranks sent, those that sent the same together."""
     by_traffic: dict[tuple[Traffic, ...], list[int]] = {}
     for rank in summaries:
         by_traffic.setdefault(rank.traffic, []).append(rank.rank)
@@ -240,7 +240,7 @@ def _maps(verification: Verification, style: Style, width: int) -> list[list[str
 
 
 def _errors(verification: Verification, style: Style, width: int) -> Iterator[list[str]]:
-    """Yields what ended the script: shortly where a violated clause says why, else whole."""
+    """Yield what ended the script: shortly where a violated clause says why, else whole."""
     if not verification.failure:
         return
     found = errors(verification)

@@ -116,7 +116,7 @@ class _Log:
         return self._ring.issue(label, operation, shape, size, self._seen.steps, self._place())
 
     def _queued(self, index: int, results: Iterable[Any], key: Callable[[Any], int]) -> None:
-        """Notes that the call has returned what will be waited for; keys of what is no longer
+        """Note that the call has returned what will be waited for; keys of what is no longer
         there are given again, and then stand for what came last."""
         self._waited_for.update(dict.fromkeys(map(key, results), index))
         self._ring.note(index, State.QUEUED)
@@ -146,7 +146,7 @@ class _Log:
 
 
 def _measure(tensors: Any) -> tuple[tuple[int, ...], int]:
-    """Returns the shape and the bytes of a tensor, or of any nest of lists of them."""
+    """Return the shape and the bytes of a tensor, or of any nest of lists of them."""
     if isinstance(tensors, Tensor):
         return tuple(tensors.shape), tensors.numel() * tensors.element_size()
     if not isinstance(tensors, list | tuple):
@@ -210,7 +210,7 @@ def _make(log: _Log, original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _replace(space: str, name: str, wrap: Callable[[Any], Any]) -> None:
-    """Replaces what an operator and its overloads call; the operators stay the objects they are,
+    """Replace what an operator and its overloads call; the operators stay the objects they are,
     since tables are keyed by them."""
     packet = getattr(getattr(torch.ops, space), name, None)
     if packet is None:
@@ -220,7 +220,7 @@ def _replace(space: str, name: str, wrap: Callable[[Any], Any]) -> None:
 
 
 class _Wrapped:
-    """Stands for the function that an operator calls; operators take their hash from it."""
+    """The replacement of the function that an operator calls; operators take their hash from it."""
 
     def __init__(self, log: _Log, original: Any) -> None:
         self._log, self._original = log, original
@@ -271,5 +271,5 @@ class _WaitTensor(_Wrapped):
 
 
 def _storage(tensor: Any) -> int:
-    """Returns what every view of a result has in common, as torch's own register of them does."""
+    """Return what every view of a result has in common, as torch's own register of them does."""
     return int(tensor.untyped_storage()._cdata) if isinstance(tensor, Tensor) else id(tensor)

@@ -1,4 +1,4 @@
-"""Notes which modules are called, and forwards of FSDP2 units that bypass the unit's hooks."""
+"""Note which modules are called, and forwards of FSDP2 units that bypass the unit's hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes FSDP1's functions called on FSDP2 models, and how gradient synchronization is switched."""
+"""Note FSDP1's functions called on FSDP2 models, and how gradient synchronization is switched."""
 
 from __future__ import annotations
 

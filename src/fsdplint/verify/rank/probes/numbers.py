@@ -1,4 +1,4 @@
-"""Notes the norms that gradients are clipped by, and numbers read from a part of a reduction."""
+"""Note the norms that gradients are clipped by, and numbers read from a part of a reduction."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class _Norms:
         return used
 
     def _measure(self, parameters: list[Any] | nn.Module, norm_type: float) -> _Gradients:
-        """Adds up powers of the gradients of parameters, or of a model's."""
+        """Add up powers of the gradients of parameters, or of a model's."""
         held = {id(h.parameter): h for h in self._seen.parameters()}
         wanted = (
             [h.parameter for h in access.parameters(parameters)]
@@ -200,7 +200,7 @@ def _is_fsdp1(held: Held | None) -> bool:
 
 
 def _powers(parts: list[Tensor], norm_type: float) -> list[float]:
-    """Returns each part's sum of powers (its maximum for inf); an empty part has none."""
+    """Return each part's sum of powers (its maximum for inf); an empty part has none."""
     found = [
         float(torch.linalg.vector_norm(part, norm_type, dtype=torch.float32))
         if part.numel()
@@ -211,7 +211,7 @@ def _powers(parts: list[Tensor], norm_type: float) -> list[float]:
 
 
 def _combination(value: Any) -> tuple[str, tuple[int, ...]]:
-    """Returns how ranks' parts of a DTensor make the whole, and which ranks'; nothing of a whole
+    """Return how ranks' parts of a DTensor make the whole, and which ranks'; nothing of a whole
     one."""
     slice_of = cut(value) if isinstance(value, DTensor) else None
     if slice_of is None:
@@ -269,7 +269,7 @@ class _Reads:
 
 
 def _usual(read: list[float]) -> list[float]:
-    """Returns what scripts make of the numbers that they read before they combine them."""
+    """Return what scripts make of the numbers that they read before they combine them."""
     squares = math.fsum(value * value for value in read)
     return [
         *read,

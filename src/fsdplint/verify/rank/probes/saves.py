@@ -1,4 +1,4 @@
-"""Notes what each write of a checkpoint holds: whose state, which slices, where to."""
+"""Note what each write of a checkpoint holds: whose state, which slices, where to."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Saves:
         return result
 
     def _of_async_save(self, path: str) -> bool:
-        """Says whether a save goes on in a thread that an ``async_save`` has begun.
+        """True if a save goes on in a thread that an ``async_save`` has begun.
 
         torch 2.6 hands `save` itself to its pool of threads, which no code of torch's is seen in.
         """
@@ -137,13 +137,13 @@ class _Saves:
 
 
 def _path(file: Any) -> str:
-    """Returns the path of a file that is given as one, or is open under one."""
+    """Return the path of a file that is given as one, or is open under one."""
     name = file if isinstance(file, str | bytes | os.PathLike) else getattr(file, "name", "")
     return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else ""
 
 
 def _relative(path: str, root: Path) -> str:
-    """Returns a path as it is known to the user; links on the way are not followed."""
+    """Return a path as it is known to the user; links on the way are not followed."""
     absolute = os.path.abspath(path)  # noqa: PTH100  -- `Path.resolve` follows links
     return absolute.removeprefix(f"{root}{os.sep}")
 

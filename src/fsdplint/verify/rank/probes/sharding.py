@@ -1,4 +1,4 @@
-"""Notes every module that becomes an FSDP unit, and what its parameters were before."""
+"""Note every module that becomes an FSDP unit, and what its parameters were before."""
 
 from __future__ import annotations
 

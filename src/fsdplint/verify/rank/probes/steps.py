@@ -1,4 +1,4 @@
-"""Notes each backward and each optimizer step: what was reduced, what moved, who holds what."""
+"""Note each backward and each optimizer step: what was reduced, what moved, who holds what."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWS = 100.0
 
 
 class Finished(BaseException):
-    """Ends the script after the steps that were asked for; nothing of the user's catches it."""
+    """The end of the script after the wanted steps; nothing of the user's catches it."""
 
 
 def install(seen: Seen, snapshots: Snapshots) -> None:
@@ -61,7 +61,7 @@ class _Before:
 
 
 class _Steps:
-    """Follows all optimizers of a rank."""
+    """All optimizers of a rank."""
 
     def __init__(self, seen: Seen, snapshots: Snapshots) -> None:
         self._seen, self._snapshots = seen, snapshots
@@ -107,7 +107,7 @@ class _Steps:
         )
 
     def _new_gradients(self) -> bool:
-        """Says whether a sharded parameter has a gradient of its own size it did not have before.
+        """True if a sharded parameter has a gradient of its own size it did not have before.
 
         The gradients seen are kept until the next look, so that no other object takes their id.
         """
@@ -130,7 +130,7 @@ class _Steps:
         return changed
 
     def before(self, *_: Any) -> None:
-        """Runs before every optimizer step."""
+        """Run before every optimizer step."""
         if not prepares_state():
             self._look()
 
@@ -144,7 +144,7 @@ class _Steps:
         ]
 
     def after(self, optimizer: Optimizer, *_: Any) -> None:
-        """Runs after every optimizer step; ends the script where it was the last one wanted."""
+        """Run after every optimizer step; end the script where it was the last one wanted."""
         if prepares_state():
             return
         seen = self._seen.add_optimizer(optimizer, None)
@@ -181,7 +181,7 @@ class _Steps:
 
 
 def _gradient(held: Held) -> tuple[str, float, bool | None]:
-    """Returns what a parameter's gradient is on this rank, its largest magnitude, and whether it
+    """Return what a parameter's gradient is on this rank, its largest magnitude, and whether it
     has been reduced."""
     gradient = held.parameter.grad
     waiting = access.unreduced(held.parameter, held.unit) if held.unit is not None else None
@@ -199,7 +199,7 @@ def _largest(part: Tensor) -> float:
 
 
 def _due(before: _Before, rate: float) -> bool:
-    """Says whether any optimizer's step at this rate shows: those that normalize gradients move by
+    """True if any optimizer's step at this rate shows: those that normalize gradients move by
     about the rate, plain ones by the rate times the gradient."""
     least = abs(rate) * min(1.0, before.largest)
     return least > _SHOWS * torch.finfo(before.part.dtype).eps * _largest(before.part)
@@ -223,7 +223,7 @@ def _change(before: _Before, rates: dict[int, float]) -> Change:
 
 
 def digest(part: Tensor) -> str:
-    """Returns a digest of a tensor's bytes, computed without NumPy."""
+    """Return a digest of a tensor's bytes, computed without NumPy."""
     data = part.detach().cpu().contiguous()
     size = data.numel() * data.element_size()
     held = (ctypes.c_char * size).from_address(data.data_ptr()) if size else b""

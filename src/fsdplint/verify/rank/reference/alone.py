@@ -52,7 +52,7 @@ _standing_for: list[tuple[int, int]] = []
 
 @contextmanager
 def standing_for(rank: int, world: int) -> Iterator[None]:
-    """Lets code that asks for its rank, or how many there are, hear those of the sharded run."""
+    """Let code that asks for its rank, or how many there are, hear those of the sharded run."""
     _standing_for.append((rank, world))
     try:
         yield
@@ -107,7 +107,7 @@ class Moved:
         return original(module, *args, **kwargs)
 
     def follow(self, optimizer: Optimizer) -> None:
-        """Gives an optimizer that was built before sharding what its parameters have become."""
+        """Give an optimizer that was built before sharding what its parameters have become."""
         now = {id(old): module._parameters[name] for old, module, name in reversed(self._taken)}
         for group in optimizer.param_groups:
             group["params"] = [now.get(id(p), p) for p in group["params"]]

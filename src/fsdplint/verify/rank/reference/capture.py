@@ -1,4 +1,4 @@
-"""Keeps the tape of a sharded run; it never communicates, since ranks may have parted."""
+"""Keep the tape of a sharded run; it never communicates, since ranks may have parted."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class _Capture:
         call.gradients[index] = call.gradients[index] + kept if index in call.gradients else kept
 
     def _begin(self) -> None:
-        """Notes parameters and gradients, unless backwards of this step have left gradients."""
+        """Note parameters and gradients, unless backwards of this step have left gradients."""
         self._watch_parameters()
         if not any(call.gradients for call in self._calls):
             now = {key: piece.value() for key, piece in self._pieces().items()}
@@ -138,7 +138,7 @@ class _Capture:
             self._dropped()
 
     def _watch_parameters(self) -> None:
-        """Notes gradients that come around the forward, from what a script computes of a parameter.
+        """Note gradients that come around the forward, from what a script computes of a parameter.
 
         A hook on FSDP2's sharded parameter sees only those: FSDP sets its gradient by itself.
         """
@@ -159,7 +159,7 @@ class _Capture:
         original(module, method_name)
 
     def _dropped(self) -> None:
-        """Forgets calls whose gradients the script has thrown away."""
+        """Forget calls whose gradients the script has thrown away."""
         self._calls = [call for call in self._calls if not call.gradients]
         self._stride.base, self._stride.backwards = {}, 0
 
@@ -174,7 +174,7 @@ class _Capture:
         }
 
     def _gradients(self, zeros: bool = False) -> Parts:
-        """Returns this rank's gradients, those that are all zero only on demand."""
+        """Return this rank's gradients, those that are all zero only on demand."""
         found = {key: piece.gradient() for key, piece in self._pieces().items()}
         return {
             key: _kept(gradient)
@@ -244,7 +244,7 @@ class _Capture:
         return original(*args, **kwargs)
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Runs before every optimizer step."""
+        """Run before every optimizer step."""
         if not self._full() and not prepares_state():
             given = (*args[1:], kwargs.get("closure"))  # the first one is the optimizer
             self._about(optimizer, any(value is not None for value in given))
@@ -274,7 +274,7 @@ class _Capture:
         return ""
 
     def after_step(self, *_: Any) -> None:
-        """Runs after every optimizer step."""
+        """Run after every optimizer step."""
         if not self._full() and not prepares_state():
             self._done()
 
@@ -290,7 +290,7 @@ class _Capture:
 
 
 def _from_fsdp() -> bool:
-    """Says whether FSDP issues this collective, and not code that it calls."""
+    """True if FSDP issues this collective, and not code that it calls."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
@@ -307,7 +307,7 @@ def _kept(tensor: Tensor) -> Tensor:
 
 
 def _changes(now: Parts, known: Parts) -> Parts:
-    """Returns copies of the parts that are not as they were known."""
+    """Return copies of the parts that are not as they were known."""
     return {
         key: _kept(part)
         for key, part in now.items()
@@ -316,6 +316,6 @@ def _changes(now: Parts, known: Parts) -> Parts:
 
 
 def _simple(group: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a parameter group that are plain values."""
+    """Return the settings of a parameter group that are plain values."""
     kinds = (bool, int, float, str, tuple, Tensor)
     return {k: v for k, v in group.items() if k != "params" and isinstance(v, kinds)}

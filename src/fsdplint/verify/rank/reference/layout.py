@@ -36,13 +36,13 @@ class Region:
     length: int
 
     def of(self, whole: Tensor) -> Tensor:
-        """Returns the part of a whole tensor; of a contiguous one, it is a view."""
+        """Return the part of a whole tensor; of a contiguous one, it is a view."""
         if self.dim is None:
             return whole.reshape(-1).narrow(0, self.start, self.length)
         return whole.narrow(self.dim, self.start, self.length)
 
     def write(self, whole: Tensor, part: Tensor) -> None:
-        """Puts a part in its place in a contiguous whole."""
+        """Put a part in its place in a contiguous whole."""
         target = self.of(whole)
         target.copy_(part.reshape(target.shape))
 
@@ -57,7 +57,7 @@ def _area(shape: tuple[int, ...], dim: int) -> int:
 
 
 def whole(shape: tuple[int, ...]) -> Region:
-    """Returns the region that is everything."""
+    """Return the region that is everything."""
     return Region(shape, None, 0, prod(shape))
 
 
@@ -82,7 +82,7 @@ class Piece:
     flat: Any = None
 
     def value(self) -> Tensor:
-        """Returns this rank's part of it; writing to that writes to the parameter."""
+        """Return this rank's part of it; writing to that writes to the parameter."""
         if self.span is None:
             return access.local(self.parameter)
         # What the flat parameter's own data are depends on whether it is gathered just now.
@@ -90,7 +90,7 @@ class Piece:
         return shard.detach().narrow(0, *self.span)
 
     def gradient(self) -> Tensor | None:
-        """Returns this rank's part of its gradient; None where there is none, or no reduced one."""
+        """Return this rank's part of its gradient; None where there is none, or no reduced one."""
         if self.parameter.grad is None:
             return None
         gradient = access.local(self.parameter.grad)
@@ -104,7 +104,7 @@ class Piece:
         return int(getattr(self.flat, "_local_shard", self.flat).numel())
 
     def waiting(self) -> bool:
-        """Says whether gradients of it may wait to be reduced."""
+        """True if gradients of it may wait to be reduced."""
         if self.unit is None:
             return False
         if self.flat is not None:
@@ -113,7 +113,7 @@ class Piece:
         return bool(access.unreduced(self.parameter, self.unit))
 
     def set_gradient(self, part: Tensor) -> None:
-        """Puts `part` in the place of this rank's part of the gradient."""
+        """Put `part` in the place of this rank's part of the gradient."""
         if self.parameter.grad is None:
             self.parameter.grad = torch.zeros_like(self.parameter)
         gradient = self.gradient()
@@ -122,7 +122,7 @@ class Piece:
 
 
 def pieces(model: nn.Module) -> Iterator[Piece]:
-    """Yields this rank's piece of every parameter, each original of FSDP1's flat ones apart.
+    """Yield this rank's piece of every parameter, each original of FSDP1's flat ones apart.
 
     Raises:
         Incomparable: a parameter is divided by more than FSDP.
@@ -140,7 +140,7 @@ def pieces(model: nn.Module) -> Iterator[Piece]:
 
 
 def _placed(held: Held, parameter: DTensor) -> Region:
-    """Returns the region of a DTensor that is sharded in one mesh dimension at most.
+    """Return the region of a DTensor that is sharded in one mesh dimension at most.
 
     Source: `Shard` divides as `torch.chunk` does.
     """
@@ -187,7 +187,7 @@ _SHORT = (torch.float16, torch.bfloat16)
 
 
 def short(model: nn.Module) -> bool:
-    """Says whether parameters, or what units compute and reduce in, have 16 bits."""
+    """True if parameters, or what units compute and reduce in, have 16 bits."""
     dtypes: list[Any] = [held.parameter.dtype for held in access.parameters(model)]
     for module in model.modules():
         for group in access.groups(module):

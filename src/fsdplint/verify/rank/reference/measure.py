@@ -39,7 +39,7 @@ Shares = list[tuple[Region, Tensor | None]]
 
 
 def apart(whole: Tensor, shares: Shares) -> float:
-    """Returns the L2 distance of a whole tensor from the ranks' parts of it.
+    """Return the L2 distance of a whole tensor from the ranks' parts of it.
 
     Elements that several ranks have count once. Numbers that are not finite in both are equal; in
     one of them only, they are infinitely far apart.
@@ -53,7 +53,7 @@ def apart(whole: Tensor, shares: Shares) -> float:
 
 
 def times(whole: Tensor, shares: Shares) -> float | None:
-    """Returns what multiple of a whole tensor the ranks have; None where it is not one."""
+    """Return what multiple of a whole tensor the ranks have; None where it is not one."""
     both = [(region.of(whole.cpu()), part) for region, part in shares]
     square = sum(norm(mine) ** 2 for mine, _ in both)
     factor = sum(_dot(mine, part) for mine, part in both if part is not None) / (square or 1.0)
@@ -66,7 +66,7 @@ def _dot(one: Tensor, other: Tensor) -> float:
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    """Returns the L2 distance of two tensors of as many elements."""
+    """Return the L2 distance of two tensors of as many elements."""
     one, other = one.reshape(-1).double().cpu(), other.reshape(-1).double().cpu()
     finite = one.isfinite()
     if not torch.equal(finite, other.isfinite()):
@@ -75,13 +75,13 @@ def distance(one: Tensor, other: Tensor) -> float:
 
 
 def norm(tensor: Tensor) -> float:
-    """Returns the L2 norm of a tensor's finite elements."""
+    """Return the L2 norm of a tensor's finite elements."""
     flat = tensor.reshape(-1).double()
     return float(flat[flat.isfinite()].norm())
 
 
 def update_scale(before: Tensor, after: Tensor, tolerance: float) -> float:
-    """Returns what a difference in a stepped parameter is a fraction of: the step's own size, or
+    """Return what a difference in a stepped parameter is a fraction of: the step's own size, or
     so much of the parameter that its last bits stay within tolerance."""
     bits = _LAST_BITS * torch.finfo(after.dtype).eps / tolerance
     return max(distance(before, after), bits * norm(after))

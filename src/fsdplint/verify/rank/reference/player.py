@@ -1,4 +1,4 @@
-"""Computes what all ranks computed, on the unsharded model, and compares.
+"""Compute what all ranks computed, on the unsharded model, and compare.
 
 Each step starts from what the sharded run had: after gradients are compared, the optimizers step
 with the sharded run's. So a difference is seen where it arises, and rounding does not grow from
@@ -45,28 +45,28 @@ class Whole:
         }
 
     def module(self, call: Call) -> nn.Module:
-        """Returns the module that was called."""
+        """Return the module that was called."""
         if call.model >= len(self._models):
             raise Incomparable("in one process the script calls fewer models")
         return self._models[call.model].get_submodule(call.path)
 
     def parameter(self, key: Key) -> Tensor:
-        """Returns a copy of a parameter's value."""
+        """Return a copy of a parameter's value."""
         piece = self.pieces[key]
         return piece.value().reshape(piece.region.shape).cpu().clone()
 
     def load(self, key: Key, value: Tensor) -> None:
-        """Sets a parameter's value."""
+        """Set a parameter's value."""
         with torch.no_grad():
             target = self.pieces[key].value()
             target.copy_(value.reshape(target.shape))
 
     def trained(self) -> list[Key]:
-        """Returns the parameters that may have gradients."""
+        """Return the parameters that may have gradients."""
         return [key for key, piece in self.pieces.items() if piece.parameter.requires_grad]
 
     def take_gradients(self) -> Parts:
-        """Returns the gradients that there are, and leaves none."""
+        """Return the gradients that there are, and leave none."""
         found = {key: piece.gradient() for key, piece in self.pieces.items()}
         taken = {
             key: gradient.cpu().clone().reshape(self.pieces[key].region.shape)
@@ -77,7 +77,7 @@ class Whole:
         return taken
 
     def set_gradients(self, gradients: Parts) -> None:
-        """Makes these the gradients, and leaves no other."""
+        """Make these the gradients, and leave no other."""
         self._clear()
         for key, gradient in gradients.items():
             self.pieces[key].set_gradient(gradient)
@@ -90,7 +90,7 @@ class Whole:
 
 
 class Player:
-    """Plays one step after the other.
+    """Computes one step after the other.
 
     Attributes:
         known: what each rank's parameters are after the last one.
@@ -102,7 +102,7 @@ class Player:
         self._buffers: list[dict[Key, dict[str, Tensor]]] = [{} for _ in range(ranks)]
 
     def play(self, step: Step) -> list[Compared]:
-        """Returns the largest difference of each kind in one optimizer step.
+        """Return the largest difference of each kind in one optimizer step.
 
         Raises:
             Incomparable: the step cannot be computed here, or not twice alike.
@@ -123,7 +123,7 @@ class Player:
         return [compared for compared in found if compared is not None]
 
     def load(self, step: Step) -> None:
-        """Takes over parameters that are not what the last step left: at first, all of them."""
+        """Take over parameters that are not what the last step left: at first, all of them."""
         changed = {key for stride in step.strides for key in stride.before}
         for known, stride in zip(self.known, step.strides, strict=True):
             known |= stride.before
@@ -132,7 +132,7 @@ class Player:
             self._model.load(key, value)
 
     def compute(self, step: Step) -> tuple[Outputs, Gradients]:
-        """Runs every rank's forwards and backwards."""
+        """Run every rank's forwards and backwards."""
         outputs, gradients = Outputs(step.tolerance), Gradients(self._ranks)
         self._model.take_gradients()
         for rank, stride in enumerate(step.strides):
@@ -185,7 +185,7 @@ class Player:
         return _worst("parameter", found, step, step.first.place)
 
     def step(self, step: Step, gradients: Parts) -> None:
-        """Lets the optimizer that stepped there step here, with its settings there."""
+        """Let the optimizer that stepped there step here, with its settings there."""
         if step.first.optimizer >= len(self._optimizers):
             raise Incomparable("in one process the script makes fewer optimizers")
         optimizer = self._optimizers[step.first.optimizer]
@@ -214,7 +214,7 @@ def _forward(module: nn.Module, call: Call, buffers: Mapping[str, Tensor]) -> li
 
 
 def _backward(results: Sequence[Tensor], call: Call) -> None:
-    """Runs a backward from a forward's results with the gradients that reached them.
+    """Run a backward from a forward's results with the gradients that reached them.
 
     One result may have been computed from another, so that its gradient holds the other's already:
     whatever reaches a result here gives way to what reached it there.
@@ -235,7 +235,7 @@ def _instead(gradient: Tensor, _: Tensor) -> Tensor:
 
 
 def clip(gradients: Mapping[Key, Tensor], clipping: Clip) -> Parts:
-    """Returns gradients clipped to a norm as ``torch.nn.utils.clip_grad_norm_`` does it."""
+    """Return gradients clipped to a norm as ``torch.nn.utils.clip_grad_norm_`` does it."""
     kind = clipping.norm_type
     norms = [torch.linalg.vector_norm(g.double(), kind) for g in gradients.values()]
     total = float(torch.linalg.vector_norm(torch.stack(norms), kind)) if norms else 0.0
@@ -254,7 +254,7 @@ def _clipped(step: Step, clips: Sequence[Clip]) -> Compared | None:
 
 
 def _scaled(step: Step) -> Compared | None:
-    """Compares by how much the script itself scaled each rank's part of a gradient."""
+    """Compare by how much the script itself scaled each rank's part of a gradient."""
     found = {}
     for key in (key for key in step.first.layout if key in step.first.units):
         factors = step.factors(key, step.tolerance / 4)
@@ -287,7 +287,7 @@ class Outputs:
         self._worst: tuple[float, str, Place | None] = (-1.0, "", None)
 
     def compare(self, results: Sequence[Tensor], call: Call, rank: int) -> bool:
-        """Compares one forward's; says whether it is too far off."""
+        """Compare one forward's; true if it is too far off."""
         off = False
         for index, (mine, theirs) in enumerate(zip(results, call.outputs, strict=False)):
             if mine.is_floating_point() and mine.shape == theirs.shape:
@@ -300,7 +300,7 @@ class Outputs:
         return off
 
     def worst(self, step: int) -> Compared | None:
-        """Returns the largest difference; None where there was nothing to compare."""
+        """Return the largest difference; None where there was nothing to compare."""
         relative, name, place = self._worst
         if not self._count:
             return None
@@ -316,7 +316,7 @@ class Gradients:
         self.mean: Parts = {}
 
     def add(self, gradients: Parts) -> None:
-        """Adds one rank's, in 32 bits at least."""
+        """Add one rank's, in 32 bits at least."""
         for key, gradient in gradients.items():
             wide = torch.promote_types(gradient.dtype, torch.float32)
             share = gradient.to(wide) / self._ranks
@@ -324,12 +324,12 @@ class Gradients:
             self._norms[key] = self._norms.get(key, 0.0) + measure.norm(share)
 
     def infinite(self) -> str:
-        """Returns the name of a parameter whose gradient is not finite; empty without one."""
+        """Return the name of a parameter whose gradient is not finite; empty without one."""
         bad = (key for key, gradient in self.mean.items() if not bool(gradient.isfinite().all()))
         return next((name for _, name in bad), "")
 
     def scale(self, key: Key) -> float:
-        """Returns what a difference is a fraction of.
+        """Return what a difference is a fraction of.
 
         The mean of the ranks' norms does not shrink where their gradients cancel out. A gradient
         that is all cancellation, as of a bias that a softmax undoes, is measured by the others.

@@ -1,4 +1,4 @@
-"""Takes the place of the training loop in a process of one, and plays all ranks' tapes back."""
+"""Take the place of the training loop in a process of one, and play all ranks' tapes back."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fsdplint.verify.rank.seen import Seen
 
 
 def states(optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
-    """Returns copies of the optimizers' states."""
+    """Return copies of the optimizers' states."""
     return [deepcopy(optimizer.state_dict()) for optimizer in optimizers]
 
 
 def drift(
     model: Whole, optimizers: Sequence[Optimizer], begun: Sequence[dict[str, Any]], tapes: Tapes
 ) -> float | None:
-    """Returns how far all parameters together end from the sharded run's, as relative L2.
+    """Return how far all parameters together end from the sharded run's, as relative L2.
 
     None where the script itself changes gradients or parameters on its way.
 
@@ -57,7 +57,7 @@ def drift(
 
 
 def _computed(player: Player, step: Step) -> Parts:
-    """Returns the model's own gradients, clipped as the script clips them."""
+    """Return the model's own gradients, clipped as the script clips them."""
     gradients = player.compute(step)[1].mean
     for clips in step.clips:
         keys = set(clips[0].keys)
@@ -75,7 +75,7 @@ def _distance(model: Whole, player: Player, last: Step) -> float:
 
 
 def install(seen: Seen, moved: Moved) -> None:
-    """Takes over at the first optimizer step: by then the script has made all that takes part."""
+    """Take over at the first optimizer step: by then the script has made all that takes part."""
     replay = _Replay(seen, moved, Path(seen.recorder.request.replay))
     wrap(Optimizer, "__init__", replay.construct)
     register_optimizer_step_pre_hook(replay.take_over)
@@ -94,7 +94,7 @@ class _Replay:
         original(optimizer, *args, **kwargs)
 
     def take_over(self, *_: Any) -> None:
-        """Runs before every optimizer step; the script's first one becomes the whole replay."""
+        """Run before every optimizer step; the script's first one becomes the whole replay."""
         if self._playing or prepares_state():
             return
         self._playing = True

@@ -38,7 +38,7 @@ class Ambient:
 
     @staticmethod
     def take(module: nn.Module, cuda: bool) -> Ambient:
-        """Notes it as it is."""
+        """Record the present state."""
         generators: dict[str, Any] = {"cpu": torch.get_rng_state(), "python": random.getstate()}
         if cuda:
             generators["cuda"] = torch.cuda.get_rng_state()
@@ -53,7 +53,7 @@ class Ambient:
         )
 
     def restore(self, module: nn.Module) -> ExitStack:
-        """Makes it so again; autocast lasts as long as the stack."""
+        """Make it so again; autocast lasts as long as the stack."""
         torch.set_rng_state(self.generators["cpu"])
         random.setstate(self.generators["python"])
         if "cuda" in self.generators:
@@ -147,18 +147,18 @@ class Stride:
 
 
 def count(folder: Path, rank: int) -> int:
-    """Returns how many strides of a rank lie in a folder."""
+    """Return how many strides of a rank lie in a folder."""
     return len(list(folder.glob(f"{rank}.*.stride")))
 
 
 def load(folder: Path, rank: int, number: int) -> Stride:
-    """Reads what `Stride.save` wrote."""
+    """Read what `Stride.save` wrote."""
     stride: Stride = _load(folder / f"{rank}.{number}.stride", weights_only=False)
     return stride
 
 
 def freeze(inputs: Any) -> bytes:
-    """Returns a copy of a call's inputs.
+    """Return a copy of a call's inputs.
 
     Raises:
         Exception: whatever pickling them raises.
@@ -170,7 +170,7 @@ def freeze(inputs: Any) -> bytes:
 
 
 def thaw(inputs: bytes) -> Any:
-    """Returns what was frozen, on this process's device."""
+    """Return what was frozen, on this process's device."""
     return _load(io.BytesIO(inputs), map_location=_here, weights_only=False)
 
 
@@ -183,7 +183,7 @@ def _here(storage: Any, location: str) -> Any:
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """Yields the tensors in what a forward returns, always in the same order."""
+    """Yield the tensors in what a forward returns, always in the same order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -220,21 +220,21 @@ class Step:
 
     @property
     def computes(self) -> bool:
-        """Says whether there was a backward since the step before."""
+        """True if there was a backward since the step before."""
         return any(stride.backwards for stride in self.strides)
 
     @property
     def edited(self) -> bool:
-        """Says whether the step's gradients are not just what backward and clipping make them."""
+        """True if the step's gradients are not just what backward and clipping make them."""
         return any(s.base or (s.backwards and _changed(s.last, s.stepped)) for s in self.strides)
 
     @property
     def clips(self) -> Iterator[tuple[Clip, ...]]:
-        """Yields each clipping, as all ranks did it."""
+        """Yield each clipping, as all ranks did it."""
         return zip(*(stride.clips for stride in self.strides), strict=False)
 
     def check(self, shapes: dict[Key, tuple[int, ...]]) -> None:
-        """Makes sure that a model with these parameters can play it.
+        """Make sure that a model with these parameters can play it.
 
         Raises:
             Incomparable: it cannot.
@@ -253,11 +253,11 @@ class Step:
             raise Incomparable("no backward went through a forward of the model as a whole")
 
     def shares(self, key: Key, parts: Sequence[Parts]) -> Shares:
-        """Returns each rank's part of a tensor, with where it lies."""
+        """Return each rank's part of a tensor, with where it lies."""
         return [(s.layout[key], p.get(key)) for s, p in zip(self.strides, parts, strict=True)]
 
     def join(self, parts: Sequence[Parts]) -> Parts:
-        """Puts whole tensors together from the ranks' parts; what no rank has of one is zero."""
+        """Put whole tensors together from the ranks' parts; what no rank has of one is zero."""
         whole = {}
         for key, part in ((key, part) for mine in parts for key, part in mine.items()):
             if key not in whole:
@@ -268,7 +268,7 @@ class Step:
         return whole
 
     def gradients(self, key: Key) -> Iterator[Shares]:
-        """Yields what the ranks' parts of a gradient may be taken to be.
+        """Yield what the ranks' parts of a gradient may be taken to be.
 
         What was there before the backward may have been removed first. A parameter outside every
         unit may be averaged by the script itself, before it steps.
@@ -286,7 +286,7 @@ class Step:
             yield self.shares(key, [s.stepped for s in self.strides])
 
     def factors(self, key: Key, rest: float) -> list[float]:
-        """Returns by how much ranks' parts of a gradient were scaled after backward and clipping.
+        """Return by how much ranks' parts of a gradient were scaled after backward and clipping.
 
         Leaves out where there is nothing to scale, or more than `rest` of it changed otherwise.
         """

@@ -1,4 +1,4 @@
-"""Lets an unmodified script written for CUDA and NCCL run on CPU and gloo.
+"""Let an unmodified script written for CUDA and NCCL run on CPU and gloo.
 
 `devices` says what stands for what; the other modules put that in place, one part of PyTorch each.
 Nothing is copied or emulated per operation: tensors are CPU tensors, and only what takes a device,

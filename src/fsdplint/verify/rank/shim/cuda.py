@@ -89,7 +89,7 @@ def _refuse(owner: ModuleType, name: str, reason: str) -> None:
     label = f"{owner.__name__}.{name}"
 
     class Refused:
-        """Raises in the place of a function or a class."""
+        """Raise in the place of a function or a class."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
             raise Unmappable(f"{label} does not run on CPU: {reason}")

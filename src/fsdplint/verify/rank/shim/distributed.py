@@ -49,7 +49,7 @@ class ProcessGroupNCCL:
 
 
 class _Config:
-    """Takes any setting of a NCCL communicator."""
+    """Any setting of a NCCL communicator."""
 
 
 def install() -> None:
@@ -107,7 +107,7 @@ def _init_process_group(original: Callable[..., None], *args: Any, **kwargs: Any
 
 
 def _rendezvous(original: Callable[..., Iterator[Any]], *args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Gives each default group keys of its own in the store.
+    """Give each default group keys of its own in the store.
 
     Gloo's ranks find each other through keys that torch names alike after
     ``destroy_process_group``; a rank that is early would read where its peer was before, and wait
@@ -219,7 +219,7 @@ def _first(tensors: Any) -> Any:
 
 
 def _divide(tensors: Any, size: int) -> None:
-    """Averages whole numbers, which NCCL divides when they are added up."""
+    """Average whole numbers, which NCCL divides when they are added up."""
     for tensor in tensors if isinstance(tensors, Sequence) else [tensors]:
         tensor.div_(size, rounding_mode="trunc")
 

@@ -13,7 +13,7 @@ from fsdplint.verify.rank.shim.devices import DEVICE, MACHINE, STREAM, cuda_inde
 
 
 class _Kind(type):
-    """Lets `torch.Stream` and `torch.cuda.Stream` be one class, instances of PyTorch's included."""
+    """Let `torch.Stream` and `torch.cuda.Stream` be one class, instances of PyTorch's included."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance) or isinstance(instance, STREAM)
@@ -98,7 +98,7 @@ class Event:
     def synchronize(self) -> None: ...
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds between two recorded events."""
+        """Return the milliseconds between two recorded events."""
         if self._at is None or end_event._at is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (end_event._at - self._at) * 1000

@@ -246,7 +246,7 @@ def _host(storage: Any, tag: str) -> Any:
 
 
 class _DeviceType(type):
-    """Lets `isinstance`, comparison and dictionaries take the stand-in for the class itself."""
+    """Let `isinstance`, comparison and dictionaries take the stand-in for the class itself."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, DEVICE)

@@ -104,7 +104,7 @@ def _data_parallel_init(
 
 
 def _compile(original: Callable[..., Any], model: Any = None, **options: Any) -> Any:
-    """Runs eagerly; a module still gets its wrapper, whose parameters' names say `_orig_mod`."""
+    """Run eagerly; a module still gets its wrapper, whose parameters' names say `_orig_mod`."""
     if model is None:
         return functools.partial(_compile, original, **options)
     if not isinstance(model, nn.Module):
