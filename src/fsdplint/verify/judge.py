@@ -171,7 +171,7 @@ def _notes(run: Run) -> tuple[str, ...]:
 
 
 def _failure(run: Run, failed: list[RankRun]) -> str:
-    """Describe why the script did not come to its end, in the words of the rank that failed first."""
+    """Describe why the script did not come to its end, as the rank that failed first has it."""
     if not run.ranks and run.stall is None:
         return f"no rank began\n{run.launcher}".strip()
     if failed:

@@ -7,7 +7,7 @@ from samples import CONFIRMED, block, parameter, snapshot
 
 from fsdplint.verify.events import Parameter, Snapshot, Unit
 from fsdplint.verify.figures import count, percent, ranks_in_words, size
-from fsdplint.verify.report.html_map import _starts
+from fsdplint.verify.report.html import stair_starts
 from fsdplint.verify.report.sharding import Model, Piece, models, placed, remarks, run_label, walk
 
 
@@ -133,7 +133,7 @@ def test_a_placement_in_words(
     ],
 )
 def test_where_the_steps_of_a_stair_begin(parts: list[float], starts: list[float]) -> None:
-    assert _starts(parts) == starts
+    assert stair_starts(parts) == starts
 
 
 def test_numbers() -> None:

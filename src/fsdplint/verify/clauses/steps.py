@@ -78,8 +78,10 @@ def forward(run: Run) -> Judgement:
 
 
 def _mixed(run: Run, ended: Ended) -> str:
-    """Describe what a crash shows; nothing where the DTensor may be another than a sharded parameter:
-    one of tensor parallelism's, or a norm, which meets a plain tensor in arithmetic."""
+    """Describe what a crash shows; empty where the DTensor need not be a sharded parameter.
+
+    It may be one of tensor parallelism's, or a norm, which meets a plain tensor in arithmetic.
+    """
     if any(_tensor_parallel(p) for _, s in run.all(Snapshot) for _, p in parameters(s)):
         return ""
     frame = unit_frame(ended)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsdplint.report.style import coloured, plain
-from fsdplint.verify.report.html import as_html
 from fsdplint.verify.report.json import as_json
 from fsdplint.verify.report.text import as_text
 from fsdplint.verify.verdict import Verification
@@ -25,5 +24,7 @@ def render(
     if format_ == "json":
         return as_json(verification)
     if format_ == "html":
+        from fsdplint.verify.report.html import as_html  # loads Jinja
+
         return as_html(verification, directory)
     return as_text(verification, directory, coloured if color else plain, width)
