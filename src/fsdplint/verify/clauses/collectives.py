@@ -6,13 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from fsdplint.verify import order
-from fsdplint.verify.clauses.clause import (
-    Judgement,
-    clause,
-    confirmed,
-    not_exercised,
-    violated,
-)
+from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
 from fsdplint.verify.events import Device, GroupMade, Place, Sharded
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural, ranks_in_words

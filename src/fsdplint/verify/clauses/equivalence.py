@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsdplint.verify.clauses.clause import (
-    Judgement,
-    confirmed,
-    not_exercised,
-    violated,
-)
+from fsdplint.verify.clauses.clause import Judgement, confirmed, not_exercised, violated
 from fsdplint.verify.events import Compared, Drifted, NotCompared, ProbeFailed, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural

@@ -8,13 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fsdplint.verify.clauses.clause import (
-    Judgement,
-    clause,
-    confirmed,
-    not_exercised,
-    violated,
-)
+from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import SHOWN
 from fsdplint.verify.events import Backward, Norm, NumberRead, Place, ReadCombined
 from fsdplint.verify.evidence import Run

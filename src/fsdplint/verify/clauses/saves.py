@@ -6,13 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.verify.clauses.clause import (
-    Judgement,
-    clause,
-    confirmed,
-    not_exercised,
-    violated,
-)
+from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import SHOWN, listed
 from fsdplint.verify.clauses.writes import Pool, Tally, Write, passed, pools
 from fsdplint.verify.events import Place, Save

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.verify.clauses.clause import (
-    Judgement,
-    clause,
-    confirmed,
-    not_exercised,
-    violated,
-)
+from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
     changes,
     crashes,

@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from fsdplint.verify.clauses.clause import (
-    Judgement,
-    clause,
-    confirmed,
-    not_exercised,
-    violated,
-)
+from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
     changes,
     crashes,

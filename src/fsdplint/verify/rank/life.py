@@ -18,12 +18,7 @@ from fsdplint.verify import stacks
 from fsdplint.verify.events import FAILED, Ended, Frame
 from fsdplint.verify.processes import follow_lifeline
 from fsdplint.verify.rank.recorder import Recorder
-from fsdplint.verify.request import (
-    RELEASE,
-    REQUEST_VARIABLE,
-    SCRATCH,
-    Request,
-)
+from fsdplint.verify.request import RELEASE, REQUEST_VARIABLE, SCRATCH, Request
 
 if TYPE_CHECKING:
     from fsdplint.verify.rank.observer import Observer

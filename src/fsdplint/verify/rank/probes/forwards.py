@@ -6,10 +6,7 @@ from typing import Any
 
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from fsdplint.verify.events import Bypass, Forward
 from fsdplint.verify.rank import access
