@@ -9,6 +9,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """Anything that a rank sees; `journal` finds its class by name in this module."""
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """A line of the user's code; `path` is relative to the working directory if it lies there."""
 
@@ -21,7 +26,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Started(Event):
     """The first event of a rank.
 
     Attributes:
@@ -41,7 +46,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMade:
+class GroupMade(Event):
     """``init_process_group`` returned."""
 
     backend: str
@@ -51,7 +56,7 @@ class GroupMade:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharded:
+class Sharded(Event):
     """A module became an FSDP unit.
 
     Attributes:
@@ -133,7 +138,7 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Event):
     """A model with FSDP units in it, at a rank's first optimizer step (or at the end without one).
 
     Attributes:
@@ -155,7 +160,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerBuilt:
+class OptimizerBuilt(Event):
     """An optimizer at its first step, or at the end where it made none.
 
     Attributes:
@@ -173,7 +178,7 @@ class OptimizerBuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class Bypass:
+class Bypass(Event):
     """A method of an FSDP unit ran on its parameters without the unit's hooks."""
 
     unit: str
@@ -184,7 +189,7 @@ class Bypass:
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(Event):
     """The first forward of a model's root through its hooks."""
 
     cls: str
@@ -192,7 +197,7 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
-class Backward:
+class Backward(Event):
     """A backward from a scalar.
 
     Attributes:
@@ -234,7 +239,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Event):
     """An optimizer's step.
 
     Attributes:
@@ -254,7 +259,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncSwitched:
+class SyncSwitched(Event):
     """Gradient synchronization was switched, or ``no_sync`` was asked for.
 
     Attributes:
@@ -278,7 +283,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class Norm(Event):
     """Gradients were clipped by their norm.
 
     Attributes:
@@ -314,7 +319,7 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberRead:
+class NumberRead(Event):
     """A DTensor of one element was read as a number: the first time at a place in a step.
 
     Attributes:
@@ -332,7 +337,7 @@ class NumberRead:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCombined:
+class ReadCombined(Event):
     """What was read locally was then combined over the ranks by the script itself.
 
     Attributes:
@@ -386,7 +391,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class Save(Event):
     """Something was written, and the call came to its end.
 
     Attributes:
@@ -410,7 +415,7 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Fsdp1Call:
+class Fsdp1Call(Event):
     """A function of FSDP1's was called on a model that only FSDP2 shards."""
 
     name: str
@@ -419,14 +424,14 @@ class Fsdp1Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(Event):
     """Where this rank works: its CUDA device's index (also under the shim), None on the CPU."""
 
     index: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Event):
     """Peaks in bytes: of the process and of the CUDA allocator (0 without CUDA).
 
     Attributes:
@@ -439,7 +444,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Event):
     """What the unsharded model computes in one step, against the sharded one: the worst of a kind.
 
     Attributes:
@@ -462,7 +467,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Drifted:
+class Drifted(Event):
     """How far from the sharded run the unsharded model ends by itself, with its own gradients.
 
     Attributes:
@@ -473,14 +478,14 @@ class Drifted:
 
 
 @dataclass(frozen=True, slots=True)
-class NotCompared:
+class NotCompared(Event):
     """Why the unsharded model cannot be compared with the sharded one."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeFailed:
+class ProbeFailed(Event):
     """An observer could not read something; what it would have shown is unknown."""
 
     probe: str
@@ -498,7 +503,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Event):
     """The last event.
 
     Attributes:
@@ -519,27 +524,3 @@ class Ended:
 
 FAILED = ("crash", "exit", "unmappable")
 """Ways in which a script ends other than well."""
-Event = (
-    Started
-    | GroupMade
-    | Sharded
-    | Snapshot
-    | OptimizerBuilt
-    | Bypass
-    | Forward
-    | Backward
-    | Step
-    | SyncSwitched
-    | Norm
-    | NumberRead
-    | ReadCombined
-    | Save
-    | Fsdp1Call
-    | Device
-    | Memory
-    | Compared
-    | Drifted
-    | NotCompared
-    | ProbeFailed
-    | Ended
-)

@@ -87,10 +87,14 @@ class Run:
     saved: dict[str, Stored] = field(default_factory=dict)
 
     @cached_property
+    def started(self) -> Started | None:
+        """The beginning of the first rank that came so far."""
+        return next((rank.started for rank in self.ranks if rank.started), None)
+
+    @property
     def world_size(self) -> int:
         """Ranks in the whole job, other nodes included."""
-        started = next((rank.started for rank in self.ranks if rank.started), None)
-        return started.world_size if started else len(self.ranks)
+        return self.started.world_size if self.started else len(self.ranks)
 
     def all(self, kind: type[E]) -> list[tuple[int, E]]:
         """Return every rank's events of a kind, with the rank."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from fsdplint.verify import events
 from fsdplint.verify.events import Event
 
 _NEWLINE = b"\n"
@@ -47,9 +48,6 @@ class Tail:
         return text.decode("utf-8", errors="replace").split("\n")
 
 
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
-
-
 def encode(event: Event) -> str:
     """Return the event as one line of JSON."""
     return json.dumps({"event": type(event).__name__, **asdict(event)})
@@ -57,12 +55,9 @@ def encode(event: Event) -> str:
 
 def read(path: Path) -> Iterator[Event]:
     """Yield a rank's events; a last line cut short by a crash is left out."""
-    if not path.exists():
-        return
-    for line in path.read_text("utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            record = json.loads(line)
-            yield _build(_KINDS[record.pop("event")], record)
+    for line in Tail(path).lines():
+        record = json.loads(line)
+        yield _build(getattr(events, record.pop("event")), record)
 
 
 def _build(kind: Any, value: Any) -> Any:

@@ -84,12 +84,11 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
         extra: verdicts that rest on more than this run.
     """
     verdicts = tuple(clause.judge(run) for clause in CLAUSES) + extra
-    started = next((rank.started for rank in run.ranks if rank.started), None)
     failed = failures(run)
     return Verification(
         request.script,
         request.arguments,
-        started.torch if started else "",
+        run.started.torch if run.started else "",
         _device(run),
         run.world_size,
         run.seconds,
@@ -103,10 +102,9 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
 
 
 def _device(run: Run) -> str:
-    started = next((rank.started for rank in run.ranks if rank.started), None)
-    if started is None:
+    if run.started is None:
         return ""
-    return f"{started.device} (CUDA mapped to it)" if started.shimmed else started.device
+    return f"{run.started.device}{' (CUDA mapped to it)' * run.started.shimmed}"
 
 
 def _summary(run: Run, rank: RankRun) -> RankSummary:
@@ -165,8 +163,7 @@ def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
 
 
 def _notes(run: Run) -> tuple[str, ...]:
-    started = next((rank.started for rank in run.ranks if rank.started), None)
-    away = run.world_size - started.local_world_size if started else 0
+    away = run.world_size - run.started.local_world_size if run.started else 0
     return (f"{away} of {plural(run.world_size, 'rank')} ran on other nodes",) if away else ()
 
 

@@ -231,20 +231,15 @@ def reserved_port() -> Iterator[int]:
 
 def launcher_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
     """Return what torchrun would set in one rank of one node (torch 2.13)."""
-    ranks = {name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")}
-    sizes = {
-        name: str(world_size) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
-    }
     return {
-        **ranks,
-        **sizes,
+        **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank)),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(world_size)),
+        **dict.fromkeys(("MASTER_PORT", "TORCHELASTIC_RUN_ID"), str(port)),
         "GROUP_RANK": "0",
         "GROUP_WORLD_SIZE": "1",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": str(port),
     }
 
 

@@ -143,10 +143,7 @@ def observe(
     tell: Callable[[str], None],
 ) -> Run:
     """Run the script and return what its ranks left behind; nothing else stays."""
-    with (
-        _ended_by_signals(),
-        workspace() as folder,
-    ):
+    with _ended_by_signals(), workspace() as folder:
         stage(directory, folder / SCRATCH)
         surround(directory, folder / SCRATCH)
         if not (folder / SCRATCH / request.script).is_file():

@@ -93,14 +93,7 @@ class _StandIn:
     """What a class or function of a pickle becomes; takes whatever is done to it."""
 
     of = ""
-
-    def __new__(cls, *args: Any, **_: Any) -> _StandIn:
-        made = super().__new__(cls)
-        made.args, made.state = args, None
-        return made
-
-    args: tuple[Any, ...]
-    state: Any
+    state: Any = None
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

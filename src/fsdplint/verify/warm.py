@@ -14,7 +14,6 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 from fsdplint.verify.launch import PATIENCE, end_leftovers, environment
 from fsdplint.verify.request import Request
@@ -56,12 +55,7 @@ class Warm:
     def __enter__(self) -> Warm:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._server.stdin
         with suppress(BrokenPipeError):
             self._server.stdin.close()

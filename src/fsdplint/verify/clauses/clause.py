@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsdplint.verify.events import Place, ProbeFailed
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.verdict import Status, Verdict
 
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a clause says of a run; the fields are those of `Verdict`."""
-
-    status: Status
-    figures: str
-    details: tuple[str, ...] = ()
-    places: tuple[Place, ...] = ()
-
-
-Decide = Callable[[Run], Judgement]
+Decide = Callable[[Run], Verdict]
+"""What a clause says of a run, not yet with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +34,7 @@ class Clause:
         failed = next((p for _, p in run.all(ProbeFailed) if p.probe in self.probes), None)
         if failed is not None and found.status is not Status.VIOLATED:
             found = not_exercised(f"could not be observed ({failed.probe}: {failed.error})")
-        return Verdict(
-            self.name, self.contract, found.status, found.figures, found.details, found.places
-        )
+        return replace(found, clause=self.name, contract=self.contract)
 
 
 def clause(name: str, contract: str, probes: tuple[str, ...] = ()) -> Callable[[Decide], Clause]:
@@ -54,19 +42,19 @@ def clause(name: str, contract: str, probes: tuple[str, ...] = ()) -> Callable[[
     return lambda decide: Clause(name, contract, probes, decide)
 
 
-def confirmed(figures: str, details: tuple[str, ...] = ()) -> Judgement:
-    """The run shows that the clause was kept."""
-    return Judgement(Status.CONFIRMED, figures, details)
+def confirmed(figures: str, details: tuple[str, ...] = ()) -> Verdict:
+    """Return the verdict that the run shows the clause to be kept."""
+    return Verdict("", "", Status.CONFIRMED, figures, details)
 
 
 def violated(
     figures: str, details: tuple[str, ...] = (), places: tuple[Place | None, ...] = ()
-) -> Judgement:
-    """The run shows that the clause was broken, at these places."""
+) -> Verdict:
+    """Return the verdict that the run shows the clause to be broken, at these places."""
     known = dict.fromkeys(place for place in places if place is not None)
-    return Judgement(Status.VIOLATED, figures, details, tuple(known))
+    return Verdict("", "", Status.VIOLATED, figures, details, tuple(known))
 
 
-def not_exercised(figures: str) -> Judgement:
-    """The run does not show it, for this reason."""
-    return Judgement(Status.NOT_EXERCISED, figures)
+def not_exercised(figures: str) -> Verdict:
+    """Return the verdict that the run does not show it, for this reason."""
+    return Verdict("", "", Status.NOT_EXERCISED, figures)

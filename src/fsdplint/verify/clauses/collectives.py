@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from fsdplint.verify import order
-from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.events import Device, GroupMade, Place, Sharded
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.order import Parting
 from fsdplint.verify.ring import BLOCKING, Collective
-from fsdplint.verify.verdict import CLEAN
+from fsdplint.verify.verdict import CLEAN, Verdict
 
 
 @clause(
@@ -20,7 +20,7 @@ from fsdplint.verify.verdict import CLEAN
     "Every rank is in the process group and works on a device of its own.",
     ("group",),
 )
-def device_per_rank(run: Run) -> Judgement:
+def device_per_rank(run: Run) -> Verdict:
     """Two ranks on one GPU share its memory, and NCCL refuses them."""
     groups = run.all(GroupMade)
     if not groups:
@@ -61,7 +61,7 @@ _DEPTH = 6
 
 
 @clause("collectives", "All ranks issue the same collectives in the same order.", ("collectives",))
-def collectives(run: Run) -> Judgement:
+def collectives(run: Run) -> Verdict:
     """A collective that only some ranks issue makes them wait for good, or pairs with another."""
     issued = {rank.rank: rank.collectives for rank in run.ranks}
     if len(run.ranks) < 2:
@@ -69,16 +69,16 @@ def collectives(run: Run) -> Judgement:
     if not any(issued.values()):
         return not_exercised("no rank issued a collective")
     if at := order.parting(issued):
-        return violated(*_apart(run, at))
+        return _parted(run, at)
     finished = {r.rank for r in run.ranks if r.ended and r.ended.how in CLEAN}
     if waiting := _stuck(run, finished):
-        return violated(*_waiting(run, waiting))
+        return _waiting(run, waiting)
     if len(finished) < len(run.ranks):
         return not_exercised(f"{_agreed(run)} until the run broke off")
     if all(r.ended and r.ended.how == "script" for r in run.ranks):
         at = order.unmatched(issued)
         if at is not None:
-            return violated(*_apart(run, at))
+            return _parted(run, at)
     return confirmed(_agreed(run), _by_group(run))
 
 
@@ -109,36 +109,28 @@ def whereabouts(run: Run) -> tuple[str, ...]:
     return (*lines, *_stacks(run))
 
 
-Finding = tuple[str, tuple[str, ...], tuple[Place | None, ...]]
-
-
-def _apart(run: Run, at: Parting) -> Finding:
-    """Ranks issued different collectives, or some of them none."""
+def _parted(run: Run, at: Parting) -> Verdict:
+    """Judge that ranks issued different collectives, or some of them none."""
     kinds = _kinds(at.issued)
     if at.absent:
         kinds["nothing"] = list(at.absent)
     figures = ", ".join(f"{what} on {ranks_in_words(ranks)}" for what, ranks in kinds.items())
-    lines = [_line(rank, at.issued.get(rank.rank)) for rank in run.ranks]
-    places = _odd_first(run, at.issued.values())
-    return (
-        f"collective {at.number + 1} of {_group(run, at.group)}: {figures}",
-        (*lines, *_stacks(run)),
-        tuple(places),
+    return _broken(
+        run, f"collective {at.number + 1} of {_group(run, at.group)}: {figures}", at.issued
     )
 
 
-def _waiting(run: Run, waiting: dict[int, Collective]) -> Finding:
-    """Ranks wait for others, which have ended or wait elsewhere."""
+def _waiting(run: Run, waiting: Mapping[int, Collective]) -> Verdict:
+    """Judge that ranks wait for others, which have ended or wait elsewhere."""
     seconds = f"; no progress for {run.stall.seconds:.0f} s" if run.stall else ""
-    lines = [_line(rank, waiting.get(rank.rank)) for rank in run.ranks]
-    where = ", ".join(
-        f"{ranks_in_words(ranks)} in {what}" for what, ranks in _kinds(waiting).items()
-    )
-    return (
-        f"waiting for good: {where}{seconds}",
-        (*lines, *_stacks(run)),
-        tuple(_odd_first(run, waiting.values())),
-    )
+    kinds = _kinds(waiting).items()
+    where = ", ".join(f"{ranks_in_words(ranks)} in {what}" for what, ranks in kinds)
+    return _broken(run, f"waiting for good: {where}{seconds}", waiting)
+
+
+def _broken(run: Run, figures: str, issued: Mapping[int, Collective]) -> Verdict:
+    lines = [_line(rank, issued.get(rank.rank)) for rank in run.ranks]
+    return violated(figures, (*lines, *_stacks(run)), tuple(_odd_first(run, issued.values())))
 
 
 def _kinds(issued: Mapping[int, Collective]) -> dict[str, list[int]]:

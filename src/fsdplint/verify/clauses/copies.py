@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
     changes,
     crashes,
@@ -20,6 +20,7 @@ from fsdplint.verify.events import Parameter, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.messages import SHARED_ACROSS_GROUPS
+from fsdplint.verify.verdict import Verdict
 
 
 @clause(
@@ -27,7 +28,7 @@ from fsdplint.verify.messages import SHARED_ACROSS_GROUPS
     "Ranks that keep the same part of a parameter keep the same values.",
     ("optimizer", "step"),
 )
-def replicas(run: Run) -> Judgement:
+def replicas(run: Run) -> Verdict:
     """HSDP keeps each shard several times; whatever changes one copy alone makes them drift."""
     if reason := without_steps(run):
         return not_exercised(reason)
@@ -85,7 +86,7 @@ def _part(parameter: Parameter) -> tuple[int, ...] | None:
 
 
 @clause("ties", "Parameters that were one are still one.", ("ties", "snapshot", "sharding"))
-def ties(run: Run) -> Judgement:
+def ties(run: Run) -> Verdict:
     """Tied weights in different units, or tied too late, train apart."""
     refused = crashes(run, SHARED_ACROSS_GROUPS)
     if refused:

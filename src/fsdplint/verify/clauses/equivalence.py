@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from fsdplint.verify.clauses.clause import Judgement, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.clause import confirmed, not_exercised, violated
 from fsdplint.verify.events import Compared, Drifted, NotCompared, ProbeFailed, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural
@@ -27,10 +28,10 @@ def equivalence(sharded: Run, alone: Run | None) -> Verdict:
     found = _found(sharded, alone)
     if found.status is Status.CONFIRMED and (names := _parted(sharded)):
         found = not_exercised(f"{names} are no longer tied: see ties")
-    return Verdict(NAME, CONTRACT, found.status, found.figures, found.details, found.places)
+    return replace(found, clause=NAME, contract=CONTRACT)
 
 
-def _found(sharded: Run, alone: Run | None) -> Judgement:
+def _found(sharded: Run, alone: Run | None) -> Verdict:
     failed = [event.error for _, event in sharded.all(ProbeFailed) if event.probe == "capture"]
     if failed:
         return not_exercised(failed[0].removeprefix("Incomparable: "))
@@ -48,7 +49,7 @@ def _parted(sharded: Run) -> str:
     return " and ".join(f"`{name}`" for name in gone)
 
 
-def _unread(alone: Run) -> Judgement | None:
+def _unread(alone: Run) -> Verdict | None:
     """Describe why the single process did not compare everything; None where it did."""
     reasons = [event.reason for _, event in alone.all(NotCompared)]
     reasons += [event.error for _, event in alone.all(ProbeFailed) if event.probe == "reference"]
@@ -71,7 +72,7 @@ def _crash(kind: str, message: str) -> str:
     return f"{kind}: {line}" if line else kind
 
 
-def _judged(alone: Run) -> Judgement:
+def _judged(alone: Run) -> Verdict:
     all_of = [event for _, event in alone.all(Compared)]
     worst = max(all_of, key=lambda event: event.difference / event.tolerance)
     details = (

@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import SHOWN
 from fsdplint.verify.events import Backward, Norm, NumberRead, Place, ReadCombined
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural, ranks_in_words
+from fsdplint.verify.verdict import Verdict
 
 TOLERANCE = 1e-3
 """How far a norm may lie from the true one, relatively: rounding of sums over many fp32 gradients
@@ -28,7 +29,7 @@ _COMBINATIONS: dict[str, Callable[[list[float]], float]] = {
 
 
 @clause("loss", "Losses are finite.", ("gradients",))
-def loss(run: Run) -> Judgement:
+def loss(run: Run) -> Verdict:
     """Of scalars that a backward starts from."""
     backwards = run.all(Backward)
     if not backwards:
@@ -89,7 +90,7 @@ class _Clip:
     "The norm that gradients are clipped by is the global one, and finite.",
     ("gradient-norm",),
 )
-def gradient_norm(run: Run) -> Judgement:
+def gradient_norm(run: Run) -> Verdict:
     """Judged against the gradients' own norm, taken before the clip on every rank and summed."""
     if not run.all(Norm):
         return not_exercised("no gradient was clipped by its norm")
@@ -112,7 +113,7 @@ def gradient_norm(run: Run) -> Judgement:
     return violated(f"{value} at step {last.step + 1}, with finite losses", (), (last.place,))
 
 
-def _wrong(wrong: list[_Clip]) -> Judgement:
+def _wrong(wrong: list[_Clip]) -> Verdict:
     first = wrong[0]
     each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(first.used.items()))
     details = [f"`{first.norm.call}` at step {first.step + 1}; {plural(len(wrong), 'clip')} in all"]
@@ -128,7 +129,7 @@ def _wrong(wrong: list[_Clip]) -> Judgement:
     )
 
 
-def _unproved(clip: _Clip) -> Judgement:
+def _unproved(clip: _Clip) -> Verdict:
     """As in pipelines, where a rank has gradients that no other one knows of."""
     each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(clip.used.items()))
     if clip.agreed:
@@ -139,7 +140,7 @@ def _unproved(clip: _Clip) -> Judgement:
     return not_exercised(f"each rank clips by the norm of gradients of its own: {each}")
 
 
-def _right(clips: list[_Clip]) -> Judgement:
+def _right(clips: list[_Clip]) -> Verdict:
     last, largest = clips[-1], max(clip.off for clip in clips)
     figures = (
         f"{plural(len(clips), 'norm')} global, the last {_first(last.true):.4g} "
@@ -226,7 +227,7 @@ def _deviation(value: float, true: float) -> float:
     "A number read from a DTensor is the whole reduction, not this rank's part.",
     ("reductions",),
 )
-def reductions(run: Run) -> Judgement:
+def reductions(run: Run) -> Verdict:
     """`item()` on a DTensor communicates nothing; what is left to add up over ranks is missing."""
     reads = run.all(NumberRead)
     combined = {event.read for _, event in run.all(ReadCombined)}

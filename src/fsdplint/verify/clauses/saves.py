@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import SHOWN, listed
 from fsdplint.verify.clauses.writes import Pool, Tally, Write, passed, pools
 from fsdplint.verify.events import Place, Save
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural, ranks_in_words
+from fsdplint.verify.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Finding:
 
 
 @clause("saves", "A save holds the whole model, or every rank's part of it.", ("saves",))
-def saves(run: Run) -> Judgement:
+def saves(run: Run) -> Verdict:
     """A state dict of sharded tensors looks whole; one rank's file of it holds its own rows."""
     writes = [(rank, save) for rank, save in run.all(Save) if save.states and not save.error]
     found = [pool for pool in pools(writes) if _concerns(pool)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
     changes,
     crashes,
@@ -32,6 +32,7 @@ from fsdplint.verify.events import (
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
+from fsdplint.verify.verdict import Verdict
 
 _LEAST = 0.05
 """The share of a model's parameters from which its largest container of blocks is worth units."""
@@ -51,7 +52,7 @@ class _Held:
     "Each rank keeps its share of every FSDP unit's parameters, no more.",
     ("sharding", "optimizer", "snapshot"),
 )
-def units(run: Run) -> Judgement:
+def units(run: Run) -> Verdict:
     """Local against global elements of the parameters in units, on every rank."""
     if not run.all(Sharded):
         return not_exercised("no module became an FSDP unit")
@@ -111,7 +112,7 @@ def _layouts(held: list[Parameter]) -> list[str]:
 
 
 @clause("blocks", "Repeated blocks are FSDP units of their own.", ("sharding", "snapshot"))
-def blocks(run: Run) -> Judgement:
+def blocks(run: Run) -> Verdict:
     """One unit that gathers all blocks at once saves no memory in forward and backward."""
     if _late([event for _, event in run.all(Sharded)]):
         return not_exercised("see sharding-order")
@@ -188,7 +189,7 @@ def _outermost_places(run: Run) -> tuple[Place | None, ...]:
 
 
 @clause("sharding-order", "Modules become units before the modules around them.", ("sharding",))
-def sharding_order(run: Run) -> Judgement:
+def sharding_order(run: Run) -> Verdict:
     """A parameter that the root has taken is not there any more for the root's blocks."""
     events = [event for _, event in run.all(Sharded)]
     if len({event.unit for event in events}) < 2:
@@ -214,7 +215,7 @@ def _late(events: list[Sharded]) -> list[Sharded]:
     "Every trainable parameter belongs to a unit, or its copies stay equal.",
     ("sharding", "optimizer", "step"),
 )
-def coverage(run: Run) -> Judgement:
+def coverage(run: Run) -> Verdict:
     """What no unit holds, nobody synchronizes: each rank trains a copy of its own."""
     outside = {name for rank in run.ranks for _, name in _outside(rank)}
     if not any(first_snapshots(rank) for rank in run.ranks):
@@ -297,7 +298,7 @@ _METHODS = frozenset(
     "FSDP1's functions are not called on a model that FSDP2 shards.",
     ("fsdp1-calls", "sharding"),
 )
-def fsdp1_calls(run: Run) -> Judgement:
+def fsdp1_calls(run: Run) -> Verdict:
     """Most of them do nothing there, without a word."""
     if not _units(run):
         return not_exercised("no module was sharded by `fully_shard`")
@@ -319,7 +320,7 @@ def _units(run: Run) -> int:
     return len({event.unit for _, event in run.all(Sharded) if event.api == "fsdp2"})
 
 
-def _called(calls: list[Fsdp1Call], ended: list[Ended]) -> Judgement:
+def _called(calls: list[Fsdp1Call], ended: list[Ended]) -> Verdict:
     names = list(dict.fromkeys(f"`{call.name}`" for call in calls))
     return violated(
         f"{', '.join(names)} of `FullyShardedDataParallel` called on `{calls[0].cls}`, which has "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from fsdplint.verify.clauses.clause import Judgement, clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
     changes,
     crashes,
@@ -35,6 +35,7 @@ from fsdplint.verify.events import (
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural
 from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
+from fsdplint.verify.verdict import Verdict
 
 _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_norm)\b")
 """Operators, as the error names them, that take a weight where they take a DTensor."""
@@ -43,7 +44,7 @@ _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_no
 @clause(
     "forward", "Every forward of a unit goes through its hooks.", ("forward", "calls", "sharding")
 )
-def forward(run: Run) -> Judgement:
+def forward(run: Run) -> Verdict:
     """A direct ``.forward`` and a method of one's own find the parameters still sharded."""
     bypasses = [event for _, event in run.all(Bypass)]
     if bypasses:
@@ -105,7 +106,7 @@ _NO_SYNC = "no_sync"
     "The gradients that a step uses have been reduced over the ranks.",
     ("gradients", "optimizer", "step"),
 )
-def gradients(run: Run) -> Judgement:
+def gradients(run: Run) -> Verdict:
     """FSDP2 keeps an unreduced gradient beside the sharded parameter, where no optimizer looks."""
     if reason := without_steps(run):
         return not_exercised(reason)
@@ -145,7 +146,7 @@ def _switched_off(run: Run) -> tuple[Place | None, ...]:
     "Micro-batches of one step are reduced once, where the script asks for that.",
     ("gradients", "step"),
 )
-def accumulation(run: Run) -> Judgement:
+def accumulation(run: Run) -> Verdict:
     """`no_sync` is FSDP1's: an FSDP2 module has none, and a guard makes nothing of it."""
     refused = [ended for name, ended in refusals(run) if name == _NO_SYNC]
     if refused:
@@ -179,7 +180,7 @@ def accumulation(run: Run) -> Judgement:
     "The optimizers hold the sharded model's own parameters, all that are trained.",
     ("sharding", "optimizer", "step", "snapshot"),
 )
-def optimizer(run: Run) -> Judgement:
+def optimizer(run: Run) -> Verdict:
     """An optimizer built before sharding steps parameters that the model no longer has."""
     built = [event for _, event in run.all(OptimizerBuilt)]
     if not run.all(Sharded) or not built:
@@ -233,7 +234,7 @@ def _missing(run: Run) -> list[str]:
     "A step changes the parameters that have gradients.",
     ("optimizer", "step"),
 )
-def parameters_change(run: Run) -> Judgement:
+def parameters_change(run: Run) -> Verdict:
     """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
     warmup the rate may be so low that nothing shows."""
     moves = _moves(run)

@@ -33,7 +33,7 @@ import json
 from dataclasses import asdict
 
 from fsdplint.verify.report.sharding import Model, models
-from fsdplint.verify.verdict import RankSummary, Verdict, Verification
+from fsdplint.verify.verdict import RankSummary, Verification
 
 
 def as_json(verification: Verification) -> str:
@@ -51,7 +51,9 @@ def as_json(verification: Verification) -> str:
         "failure": verification.failure or None,
         "failed": verification.failed,
         "notes": verification.notes,
-        "verdicts": [_verdict(verdict) for verdict in verification.verdicts],
+        "verdicts": [
+            asdict(verdict) | {"status": verdict.status.value} for verdict in verification.verdicts
+        ],
         "sharding": [_model(model) for model in models(verification)],
         "ranks": [_rank(rank) for rank in verification.ranks],
         "snapshots": [
@@ -60,17 +62,6 @@ def as_json(verification: Verification) -> str:
         ],
     }
     return json.dumps(document, indent=2) + "\n"
-
-
-def _verdict(verdict: Verdict) -> dict[str, object]:
-    return {
-        "clause": verdict.clause,
-        "contract": verdict.contract,
-        "status": verdict.status.value,
-        "figures": verdict.figures,
-        "details": verdict.details,
-        "places": [asdict(place) for place in verdict.places],
-    }
 
 
 def _model(model: Model) -> dict[str, object]:

@@ -60,16 +60,12 @@ def memory_stats(device: Any = None) -> OrderedDict[str, int]:
     """Return the resident memory as the sizes; what only CUDA's allocator knows is 0."""
     now, peak = memory_allocated(device), max_memory_allocated(device)
     stats = OrderedDict[str, int]()
+    measured = {"current": now, "peak": peak, "allocated": peak, "freed": 0}
     for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes"):
-        for pool in ("all", "large_pool", "small_pool"):
-            measured = pool != "small_pool"
-            stats[f"{name}.{pool}.current"] = now if measured else 0
-            stats[f"{name}.{pool}.peak"] = peak if measured else 0
-            stats[f"{name}.{pool}.allocated"] = peak if measured else 0
-            stats[f"{name}.{pool}.freed"] = 0
+        for pool, factor in (("all", 1), ("large_pool", 1), ("small_pool", 0)):
+            stats |= {f"{name}.{pool}.{each}": n * factor for each, n in measured.items()}
     for name in ("inactive_split_bytes", "allocation", "segment", "active", "inactive_split"):
-        for figure in ("current", "peak", "allocated", "freed"):
-            stats[f"{name}.all.{figure}"] = 0
+        stats |= {f"{name}.all.{figure}": 0 for figure in measured}
     for name in ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc"):
         stats[name] = 0
     return stats

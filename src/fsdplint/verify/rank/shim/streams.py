@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -22,6 +21,9 @@ class _Kind(type):
 class Stream(metaclass=_Kind):
     """`torch.cuda.Stream` and `torch.Stream`."""
 
+    device_type = 1
+    cuda_stream = native_handle = 0
+
     def __init__(self, device: Any = None, priority: int = 0, **identity: int) -> None:
         self.device_index = cuda_index(device)
         self.priority = priority
@@ -31,18 +33,6 @@ class Stream(metaclass=_Kind):
     @property
     def device(self) -> torch.device:
         return DEVICE("cuda", self.device_index)
-
-    @property
-    def device_type(self) -> int:
-        return 1
-
-    @property
-    def cuda_stream(self) -> int:
-        return 0
-
-    @property
-    def native_handle(self) -> int:
-        return 0
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
@@ -84,6 +74,8 @@ class ExternalStream(Stream):
 class Event:
     """`torch.cuda.Event` and `torch.Event`: a point in time."""
 
+    cuda_event = 0
+
     def __init__(self, *_: Any, **__: Any) -> None:
         self._at: float | None = None
 
@@ -111,10 +103,6 @@ class Event:
     def device(self) -> torch.device:
         return DEVICE("cuda", MACHINE.current)
 
-    @property
-    def cuda_event(self) -> int:
-        return 0
-
 
 class StreamContext:
     """`with torch.cuda.stream(stream)`; nothing for None."""
@@ -126,12 +114,7 @@ class StreamContext:
         if self.stream is not None:
             self.stream.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.stream is not None:
             self.stream.__exit__()
 
