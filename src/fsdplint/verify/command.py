@@ -135,6 +135,7 @@ def _handed_through(launcher: dict[str, str | None]) -> tuple[str, ...]:
 
 
 def _run(request: Request, directory: Path, format_: str, output_file: str | None) -> int:
+    """Verify, print or write the report, and return the exit code."""
     from fsdplint.verify import run
     from fsdplint.verify.report import render
     from fsdplint.verify.report.ending import summary

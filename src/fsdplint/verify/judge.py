@@ -108,6 +108,7 @@ def _device(run: Run) -> str:
 
 
 def _summary(run: Run, rank: RankRun) -> RankSummary:
+    """Sum up one rank: how it ended, where it worked, and what it sent."""
     ended, device = rank.ended, rank.first(Device)
     how = _how(run, rank)
     index = f" (cuda:{device.index})" if device and device.index is not None else ""

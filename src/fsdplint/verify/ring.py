@@ -164,6 +164,7 @@ class Reader:
         return self._built
 
     def _collective(self, record: list[int], state: State) -> Collective:
+        """Build a collective from a line's numbers and the texts they refer to."""
         group, number, operation, size, step, place, clock, *shape = record
         return Collective(
             self._texts[group],

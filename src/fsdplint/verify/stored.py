@@ -119,6 +119,7 @@ class _Inert(pickle.Unpickler):
 
 
 def _tensors(value: Any, depth: int) -> Iterator[Any]:
+    """Yield the tensors in an inert pickle, nested ones included."""
     if depth > 20:
         return
     if isinstance(value, _StandIn):

@@ -154,6 +154,7 @@ def _odd_first(run: Run, candidates: Iterable[Collective]) -> list[Place]:
 
 
 def _line(rank: RankRun, collective: Collective | None) -> str:
+    """Describe what a rank did where others issued a collective."""
     if collective is not None:
         return f"rank {rank.rank}: {_what(collective)}{_at(collective.place)}"
     if rank.ended is not None:

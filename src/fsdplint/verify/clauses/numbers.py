@@ -114,6 +114,7 @@ def gradient_norm(run: Run) -> Verdict:
 
 
 def _wrong(wrong: list[_Clip]) -> Verdict:
+    """Judge clips by norms that are not the whole gradient's."""
     first = wrong[0]
     each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(first.used.items()))
     details = [f"`{first.norm.call}` at step {first.step + 1}; {plural(len(wrong), 'clip')} in all"]

@@ -100,6 +100,7 @@ def _fsdp2_parameters(model: nn.Module) -> Iterator[Entry]:
 
 
 def _fsdp1_parameters(model: nn.Module) -> Iterator[Entry]:
+    """Yield FSDP1's flat parameters, or the originals where it keeps them (`use_orig_params`)."""
     for module in model.modules():
         handle = getattr(module, "_handle", None)
         if not isinstance(module, FullyShardedDataParallel) or handle is None:
@@ -243,6 +244,7 @@ def cut(tensor: Any, held: Held | None = None) -> Cut | None:
 
 
 def _of_dtensor(tensor: DTensor) -> Cut | None:
+    """Return how a DTensor is cut; mesh dimensions of size 1 and replicas do not cut."""
     mesh = tensor.device_mesh
     coordinate = mesh.get_coordinate() or [0] * mesh.ndim
     cuts = [

@@ -72,6 +72,7 @@ def _settle(folder: Path, rank: int) -> None:
 
 
 def _run(recorder: Recorder, request: Request, began: float) -> Ended:
+    """Run the script under the observer, and return how it ended."""
     from fsdplint.verify.rank.observer import Finished, Observer
     from fsdplint.verify.rank.shim import Unmappable
 
@@ -120,6 +121,7 @@ def _without_ours(error: BaseException) -> BaseException:
 
 
 def _frames(recorder: Recorder, trace: TracebackType | None) -> list[Frame]:
+    """Return the frames of a traceback, with the class of each method's receiver."""
     found: list[Frame] = []
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals

@@ -79,6 +79,7 @@ class Scratch:
             yield here
 
     def _give_way(self, path: str, *, keep: bool) -> None:
+        """Replace a link that leads out of the copy, under the ranks' lock."""
         if not self._leads_out(path):
             return
         with self._alone():

@@ -99,6 +99,7 @@ def _become(order: Order, rank: int, port: int) -> NoReturn:
 
 
 def _serve() -> None:
+    """Carry out orders until the input ends, then end all jobs."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     patch.prepare()
     gc.collect()

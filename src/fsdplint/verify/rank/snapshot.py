@@ -59,6 +59,7 @@ class Snapshots:
         self._seen.write(snapshot)
 
     def _snapshot(self, model: nn.Module, number: int) -> Snapshot:
+        """Describe a model as it is now."""
         held = list(access.parameters(model))
         units = [
             Unit(
@@ -83,6 +84,7 @@ class Snapshots:
         )
 
     def _parameter(self, held: Held) -> Parameter:
+        """Describe a live parameter."""
         parameter = held.parameter
         part = access.local(parameter)
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
@@ -120,6 +122,7 @@ class Snapshots:
         return name
 
     def _optimizer(self, optimizer: Optimizer) -> OptimizerBuilt:
+        """Describe an optimizer by what its parameters are now."""
         built = self._seen.optimizers[optimizer]
         live = {id(held.parameter): held.name for held in self._seen.parameters()}
         mine = held_by(optimizer)

@@ -79,6 +79,7 @@ def _model(model: Model) -> dict[str, object]:
 
 
 def _rank(rank: RankSummary) -> dict[str, object]:
+    """Return one rank as the document has it."""
     return {
         "rank": rank.rank,
         "device": rank.device,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from fsdplint.verify.events import Parameter, Snapshot, Unit
 from fsdplint.verify.figures import count, percent, plural, ranks_in_words
@@ -138,6 +139,7 @@ def _placement(text: str) -> str:
 
 
 def _model(by_rank: Mapping[int, Snapshot]) -> Model:
+    """Put a model together from what each rank saw of it."""
     first = next(iter(by_rank.values()))
     units = {rank: {unit.name: unit for unit in s.units} for rank, s in by_rank.items()}
     names = list(dict.fromkeys(name for found in units.values() for name in found))
@@ -166,6 +168,7 @@ def _node(name: str, by_rank: Mapping[int, Unit]) -> Node:
 
 
 def _pieces(by_rank: Mapping[int, Sequence[Parameter]]) -> tuple[Piece, ...]:
+    """Return the parameters over all ranks, by name."""
     found: dict[str, dict[int, Parameter]] = {}
     for rank, parameters in by_rank.items():
         for parameter in parameters:
@@ -173,19 +176,11 @@ def _pieces(by_rank: Mapping[int, Sequence[Parameter]]) -> tuple[Piece, ...]:
     return tuple(
         Piece(
             parameter := next(iter(ranks.values())),
-            elements(parameter.shape),
-            tuple((rank, elements(part.local_shape)) for rank, part in ranks.items()),
+            prod(parameter.shape),
+            tuple((rank, prod(part.local_shape)) for rank, part in ranks.items()),
         )
         for ranks in found.values()
     )
-
-
-def elements(shape: Sequence[int]) -> int:
-    """Return how many elements a shape has."""
-    product = 1
-    for length in shape:
-        product *= length
-    return product
 
 
 def _sum(pieces: Iterable[Piece]) -> Kept:
@@ -314,6 +309,7 @@ def _placements(model: Model) -> Iterator[str]:
 
 
 def _optimizers(model: Model) -> Iterator[str]:
+    """Yield which trainable parameters optimizers hold, and which none does."""
     trainable = [piece for piece in model.pieces if piece.parameter.trainable]
     held = {number for piece in trainable for number in piece.parameter.held}
     for number in sorted(held):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,11 @@ _COLLECTIVES = (
     *("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "gather"),
     *("all_gather_object", "gather_object"),
 )
+_CLIPS = (
+    (torch.nn.utils, "clip_grad_norm_", "torch.nn.utils.clip_grad_norm_"),
+    (torch.nn.utils, "clip_grads_with_norm_", "torch.nn.utils.clip_grads_with_norm_"),
+    (FullyShardedDataParallel, "clip_grad_norm_", "FullyShardedDataParallel.clip_grad_norm_"),
+)
 _SMALL = 64
 """Elements of a tensor that may carry numbers that were read one by one."""
 
@@ -36,10 +42,9 @@ _SMALL = 64
 def install(seen: Seen) -> None:
     """Wrap what clips by norm, and what reads a number from a DTensor."""
     norms, reads = _Norms(seen), _Reads(seen)
-    wrap(torch.nn.utils, "clip_grad_norm_", norms.clip)
     wrap(torch.nn.utils, "get_total_norm", norms.total)
-    wrap(torch.nn.utils, "clip_grads_with_norm_", norms.clip_by)
-    wrap(FullyShardedDataParallel, "clip_grad_norm_", norms.clip_module)
+    for owner, name, call in _CLIPS:
+        wrap(owner, name, functools.partial(norms.clip, call))
     wrap(GradScaler, "__init__", norms.scaler)
     for name in _COLLECTIVES:
         wrap(dist, name, functools.partial(reads.combine, name))
@@ -73,27 +78,6 @@ class _Norms:
         original(scaler, *args, **kwargs)
         self._seen.scaled |= scaler.is_enabled()
 
-    def clip(
-        self,
-        original: Any,
-        parameters: Any,
-        max_norm: float,
-        norm_type: float = 2.0,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        """Run ``torch.nn.utils.clip_grad_norm_``."""
-        listed = _listed(parameters)
-        run = functools.partial(original, listed, max_norm, norm_type, *args, **kwargs)
-        return self._around("torch.nn.utils.clip_grad_norm_", run, listed, norm_type)
-
-    def clip_module(
-        self, original: Any, module: Any, max_norm: float, norm_type: float = 2.0
-    ) -> Any:
-        """Run FSDP1's method ``clip_grad_norm_``."""
-        run = functools.partial(original, module, max_norm, norm_type)
-        return self._around("FullyShardedDataParallel.clip_grad_norm_", run, module, norm_type)
-
     def total(
         self, original: Any, tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any
     ) -> Any:
@@ -101,44 +85,31 @@ class _Norms:
         self._type = float(norm_type)
         return original(tensors, norm_type, *args, **kwargs)
 
-    def clip_by(
-        self,
-        original: Any,
-        parameters: Any,
-        max_norm: float,
-        total_norm: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """Run ``clip_grads_with_norm_``."""
-        listed, name = _listed(parameters), "torch.nn.utils.clip_grads_with_norm_"
+    def clip(self, call: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run what clips, and note its norm beside that of the gradients.
 
-        def run() -> Any:
-            original(listed, max_norm, total_norm, *args, **kwargs)
-            return total_norm
-
-        self._around(name, run, listed, self._type, given=True)
-
-    def _around(
-        self,
-        call: str,
-        run: Callable[[], Any],
-        parameters: list[Any] | nn.Module,
-        norm_type: float,
-        given: bool = False,
-    ) -> Any:
-        """Run a clip and compare its norm, unless it is part of another one."""
+        Their first parameter is what to clip: parameters, or FSDP1's model. A clip that is part of
+        another one is not noted. `clip_grads_with_norm_` gets the norm, the others compute it.
+        """
         if self._inside:
-            return run()
+            return original(*args, **kwargs)
+        bound = inspect.signature(original).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given, first = bound.arguments, next(iter(bound.arguments))
+        if not isinstance(given[first], nn.Module):
+            given[first] = [given[first]] if isinstance(given[first], Tensor) else [*given[first]]
+        norm_type = float(given.get("norm_type", self._type))
         self._inside = True
         try:
-            before = self._look(parameters, float(norm_type))
-            used = run()
+            before = self._look(given[first], norm_type)
+            result = original(*bound.args, **bound.kwargs)
         finally:
             self._inside = False
         if before is not None and before.count:
-            self._note(call, given, used, float(norm_type), before)
-        return used
+            brought = "total_norm" in given
+            used = given["total_norm"] if brought else result
+            self._note(call, brought, used, norm_type, before)
+        return result
 
     def _measure(self, parameters: list[Any] | nn.Module, norm_type: float) -> _Gradients:
         """Add up powers of the gradients of parameters, or of a model's."""
@@ -172,6 +143,7 @@ class _Norms:
     def _write(
         self, call: str, given: bool, used: Any, norm_type: float, before: _Gradients
     ) -> None:
+        """Write down a clip, with the gradients as they were before it."""
         value = float(access.local(used)) if isinstance(used, Tensor) else float(used)
         self._seen.write(
             Norm(
@@ -189,10 +161,6 @@ class _Norms:
                 self._seen.place(),
             )
         )
-
-
-def _listed(tensors: Any) -> list[Any]:
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def _is_fsdp1(held: Held | None) -> bool:
@@ -240,6 +208,7 @@ class _Reads:
         return value
 
     def _note(self, name: str, tensor: DTensor, value: Any) -> None:
+        """Note a read, once per place and step."""
         if self._step != self._seen.steps:
             self._step = self._seen.steps
             self._local.clear()

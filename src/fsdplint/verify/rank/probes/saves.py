@@ -118,6 +118,7 @@ class _Saves:
     def _write(
         self, writer: str, path: str, value: Any, *, distributed: bool = False, error: str = ""
     ) -> None:
+        """Write down a save, unless it holds no tensors and is no state dict."""
         tensors, found = states(self._seen, value)
         if tensors == 0 and not isinstance(value, Mapping):
             return

@@ -157,6 +157,7 @@ class _Steps:
             raise Finished
 
     def _write(self, optimizer: Optimizer, seen: OptimizerSeen) -> None:
+        """Write down a step, with what it did to each parameter."""
         # A scaler hands the scale to optimizers that skip a step by themselves, as fused ones do.
         scaled = getattr(optimizer, "grad_scale", None) is not None
         rates = {
@@ -206,6 +207,7 @@ def _due(before: _Before, rate: float) -> bool:
 
 
 def _change(before: _Before, rates: dict[int, float]) -> Change:
+    """Compare a parameter with what it was before the step."""
     part = access.local(before.held.parameter)
     rate = rates.get(id(before.held.parameter))
     same = part.shape == before.part.shape and torch.equal(part, before.part)

@@ -92,6 +92,7 @@ class _Capture:
         return self._written == MOST_STEPS and self._seen.recorder.request.steps is None
 
     def _entered(self, module: nn.Module, args: Any, kwargs: Any) -> Call:
+        """Keep a call's inputs and all else that its result depends on."""
         self._seen.called(module)
         self._begin()
         if (known := self._seen.path(module)) is None:
@@ -250,6 +251,7 @@ class _Capture:
             self._about(optimizer, any(value is not None for value in given))
 
     def _about_to_step(self, optimizer: Optimizer, closure: bool) -> None:
+        """Keep what the optimizer finds: gradients, layout, settings."""
         held, stride = self._pieces(), self._stride
         stride.layout = {key: piece.region for key, piece in held.items()}
         stride.units = frozenset(key for key, piece in held.items() if piece.unit is not None)

@@ -168,6 +168,7 @@ def _tensor_parallel(held: Held) -> bool:
 
 
 def _fsdp1(held: Held, unit: FullyShardedDataParallel, prefixes: dict[int, str]) -> Iterator[Piece]:
+    """Yield the piece of each original parameter that FSDP1 has flattened into one."""
     flat: Any = unit._handle.flat_param  # type: ignore[union-attr]
     across = getattr(unit, "_inter_node_pg", None)
     group: Any = unit.process_group

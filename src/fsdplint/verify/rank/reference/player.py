@@ -155,6 +155,7 @@ class Player:
         _backward(results, call)
 
     def _gradients(self, step: Step, gradients: Gradients) -> Compared | None:
+        """Compare the gradients, a parameter's by the reading of it that is closest."""
         found = {}
         for key in self._model.trained():
             shares = list(step.gradients(key))

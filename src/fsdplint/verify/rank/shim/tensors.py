@@ -74,6 +74,7 @@ def _among(value: Any, constructors: set[Any]) -> bool:
 
 
 def _factory(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function that makes a tensor on a device."""
     draws = original.__name__ in random.FACTORIES
 
     @functools.wraps(original)
@@ -130,6 +131,7 @@ def _parse_to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _install_methods() -> None:
+    """Wrap the methods of tensors and storages that move or pin them."""
     tensor = torch.Tensor
     for name, method in (("to", _to), ("cpu", _cpu), ("cuda", _cuda), ("type", _type)):
         wrap(tensor, name, method)
@@ -150,6 +152,7 @@ def _no_raw_pointer() -> None:
 
 
 def _to(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Move a tensor; naming the CPU copies it, as it would from a GPU."""
     device = args[0] if args else kwargs.get("device")
     kind = type(device)
     if kind is str or kind is int or kind is DEVICE:

@@ -96,6 +96,7 @@ def _data_parallel_init(
     output_device: Any = None,
     dim: int = 0,
 ) -> None:
+    """Make a DataParallel of one device; several cannot be mapped."""
     devices = device_ids if device_ids is not None else range(MACHINE.count)
     if len(devices) > 1:
         raise Unmappable("torch.nn.DataParallel drives several GPUs from one process")
