@@ -125,7 +125,7 @@ def test_a_run_ends_no_daemon_of_another(tmp_path: Path, started: Path, warm: Wa
 
     with pytest.raises(Enough):
         verify(
-            Request("train.py", (str(started),), device="cpu"), directory, launcher=warm, tell=tell
+            Request("train.py", (str(started),), device="cpu"), directory, launcher=warm, progress=tell
         )
     assert alive(started) == []
 
@@ -143,6 +143,6 @@ def test_daemons_are_known_by_their_environment_too(tmp_path: Path, started: Pat
 
     script = STAYING.replace("daemon(bare=True)", "daemon(bare=False)")
     request = Request("train.py", (str(started),), device="cpu")
-    found = verify(request, project(tmp_path, script), launcher=launcher, tell=tell)
+    found = verify(request, project(tmp_path, script), launcher=launcher, progress=tell)
     assert [rank.ended for rank in found.ranks] == ["died", "died"]
     assert (len(list(started.iterdir())), alive(started)) == (4, [])

@@ -190,6 +190,6 @@ def test_what_a_script_prints_fills_no_disk(
 
     folders: list[Path] = []
     request = Request("train.py", ranks=1, device="cpu")
-    found = verify(request, source, launcher=launcher, tell=tell)
+    found = verify(request, source, launcher=launcher, progress=tell)
     assert found.ranks[0].output.endswith("last")
     assert max(sizes) < 2**23

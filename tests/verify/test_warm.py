@@ -84,7 +84,7 @@ def test_leaving_ends_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             raise Enough
 
     with pytest.raises(Enough), Warm() as warm:
-        verify(Request("train.py", device="cpu"), tmp_path, launcher=warm, tell=tell)
+        verify(Request("train.py", device="cpu"), tmp_path, launcher=warm, progress=tell)
     assert len(seen) == 4  # a fork shows its server's environment, as the ranks' keeper does
     assert gone(f"MARK={tmp_path}")
 

@@ -1,7 +1,7 @@
 """``torch.distributed.run`` as verify starts it: torch's launcher, ended with its parent.
 
 The process that verify starts keeps the launcher's, and with it all that ranks start: it ends what
-is left when the launcher ends, when it is told to, and when verify is gone.
+is left when the launcher ends, on SIGTERM, and when verify is gone.
 It is started by path, so its own folder leads `sys.path`: that entry goes before all imports.
 """
 

@@ -145,8 +145,8 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     _expect_folder(output_file)
     click.echo(_announcement(request, directory), err=True)
     try:
-        with status_line() as tell:
-            verification = run.verify(request, directory, tell=tell)
+        with status_line() as progress:
+            verification = run.verify(request, directory, progress=progress)
     except (run.VerifyError, StageError) as error:
         raise click.ClickException(str(error)) from error
     color = output_file is None and wants_colour(sys.stdout)

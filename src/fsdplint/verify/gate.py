@@ -29,7 +29,7 @@ class Proof:
     """What two runs say of a fix.
 
     Attributes:
-        clauses: those that the fixed rules stand for, in order.
+        clauses: those that the fixed rules name, in order.
         refusal: why the fix is not proved; empty where it is.
     """
 
@@ -45,7 +45,7 @@ def prove(
     overlay: Mapping[str, bytes],
     clauses: tuple[str, ...],
     launcher: Launcher,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> Proof:
     """Run the script as it is and with `overlay`, and say whether the second keeps what the
     first broke.
@@ -53,9 +53,9 @@ def prove(
     Raises:
         VerifyError, StageError: as `verify`.
     """
-    tell("verifying the script as it is")
+    progress("verifying the script as it is")
     before = verify(request, directory, launcher=launcher)
-    tell("verifying the fixed script")
+    progress("verifying the fixed script")
     after = verify(request, directory, overlay=overlay, launcher=launcher)
     return Proof(before, after, clauses, _refusal(before, after, clauses))
 
@@ -103,8 +103,10 @@ def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
         f"scratch copies of {directory}; what it writes elsewhere stays"
     )
     try:
-        with status_line() as tell, Warm() as launcher:
-            proof = prove(request, directory, _overlay(changes, directory), clauses, launcher, tell)
+        with status_line() as progress, Warm() as launcher:
+            proof = prove(
+                request, directory, _overlay(changes, directory), clauses, launcher, progress
+            )
     except (VerifyError, StageError) as error:
         raise click.ClickException(str(error)) from error
     _say(proof)

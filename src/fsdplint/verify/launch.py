@@ -24,7 +24,7 @@ _AGENT = Path(__file__).parent / "agent.py"
 _TEMPORARY = "tmp"
 _ENTRY = Path(__file__).parent / "rank" / "__main__.py"
 PATIENCE = 5.0
-"""Seconds the launcher has to end by itself once its ranks are gone."""
+"""Seconds the launcher has to end once its ranks are gone."""
 _OTHER_NODES = 120.0
 """Seconds it has where it waits for other nodes as well."""
 
@@ -114,7 +114,7 @@ class Elastic:
         """End the agent, every rank and all that they have started."""
         deadline = time.monotonic() + PATIENCE
         while self._distributed and self.running() and time.monotonic() < deadline:
-            kill_ranks(self._folder)  # so that the agent tells the other nodes
+            kill_ranks(self._folder)  # so that the agent informs the other nodes
             with suppress(subprocess.TimeoutExpired):
                 self._agent.wait(timeout=0.1)
         self._agent.terminate()  # it ends first all that is left
@@ -137,7 +137,7 @@ def end_leftovers(folder: Path) -> None:
 
 
 def kill_ranks(folder: Path) -> None:
-    """Kill the process group of every rank that has written down its id."""
+    """Kill the process group of every rank that has recorded its id."""
     for pid in rank_pids(folder).values():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The processes of a verification: find them, tell waiting from working, and end them.
+"""The processes of a verification: find them, distinguish waiting from working, and end them.
 
 A process that calls `adopt_orphans` becomes the parent of every process below it whose own parent
 has ended, as a daemon's has. Only Linux can do that; elsewhere, a process that leaves its session

@@ -25,7 +25,7 @@ PEER_TO_PEER = frozenset({"send", "recv"})
 
 
 class State(enum.Enum):
-    """How far a collective has come in its rank; the values stand in the log.
+    """How far a collective has come in its rank; the values are those in the log.
 
     ISSUED: the call has begun. QUEUED: it returned, and nobody has waited for the result.
     WAITING: someone waits for the result. DONE: it is there (on CUDA: queued on the stream).
@@ -49,7 +49,7 @@ class Collective:
 
     Attributes:
         group: the ranks of its process group, e.g. ``0,1``, with the group's name behind a
-            slash, since two groups of the same ranks are apart; no ranks stand for all.
+            slash, since two groups of the same ranks are apart; no ranks mean all.
         number: counts the collectives of this rank in this group, from 0; sends and receives
             are counted apart.
         shape: of this rank's input; of several tensors the number of all elements.

@@ -38,7 +38,7 @@ def missing() -> str:
         return f"verify runs the script and needs PyTorch: {_INSTALL}"
     try:
         found = metadata.version("torch")
-    except metadata.PackageNotFoundError:  # built in place: its rank will tell
+    except metadata.PackageNotFoundError:  # built in place: its ranks will fail
         return ""
     numbers = re.match(r"(\d+)\.(\d+)", found)
     if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
@@ -62,7 +62,7 @@ _SIGNALLED = 128
 """What shells add to a signal's number for the exit status."""
 
 _RANK = 200 * 2**20
-"""Bytes of memory of its own that a rank needs for PyTorch alone (torch 2.13 on a CPU)."""
+"""Bytes of private memory that a rank needs for PyTorch alone (torch 2.13 on a CPU)."""
 
 
 class VerifyError(Exception):
@@ -75,12 +75,12 @@ def verify(
     *,
     overlay: Mapping[str, bytes] = MappingProxyType({}),
     launcher: Launcher = Elastic,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Verification:
     """Run the request's script in a scratch copy of `directory` and judges what it did.
 
     Args:
-        overlay: files that stand in for those of the directory, by their path in it.
+        overlay: files that replace those of the directory, by their path in it.
 
     Raises:
         VerifyError: torch is missing or the script is, or memory for so many ranks.
@@ -95,7 +95,7 @@ def verify(
         raise VerifyError(reason)
 
     def run(wanted: Request) -> Run:
-        return observe(wanted, directory, overlay, launcher, tell)
+        return observe(wanted, directory, overlay, launcher, progress)
 
     if not request.reference:
         return judge(request, run(request))
@@ -140,7 +140,7 @@ def observe(
     directory: Path,
     overlay: Mapping[str, bytes],
     launcher: Launcher,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> Run:
     """Run the script and return what its ranks left behind; nothing else stays."""
     with _ended_by_signals(), workspace() as folder:
@@ -156,7 +156,7 @@ def observe(
         with lifeline(folder):
             launched = launcher(request, folder)
             try:
-                stall = watch(launched, folder, request.ranks, request.timeout, tell)
+                stall = watch(launched, folder, request.ranks, request.timeout, progress)
                 if stall is None:
                     (folder / RELEASE).touch()
                     launched.wait()

@@ -17,7 +17,7 @@ class Status(enum.Enum):
 
 
 CLEAN = ("steps", "script")
-"""How a rank ends that nothing is wrong with: after the steps asked for, or by itself."""
+"""How a rank ends that nothing is wrong with: after the wanted steps, or at the script's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Verification:
     """The whole result.
 
     Attributes:
-        failure: why nothing can be said (the script crashed for a reason of its own, torch is
+        failure: why nothing can be said (the script crashed for another reason, torch is
             missing …), with the rank's traceback; empty where the run can be judged.
         snapshots: the model as each rank saw it, by rank.
         failed: the ranks that failed by themselves, the one that failed first leading.

@@ -2,7 +2,7 @@
 
 Ranks will not go on if what they issued contradicts: then nothing but time to settle is needed.
 A rank that computes, loads or compiles may take as long as it likes, until the timeout. If every
-rank is idle and one of them waits in a collective, that is told too, though not as a
+rank is idle and one of them waits in a collective, that is reported too, though not as a
 contradiction.
 """
 
@@ -31,11 +31,11 @@ MOST_OUTPUT = 2**26
 GRACE = 3.0
 """Seconds the other ranks have to end by themselves once one of them failed."""
 SETTLED = 3.0
-"""Seconds without progress after which ranks that block in contradicting collectives are told."""
+"""Seconds without progress after which contradicting collectives that block are reported."""
 SETTLED_IF_QUEUED = 8.0
 """The same where collectives are only queued, and the ranks may still compute."""
 IDLE = 10.0
-"""Seconds without progress and processor time after which ranks are told to wait for nothing."""
+"""Seconds without progress and CPU time after which idle ranks are reported."""
 _EFFORT = 0.03
 """Processor seconds in `IDLE` that a process which only waits stays below."""
 _QUIET = 1.0
@@ -46,14 +46,14 @@ _STARTED, _ENDED = '{"event": "Started"', '{"event": "Ended"'
 
 
 def watch(
-    launched: Launched, folder: Path, ranks: int, timeout: float, tell: Callable[[str], None]
+    launched: Launched, folder: Path, ranks: int, timeout: float, progress: Callable[[str], None]
 ) -> Stall | None:
     """Return when the run is over; a `Stall` where ranks had to be given up.
 
     Args:
         ranks: how many this node starts.
         timeout: seconds the run may take in all.
-        tell: is told in a few words where the run is, now and then.
+        progress: gets a few words on where the run is, now and then.
     """
     watched = _Ranks(folder)
     limit = time.monotonic() + timeout
@@ -70,7 +70,7 @@ def watch(
                 return watched.stall(certain, now)
         if now > limit:
             return watched.stall(False, now)
-        tell(watched.summary(ranks))
+        progress(watched.summary(ranks))
         time.sleep(INTERVAL)
     return None
 

@@ -73,7 +73,7 @@ def _crash(kind: str, message: str) -> str:
 
 
 def _judged(alone: Run) -> Verdict:
-    """Judge the comparisons: by the largest difference, and from the first one that is too large."""
+    """Judge by the largest difference, and name the first one that is too large."""
     all_of = [event for _, event in alone.all(Compared)]
     worst = max(all_of, key=lambda event: event.difference / event.tolerance)
     details = (

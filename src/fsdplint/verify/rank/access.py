@@ -175,7 +175,7 @@ def _waiting(group: Any, parameter: Any) -> bool:
 
 
 def sharded_form(unit: nn.Module, parameter: nn.Parameter) -> nn.Parameter | None:
-    """Return the sharded parameter that an unsharded one of an FSDP2 unit stands for."""
+    """Return the sharded form of an unsharded parameter of an FSDP2 unit."""
     for group in groups(unit):
         for candidate in group.fsdp_params:
             if candidate.__dict__.get("_unsharded_param") is parameter:
@@ -184,7 +184,7 @@ def sharded_form(unit: nn.Module, parameter: nn.Parameter) -> nn.Parameter | Non
 
 
 def ignored(module: FullyShardedDataParallel) -> set[nn.Parameter]:
-    """Return the parameters that an FSDP1 unit was told to leave alone."""
+    """Return the parameters that an FSDP1 unit ignores."""
     return set(getattr(module, "_ignored_params", None) or ())
 
 
@@ -194,7 +194,7 @@ def held_by(optimizer: Optimizer) -> list[nn.Parameter]:
 
 
 def originals(held: Held) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the names and whole shapes of the parameters that one live parameter stands for:
+    """Return the names and whole shapes of the parameters that one live parameter represents:
     itself, or those that FSDP1 has flattened into it."""
     if not held.flat:
         return [(held.name, held.shape)]

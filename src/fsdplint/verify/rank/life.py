@@ -41,7 +41,7 @@ def _end(recorder: Recorder, ended: Ended) -> NoReturn:
     recorder.write(ended)
     _flush()
     _await_release(recorder.folder)
-    _exit(ended.how in FAILED)  # by which the launcher tells other nodes
+    _exit(ended.how in FAILED)  # from which the launcher informs other nodes
 
 
 def _take_exit_for_end(recorder: Recorder, observer: Observer) -> None:
@@ -94,7 +94,7 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
         how = "exit" if error else "script"
     except Unmappable as refusal:
         how, error = "unmappable", refusal
-    except BaseException as crash:  # whatever ends the script is what this rank has to tell
+    except BaseException as crash:  # whatever ends the script is to be reported
         how, error = "crash", crash
     now = time.monotonic()
     observer.finish()

@@ -154,10 +154,10 @@ def taken_as(parameter: nn.Parameter) -> tuple[int, str] | None:
 
 
 def ignore(parameter: nn.Parameter) -> None:
-    """Record that a unit was told to leave this parameter alone."""
+    """Record that a unit ignores this parameter."""
     parameter.__dict__[_IGNORED] = True
 
 
 def is_ignored(parameter: nn.Parameter) -> bool:
-    """True if a unit was told to leave this parameter alone."""
+    """True if a unit ignores this parameter."""
     return _IGNORED in parameter.__dict__

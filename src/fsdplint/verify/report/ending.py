@@ -72,7 +72,7 @@ def _error(line: str, status: int | None, group: Sequence[RankSummary]) -> Error
     return Error(ranks, said, line, _place(text), text.strip())
 
 
-def told(error: Error) -> str:
+def one_line(error: Error) -> str:
     """Describe in one line who ended with what."""
     if error.line:
         return f"{ranks_in_words(error.ranks)}: {error.line}"
@@ -143,5 +143,5 @@ def reason(verification: Verification) -> str:
     """Why a run did not come to its end, in one line."""
     found = errors(verification)
     if found:
-        return told(found[0])
+        return one_line(found[0])
     return (verification.failure.strip().splitlines() or [""])[0]

@@ -27,7 +27,7 @@ class Excerpt:
 
 
 def excerpts(places: Sequence[Place], directory: Path) -> Iterator[Excerpt]:
-    """Yield what stands at the places that can be read; those near each other together."""
+    """Yield the lines at the places that can be read; places near each other share an excerpt."""
     near: list[tuple[SourceFile, list[Place]]] = []
     for place, source in _sources(places, directory):
         for other, group in near:

@@ -117,7 +117,7 @@ class _Log:
 
     def _queued(self, index: int, results: Iterable[Any], key: Callable[[Any], int]) -> None:
         """Note that the call has returned what will be waited for; keys of what is no longer
-        there are given again, and then stand for what came last."""
+        there are reused, and then refer to what came last."""
         self._waited_for.update(dict.fromkeys(map(key, results), index))
         self._ring.note(index, State.QUEUED)
 

@@ -53,7 +53,7 @@ class _Writer:
 
     Attributes:
         what: its parameter for what is written; `where`: for the file or its path.
-        refusals: errors that tell of what is written, not of where to.
+        refusals: errors about what is written, not about where to.
     """
 
     name: str

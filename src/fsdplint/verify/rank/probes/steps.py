@@ -107,7 +107,7 @@ class _Steps:
         )
 
     def _new_gradients(self) -> bool:
-        """True if a sharded parameter has a gradient of its own size it did not have before.
+        """True if a sharded parameter has a gradient of its size that it did not have before.
 
         The gradients seen are kept until the next look, so that no other object takes their id.
         """

@@ -139,9 +139,9 @@ class _Capture:
             self._dropped()
 
     def _watch_parameters(self) -> None:
-        """Note gradients that come around the forward, from what a script computes of a parameter.
+        """Note gradients that bypass the forward, from what a script computes of a parameter.
 
-        A hook on FSDP2's sharded parameter sees only those: FSDP sets its gradient by itself.
+        A hook on FSDP2's sharded parameter sees only those: FSDP sets its gradient directly.
         """
         for piece in self._pieces().values():
             parameter = piece.parameter

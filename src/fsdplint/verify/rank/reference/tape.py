@@ -201,7 +201,7 @@ class Step:
     """What the ranks' tapes hold of one step.
 
     Attributes:
-        strides: one a rank; `first` stands for what is the same in all of them.
+        strides: one a rank; `first` has what is the same in all of them.
     """
 
     def __init__(self, strides: Sequence[Stride]) -> None:

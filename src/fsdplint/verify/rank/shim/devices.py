@@ -1,4 +1,4 @@
-"""What stands for what when a script written for CUDA and NCCL runs on CPU and gloo.
+"""What replaces what when a script written for CUDA and NCCL runs on CPU and gloo.
 
 | the script says                              | this process does                              |
 |----------------------------------------------|------------------------------------------------|
@@ -34,7 +34,7 @@ DEVICE = torch.device
 GENERATOR = torch.Generator
 STREAM = torch.Stream
 
-# Where CUDA's tensors really are, and the CPU that a script names: equal, and told apart by
+# Where CUDA's tensors really are, and the CPU that a script names: equal, and distinguished by
 # identity. Reading a tensor's device always makes another object.
 CPU = DEVICE("cpu")
 HOST = DEVICE("cpu")

@@ -29,7 +29,7 @@ from fsdplint.verify.rank.shim.devices import (
 Group = torch._C._distributed_c10d.ProcessGroup
 ReduceOp = dist.ReduceOp
 
-# The backend that the script asked for, by the name of the group.
+# The requested backend, by the name of the group.
 _asked: dict[str, str] = {}
 # Every group, so that none is taken down: torch 2.6 waits for gloo's threads while it holds the
 # interpreter's lock, which one of them may be waiting for. NCCL has no such threads.
@@ -54,7 +54,7 @@ class _Config:
 
 def install() -> None:
     """Map backends, device arguments and reductions."""
-    # Both are asked of the machine by groups, meshes and FSDP: the answer is where tensors are.
+    # Groups, meshes and FSDP ask for both; the answer is where tensors are.
     replace(torch._C, "_get_accelerator", lambda check=None: CPU)
     replace(c10d, "is_nccl_available", lambda: True)
     wrap(c10d, "is_backend_available", lambda original, name: original(cpu_backend(name)))
@@ -82,7 +82,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _mapped(original: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str | None, Any]:
-    """The backend that is asked for, and the arguments as gloo takes them."""
+    """Return the requested backend, and the arguments as gloo takes them."""
     bound = _signature(original).bind(*args, **kwargs)
     given = bound.arguments
     backend = given.get("backend")
@@ -107,7 +107,7 @@ def _init_process_group(original: Callable[..., None], *args: Any, **kwargs: Any
 
 
 def _rendezvous(original: Callable[..., Iterator[Any]], *args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Give each default group keys of its own in the store.
+    """Give each default group its own keys in the store.
 
     Gloo's ranks find each other through keys that torch names alike after
     ``destroy_process_group``; a rank that is early would read where its peer was before, and wait
@@ -149,7 +149,7 @@ def _mesh_init(
 
 
 def _mesh_type(device_type: str) -> str:
-    """A mesh on CUDA chooses the device of its local rank, if none is chosen."""
+    """Return the type; a mesh on CUDA chooses the local rank's device, if none is chosen."""
     if device_type == "cuda" and MACHINE.chosen is None:
         choose(MACHINE.local_rank)
     return cpu_type(device_type)
@@ -183,7 +183,7 @@ def _reduce(
     inputs: tuple[int, bool],
     **kwargs: Any,
 ) -> Any:
-    """A reduction of gloo, which knows neither averages nor factors."""
+    """Reduce through gloo, which knows neither averages nor factors."""
     options = kwargs.get("opts") or (args[-1] if args else None)
     op = getattr(options, "reduceOp", None)
     factor = _factor(op, group.size()) if op is not None else None
@@ -206,7 +206,7 @@ def _reduce(
 
 
 def _factor(op: Any, size: int) -> float | None:
-    """What NCCL multiplies each rank's part by before it adds them up."""
+    """Return what NCCL multiplies each rank's part by before it adds them up."""
     if op == ReduceOp.AVG:
         return 1 / size
     if op == ReduceOp.PREMUL_SUM:

@@ -1,4 +1,4 @@
-"""Device memory: the resident memory of the process stands for it, in bytes."""
+"""Device memory, measured as the resident memory of the process, in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams and events: everything runs in order already, so waiting is done before it is asked."""
+"""Streams and events: everything runs in order already, so nothing ever waits."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _pin(tensor: Any) -> Any:
 
 
 def _storage(tensor: Any) -> Any:
-    # A sharded tensor has none of its own.
+    # A sharded tensor has no storage.
     return getattr(tensor, "_local_tensor", tensor).untyped_storage()
 
 
@@ -230,7 +230,7 @@ def _load(
 
 
 def _location(wanted: Any) -> Any:
-    """What is asked of `torch.load`: whatever was or is to be on CUDA comes to the CPU."""
+    """Return a map location for `torch.load` that puts on the CPU what is for CUDA."""
     if callable(wanted):
         return lambda storage, tag: _or_host(wanted(storage, tag), storage, tag)
     if isinstance(wanted, dict):
