@@ -24,7 +24,7 @@ from fsdplint.verify import run as running
 from fsdplint.verify.report import render
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Status, Verdict, Verification
-from fsdplint.verify.workspace import StageError
+from fsdplint.verify.workspace import VerifyError
 
 SCRIPT = """\
 import sys, torch, torch.distributed as dist
@@ -196,7 +196,7 @@ def test_newer_ones_are_not(
 
 
 def test_what_keeps_it_from_running_is_one_line(given: Callable[..., list[Request]]) -> None:
-    for error in (running.VerifyError("no\nway"), StageError("too many files")):
+    for error in (VerifyError("no\nway"), VerifyError("too many files")):
         given(error)
         ran = run("verify", "train.py")
         told = " ".join(str(error).split())
@@ -238,7 +238,7 @@ def test_nothing_that_a_script_names_or_says_reaches_the_terminal_as_control(
         assert "\x1b" not in ran.out + ran.err
     ran = run("verify", "a\x1b[2J.py", "--output-file=report")
     assert ran.err.endswith(": rank 0 \\x1b[2J died (exit 2)\n")
-    given(StageError("cannot copy \x1b[2J: Permission denied"))
+    given(VerifyError("cannot copy \x1b[2J: Permission denied"))
     assert run("verify", "train.py").err.endswith("cannot copy \\x1b[2J: Permission denied\n")
 
 

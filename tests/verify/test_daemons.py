@@ -125,7 +125,10 @@ def test_a_run_ends_no_daemon_of_another(tmp_path: Path, started: Path, warm: Wa
 
     with pytest.raises(Enough):
         verify(
-            Request("train.py", (str(started),), device="cpu"), directory, launcher=warm, progress=tell
+            Request("train.py", (str(started),), device="cpu"),
+            directory,
+            launcher=warm,
+            progress=tell,
         )
     assert alive(started) == []
 

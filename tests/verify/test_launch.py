@@ -18,10 +18,10 @@ from processes import gone, started_with
 from fsdplint.verify.launch import PATIENCE, Elastic
 from fsdplint.verify.processes import lifeline, reserved_port
 from fsdplint.verify.request import SCRATCH, Request
-from fsdplint.verify.run import VerifyError, verify
+from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.warm import Warm
-from fsdplint.verify.workspace import remove_leftovers
+from fsdplint.verify.workspace import VerifyError, remove_leftovers
 
 TRAINING = """
 import os

@@ -10,9 +10,9 @@ import pytest
 from fsdplint.verify import watch
 from fsdplint.verify import workspace as workspace_module
 from fsdplint.verify.request import Request
-from fsdplint.verify.run import VerifyError, verify
+from fsdplint.verify.run import verify
 from fsdplint.verify.warm import Job, Warm
-from fsdplint.verify.workspace import LINKED_FROM, StageError, stage, surround
+from fsdplint.verify.workspace import LINKED_FROM, VerifyError, stage, surround
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_too_many_files_are_refused(
     monkeypatch.setattr(workspace_module, "MOST_FILES", 2)
     for name in "abc":
         (source / name).touch()
-    with pytest.raises(StageError, match="more than 2 files and folders; verify copies its"):
+    with pytest.raises(VerifyError, match="more than 2 files and folders; verify copies its"):
         stage(source, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_read_is_named(
         raise PermissionError(13, "Permission denied", str(file))
 
     monkeypatch.setattr(workspace_module.shutil, "copy2", refuse)
-    with pytest.raises(StageError, match=r"cannot copy .*secret: Permission denied"):
+    with pytest.raises(VerifyError, match=r"cannot copy .*secret: Permission denied"):
         stage(source, tmp_path / "copy")
 
 

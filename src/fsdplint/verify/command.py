@@ -139,7 +139,7 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     from fsdplint.verify import run
     from fsdplint.verify.report import render
     from fsdplint.verify.report.ending import summary
-    from fsdplint.verify.workspace import StageError
+    from fsdplint.verify.workspace import VerifyError
 
     ensure_torch()
     _expect_folder(output_file)
@@ -147,7 +147,7 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     try:
         with status_line() as progress:
             verification = run.verify(request, directory, progress=progress)
-    except (run.VerifyError, StageError) as error:
+    except VerifyError as error:
         raise click.ClickException(str(error)) from error
     color = output_file is None and wants_colour(sys.stdout)
     text = render(verification, format_, directory, color=color, width=columns(sys.stdout))

@@ -18,10 +18,10 @@ from fsdplint.verify.command import below, ensure_torch
 from fsdplint.verify.figures import plural
 from fsdplint.verify.launch import Launcher
 from fsdplint.verify.request import Request
-from fsdplint.verify.run import VerifyError, verify
+from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Status, Verification
 from fsdplint.verify.warm import Warm
-from fsdplint.verify.workspace import StageError
+from fsdplint.verify.workspace import VerifyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def prove(
     first broke.
 
     Raises:
-        VerifyError, StageError: as `verify`.
+        VerifyError: as `verify`.
     """
     progress("verifying the script as it is")
     before = verify(request, directory, launcher=launcher)
@@ -107,7 +107,7 @@ def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
             proof = prove(
                 request, directory, _overlay(changes, directory), clauses, launcher, progress
             )
-    except (VerifyError, StageError) as error:
+    except VerifyError as error:
         raise click.ClickException(str(error)) from error
     _say(proof)
     return not proof.refusal

@@ -26,7 +26,7 @@ from fsdplint.verify.processes import lifeline, read_deaths
 from fsdplint.verify.request import RELEASE, SCRATCH, Request
 from fsdplint.verify.verdict import Verdict, Verification
 from fsdplint.verify.watch import watch
-from fsdplint.verify.workspace import stage, surround, workspace
+from fsdplint.verify.workspace import VerifyError, stage, surround, workspace
 
 OLDEST = (2, 6)
 _INSTALL = "pip install 'fsdplint[verify]'"
@@ -65,10 +65,6 @@ _RANK = 200 * 2**20
 """Bytes of private memory that a rank needs for PyTorch alone (torch 2.13 on a CPU)."""
 
 
-class VerifyError(Exception):
-    """Nothing was run; the message is one sentence for the user."""
-
-
 def verify(
     request: Request,
     directory: Path,
@@ -83,8 +79,8 @@ def verify(
         overlay: files that replace those of the directory, by their path in it.
 
     Raises:
-        VerifyError: torch is missing or the script is, or memory for so many ranks.
-        StageError: the directory cannot be copied.
+        VerifyError: torch is missing or the script is, or memory for so many ranks; or the
+            directory cannot be copied.
     """
     if reason := missing():
         raise VerifyError(reason)

@@ -129,19 +129,19 @@ _LEFT_OUT = {
 }
 
 
-class StageError(Exception):
-    """The working directory cannot be copied; the message is one sentence for the user."""
+class VerifyError(Exception):
+    """Nothing was run; the message is one sentence for the user."""
 
 
 def stage(source: Path, target: Path) -> None:
     """Copy `source` to `target`: small files as they are, large ones and folders' links as links.
 
     Raises:
-        StageError: there are more than `MOST_FILES` files, or one cannot be read.
+        VerifyError: there are more than `MOST_FILES` files, or one cannot be read.
     """
     files = list(islice(_files(source, target), MOST_FILES + 1))
     if len(files) > MOST_FILES:  # before anything is written: it may be a home folder
-        raise StageError(
+        raise VerifyError(
             f"{source} holds more than {MOST_FILES:,} files and folders; "
             "verify copies its working directory, so start it in the project's own folder"
         )
@@ -152,7 +152,7 @@ def stage(source: Path, target: Path) -> None:
             with suppress(FileNotFoundError):  # gone since it was listed
                 room -= _place(source, target, path, room)
     except OSError as error:
-        raise StageError(f"cannot copy {error.filename}: {error.strerror}") from None
+        raise VerifyError(f"cannot copy {error.filename}: {error.strerror}") from None
 
 
 def surround(source: Path, target: Path) -> None:

@@ -99,7 +99,7 @@ def crashes(run: Run, message: str) -> list[tuple[int, Ended]]:
 
 
 def refusals(run: Run) -> Iterator[tuple[str, Ended]]:
-    """Yield what scripts looked for in FSDP2 modules, which lack it, with the crash that shows it."""
+    """Yield the attributes that FSDP2 modules turned out to lack, with the crashes that show it."""
     classes = {event.cls for _, event in run.all(Sharded) if event.api == "fsdp2"}
     for _, ended in crashes(run, ""):
         match = MISSING.search(ended.message)

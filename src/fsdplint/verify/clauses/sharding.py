@@ -217,7 +217,7 @@ def _late(events: list[Sharded]) -> list[Sharded]:
 )
 def coverage(run: Run) -> Verdict:
     """What no unit holds, nobody synchronizes: each rank trains a copy of its own."""
-    outside = {name for rank in run.ranks for _, name in _outside(rank)}
+    outside = dict.fromkeys(name for rank in run.ranks for _, name in _outside(rank))
     if not any(first_snapshots(rank) for rank in run.ranks):
         return not_exercised("no sharded model came to a step")
     if not outside:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
@@ -98,6 +97,8 @@ def _error(run: Run) -> tuple[str, ...]:
     return (f"{found[0].kind}: {found[0].message.splitlines()[0]}",) if found else ()
 
 
+Key = tuple[int, str]
+"""A parameter: its model's number and its name there."""
 _NO_SYNC = "no_sync"
 
 
@@ -237,48 +238,39 @@ def _missing(run: Run) -> list[str]:
 def parameters_change(run: Run) -> Verdict:
     """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
     warmup the rate may be so low that nothing shows."""
-    moves = _moves(run)
-    if not moves.changed:
+    changed, due, numbers = _moves(run)
+    if not changed:
         return not_exercised("no held parameter had a gradient and a learning rate above zero")
-    every = plural(len(moves.changed), "parameter")
-    steps = plural(len(moves.steps), "step")
-    still = [key for key, changed in moves.changed.items() if not changed]
-    stuck = [key for key in still if key in moves.due]
+    every, steps = plural(len(changed), "parameter"), plural(len(numbers), "step")
+    still = [key for key, moved in changed.items() if not moved]
+    stuck = [key for key in still if key in due]
     if stuck:
         return violated(
             f"{len(stuck)} of {every} with gradients did not change in {steps}: "
             f"{listed(name for _, name in stuck)}"
         )
-    if len(still) == len(moves.changed):
+    if len(still) == len(changed):
         return not_exercised("the learning rate is too low so far for a step to show")
-    figures = f"{len(moves.changed) - len(still)} of {every} moved in {steps}"
+    figures = f"{len(changed) - len(still)} of {every} moved in {steps}"
     low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
     return confirmed(figures, (low,) if still else ())
 
 
-@dataclass(slots=True)
-class _Moves:
-    """What the steps did to the held parameters with gradients, by model and name.
+def _moves(run: Run) -> tuple[dict[Key, bool], set[Key], set[int]]:
+    """Return what the steps did to the held parameters with gradients.
 
-    Attributes:
-        changed: whether any step changed it on any rank.
-        due: those that some step must have changed.
-        steps: the numbers of the steps.
+    Whether any step changed each of them on any rank, those that some step must have changed, and
+    the numbers of the steps.
     """
-
-    changed: dict[tuple[int, str], bool] = field(default_factory=dict)
-    due: set[tuple[int, str]] = field(default_factory=set)
-    steps: set[int] = field(default_factory=set)
-
-
-def _moves(run: Run) -> _Moves:
-    made = _Moves()
+    changed: dict[Key, bool] = {}
+    due: set[Key] = set()
+    steps: set[int] = set()
     for rank in run.ranks:
         for step, change in changes(rank):
             if change.held and change.moving and change.gradient == "finite":
                 key = change.model, change.name
-                made.changed[key] = made.changed.get(key, False) or change.changed
-                made.steps.add(step.number)
+                changed[key] = changed.get(key, False) or change.changed
+                steps.add(step.number)
                 if change.due:
-                    made.due.add(key)
-    return made
+                    due.add(key)
+    return changed, due, steps
