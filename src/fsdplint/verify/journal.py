@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -50,7 +50,12 @@ class Tail:
 
 def encode(event: Event) -> str:
     """Return the event as one line of JSON."""
-    return json.dumps({"event": type(event).__name__, **asdict(event)})
+    return json.dumps({"event": type(event).__name__, **_members(event)}, default=_members)
+
+
+def _members(value: Any) -> dict[str, Any]:
+    # `asdict` also copies every value, which takes four times as long.
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def read(path: Path) -> Iterator[Event]:

@@ -244,7 +244,7 @@ def launcher_environment(rank: int, world_size: int, port: int) -> dict[str, str
 
 
 def fork(body: Callable[[], NoReturn]) -> int:
-    """Forks a process that runs `body`, which ends it, and return its id."""
+    """Fork a process that runs `body`, which ends it, and return its id."""
     pid = os.fork()
     if pid == 0:
         try:

@@ -68,7 +68,7 @@ class Warm:
         return Job(self, folder)
 
     def order(self, order: Order) -> None:
-        """Sends one order; a server that is gone gets none."""
+        """Send one order; a server that is gone gets none."""
         assert self._server.stdin
         with suppress(BrokenPipeError):
             self._server.stdin.write(f"{json.dumps(asdict(order))}\n".encode())

@@ -59,7 +59,7 @@ def _take_exit_for_end(recorder: Recorder, observer: Observer) -> None:
 
 
 def _settle(folder: Path, rank: int) -> None:
-    """Sends output to the records, stacks to a file of their own, and ends with the parent."""
+    """Send output to the records and stacks to another file, and end with the parent."""
     output = os.open(folder / f"{rank}.output", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)

@@ -112,7 +112,7 @@ class Observer:
         )
 
     def finish(self) -> None:
-        """Writes what is only known at the end."""
+        """Write what is only known at the end."""
         self._recorder.probe("snapshot")(self._snapshots.take_last)()
         self._recorder.probe("group")(self._note_device)()
         self._recorder.probe("memory")(self._note_memory)()

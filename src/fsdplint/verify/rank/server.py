@@ -67,7 +67,7 @@ class _Job:
 
 
 def _keep(order: Order, port: int) -> NoReturn:
-    """Forks the ranks of an order, and end all that they have left once they have ended."""
+    """Fork the ranks of an order, and end all that they leave once they have ended."""
     adopt_orphans()
     signal.signal(signal.SIGTERM, _leave)
     ranks = {fork(partial(_become, order, rank, port)): rank for rank in range(order.ranks)}

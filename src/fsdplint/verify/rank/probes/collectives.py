@@ -110,7 +110,7 @@ class _Log:
         self.waiting, self.note = guard(self._waiting), guard(self._ring.note)
 
     def _begin(self, group: Any, operation: str, tensors: Any) -> int:
-        """Writes a collective down; `group` is a `ProcessGroup`, the name of one, or a label."""
+        """Write a collective down; `group` is a `ProcessGroup`, the name of one, or a label."""
         label = group if group == _EVERYONE else self._label(group)
         shape, size = _measure(tensors)
         return self._ring.issue(label, operation, shape, size, self._seen.steps, self._place())

@@ -31,7 +31,7 @@ from fsdplint.verify.rank.reference.tape import Ambient, Call, Clip, Key, Parts,
 from fsdplint.verify.rank.seen import Seen
 
 MOST_STEPS = 10
-"""Steps that are kept where the script runs to its end."""
+"""Steps that are recorded where the script runs to its end."""
 
 
 def install(seen: Seen) -> None:

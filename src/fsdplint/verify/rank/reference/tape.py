@@ -142,7 +142,7 @@ class Stride:
         return self.clips[-1].after if self.clips else self.arrived
 
     def save(self, folder: Path, rank: int, number: int) -> None:
-        """Writes it under a name that `load` finds."""
+        """Write it under a name that `load` finds."""
         _save(self, folder / f"{rank}.{number}.stride")
 
 
