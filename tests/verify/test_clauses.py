@@ -328,7 +328,7 @@ def test_ties() -> None:
 
 
 def built(number: int = 0, **changes: Any) -> OptimizerBuilt:
-    return replace(OptimizerBuilt(number, "AdamW", HERE, 1, (), 0), **changes)
+    return replace(OptimizerBuilt(number, "AdamW", HERE, 1, ()), **changes)
 
 
 def test_an_optimizer_of_replaced_parameters() -> None:
@@ -369,7 +369,7 @@ def test_held_by_another_rank_or_for_another_model_is_not_held() -> None:
 def test_without_sharding_or_optimizers_nothing_is_asked() -> None:
     assert said(optimizer, run_of([built()])) == ("not exercised", "no module was sharded")
     assert said(optimizer, run_of([sharded()])) == ("not exercised", "no optimizer was built")
-    assert said(optimizer, run_of([sharded(), built(live=0, foreign=3)])) == (
+    assert said(optimizer, run_of([sharded(), built(live=0)])) == (
         "not exercised",
         "no optimizer holds a parameter of a sharded model",
     )
@@ -460,13 +460,13 @@ def test_gradients_are_reduced(done: Step, status: str, figures: str) -> None:
 
 
 def test_the_switch_is_shown_first() -> None:
-    off = SyncSwitched("set_requires_gradient_sync", False, False, replace(HERE, line=3))
+    off = SyncSwitched("set_requires_gradient_sync", False, replace(HERE, line=3))
     waiting = step(change("a", reduced=False))
     verdict = gradients.judge(run_of([off, waiting]))
     assert [place.line for place in verdict.places] == [3, 7]
 
 
-ASKED = SyncSwitched("no_sync", False, True, HERE)
+ASKED = SyncSwitched("no_sync", False, HERE)
 
 
 @pytest.mark.parametrize(

@@ -68,17 +68,17 @@ def ended(run: Run) -> Run:
 def test_switches_and_requests_for_no_sync_are_noted(verifier: Verifier) -> None:
     run = ended(verifier.observe(SWITCHES))
     expected = [
-        ("no_sync", False, True, "asked"),
-        ("no_sync", False, True, "got"),
-        ("set_requires_gradient_sync", False, False, "switched"),
-        ("set_requires_all_reduce", True, False, "by_name"),
-        ("no_sync", False, False, "entered"),
-        ("no_sync", True, False, "entered"),
-        ("no_sync", False, True, "<module>"),
+        ("no_sync", False, "asked"),
+        ("no_sync", False, "got"),
+        ("set_requires_gradient_sync", False, "switched"),
+        ("set_requires_all_reduce", True, "by_name"),
+        ("no_sync", False, "entered"),
+        ("no_sync", True, "entered"),
+        ("no_sync", False, "<module>"),
     ]
     for rank in run.ranks:
         noted = rank.of(SyncSwitched)
-        assert [(e.name, e.on, e.raised, e.place.function) for e in noted if e.place] == expected
+        assert [(e.name, e.on, e.place.function) for e in noted if e.place] == expected
 
 
 def test_calls_that_do_nothing_are_violated(verifier: Verifier) -> None:

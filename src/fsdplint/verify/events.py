@@ -166,7 +166,6 @@ class OptimizerBuilt(Event):
     Attributes:
         live: parameters it holds that are a sharded model's own now.
         stale: names of parameters it holds that sharding has replaced since.
-        foreign: parameters it holds that belong to no sharded model.
     """
 
     number: int
@@ -174,7 +173,6 @@ class OptimizerBuilt(Event):
     place: Place | None
     live: int
     stale: tuple[str, ...]
-    foreign: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,17 +258,15 @@ class Step(Event):
 
 @dataclass(frozen=True, slots=True)
 class SyncSwitched(Event):
-    """Gradient synchronization was switched, or ``no_sync`` was asked for.
+    """Gradient synchronization was switched.
 
     Attributes:
         name: e.g. ``set_requires_gradient_sync``; ``no_sync`` where that was entered or left, or
-            where an FSDP2 module was asked for it and has none.
-        raised: the module has no such method.
+            where a script looked for it in an FSDP2 module, which has none.
     """
 
     name: str
     on: bool
-    raised: bool
     place: Place | None
 
 

@@ -134,7 +134,6 @@ class Snapshots:
             built.place,
             len(mine) - len(gone),
             tuple(stale),
-            len(gone) - len(stale),
         )
 
     def _replaced(self, parameter: nn.Parameter, live: Mapping[int, str]) -> str:

@@ -9,8 +9,6 @@ from fsdplint.verify.report.json import as_json
 from fsdplint.verify.report.text import as_text
 from fsdplint.verify.verdict import Verification
 
-FORMATS = ("text", "json", "html")
-
 
 def render(
     verification: Verification, format_: str, directory: Path, *, color: bool, width: int

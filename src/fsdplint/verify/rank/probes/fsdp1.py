@@ -81,12 +81,12 @@ def _missing(seen: Seen) -> property:
             return super(FSDPModule, self).no_sync
         except AttributeError:
             if not called_by_torch():
-                _note(seen, "no_sync", False, raised=True)
+                _note(seen, "no_sync", False)
             raise
 
     return property(no_sync)
 
 
-def _note(seen: Seen, name: str, on: bool, raised: bool = False) -> None:
+def _note(seen: Seen, name: str, on: bool) -> None:
     probe = seen.recorder.probe("synchronization")
-    probe(lambda: seen.write(SyncSwitched(name, on, raised, seen.place())))()
+    probe(lambda: seen.write(SyncSwitched(name, on, seen.place())))()
