@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FAILED = ("crash", "exit", "unmappable")
+"""Ways in which a script ends other than well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -516,7 +519,3 @@ class Ended(Event):
     traceback: str = ""
     frames: tuple[Frame, ...] = ()
     time: float = 0.0
-
-
-FAILED = ("crash", "exit", "unmappable")
-"""Ways in which a script ends other than well."""

@@ -23,6 +23,9 @@ from fsdplint.verify.verdict import Status, Verification
 from fsdplint.verify.warm import Warm
 from fsdplint.verify.workspace import VerifyError
 
+_SAVES = "saves"
+"""The clause that a script mostly shows at its end, behind the last step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -79,10 +82,6 @@ def _refusal(before: Verification, after: Verification, clauses: tuple[str, ...]
                 f"`{verdict.clause}` is not confirmed with the fix ({now[verdict.clause].figures})"
             )
     return f"the fixed script fails: {after.failure.splitlines()[0]}" if after.failure else ""
-
-
-_SAVES = "saves"
-"""The clause that a script mostly shows at its end, behind the last step."""
 
 
 def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:

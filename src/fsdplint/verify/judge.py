@@ -21,6 +21,7 @@ _NOTICED = 0.25
 """Seconds within which a launcher notices that a process is gone."""
 _ENDS = (-signal.SIGTERM, -signal.SIGKILL)
 """How torchrun ends the ranks that are left once one has failed."""
+_TAIL = 12
 
 
 def failures(run: Run) -> list[RankRun]:
@@ -72,9 +73,6 @@ def _order(rank: RankRun) -> tuple[bool, float]:
 
 def _is_lost(text: str) -> bool:
     return any(message in text for message in LOST)
-
-
-_TAIL = 12
 
 
 def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verification:

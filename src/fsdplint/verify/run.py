@@ -30,37 +30,8 @@ from fsdplint.verify.workspace import VerifyError, stage, surround, workspace
 
 OLDEST = (2, 6)
 _INSTALL = "pip install 'fsdplint[verify]'"
-
-
-def missing() -> str:
-    """Return one sentence on what to install; empty where all is there."""
-    if find_spec("torch") is None:
-        return f"verify runs the script and needs PyTorch: {_INSTALL}"
-    try:
-        found = metadata.version("torch")
-    except metadata.PackageNotFoundError:  # built in place: its ranks will fail
-        return ""
-    numbers = re.match(r"(\d+)\.(\d+)", found)
-    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        return f"verify needs PyTorch {oldest} or newer, and this is {found}: {_INSTALL}"
-    return ""
-
-
-def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
-    """Return the sharded run, and whether the unsharded one computes the same."""
-    with workspace() as folder:
-        sharded = run(replace(request, capture=str(folder)))
-        kept = {file.name.split(".")[0] for file in folder.glob("*.stride")}
-        if len(kept) < sharded.world_size:
-            return sharded, equivalence(sharded, None)
-        alone = replace(request, replay=str(folder), ranks=1, launcher=())
-        return sharded, equivalence(sharded, run(alone))
-
-
 _SIGNALLED = 128
 """What shells add to a signal's number for the exit status."""
-
 _RANK = 200 * 2**20
 """Bytes of private memory that a rank needs for PyTorch alone (torch 2.13 on a CPU)."""
 
@@ -97,6 +68,32 @@ def verify(
         return judge(request, run(request))
     sharded, verdict = compared(request, run)
     return judge(request, sharded, (verdict,))
+
+
+def missing() -> str:
+    """Return one sentence on what to install; empty where all is there."""
+    if find_spec("torch") is None:
+        return f"verify runs the script and needs PyTorch: {_INSTALL}"
+    try:
+        found = metadata.version("torch")
+    except metadata.PackageNotFoundError:  # built in place: its ranks will fail
+        return ""
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"verify needs PyTorch {oldest} or newer, and this is {found}: {_INSTALL}"
+    return ""
+
+
+def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
+    """Return the sharded run, and whether the unsharded one computes the same."""
+    with workspace() as folder:
+        sharded = run(replace(request, capture=str(folder)))
+        kept = {file.name.split(".")[0] for file in folder.glob("*.stride")}
+        if len(kept) < sharded.world_size:
+            return sharded, equivalence(sharded, None)
+        alone = replace(request, replay=str(folder), ranks=1, launcher=())
+        return sharded, equivalence(sharded, run(alone))
 
 
 def _too_many(ranks: int) -> str:

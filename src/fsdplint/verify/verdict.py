@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from fsdplint.verify.events import Memory, Place, Snapshot
 
+CLEAN = ("steps", "script")
+"""How a rank ends that nothing is wrong with: after the wanted steps, or at the script's end."""
+
 
 class Status(enum.Enum):
     """What a run shows of a clause."""
@@ -14,10 +17,6 @@ class Status(enum.Enum):
     CONFIRMED = "confirmed"
     VIOLATED = "violated"
     NOT_EXERCISED = "not exercised"
-
-
-CLEAN = ("steps", "script")
-"""How a rank ends that nothing is wrong with: after the wanted steps, or at the script's end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,25 @@ from fsdplint.verify.request import REQUEST_VARIABLE
 _PREFIX = "fsdplint-"
 _LOCK = "fsdplint.lock"
 """It names the machine: where machines share a disk, a lock may be known to its own alone."""
+LINKED_FROM = 16 * 2**20
+"""Bytes from which a file is linked to, not copied; whoever writes to it takes the link away."""
+MOST_FILES = 50_000
+COPIED = 2**31
+"""Bytes of small files that are copied; the rest is linked to as well."""
+_LEFT_OUT = {
+    ".git",
+    ".hg",
+    ".svn",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".tox",
+    ".venv",
+    "__pycache__",
+    "node_modules",
+    "venv",
+    "wandb",
+}
 
 
 @contextmanager
@@ -106,27 +125,6 @@ def _open(folder: Path) -> None:
         for inner in (Path(here, name) for name in folders):
             if not inner.is_symlink():
                 inner.chmod(stat.S_IRWXU)
-
-
-LINKED_FROM = 16 * 2**20
-"""Bytes from which a file is linked to, not copied; whoever writes to it takes the link away."""
-MOST_FILES = 50_000
-COPIED = 2**31
-"""Bytes of small files that are copied; the rest is linked to as well."""
-_LEFT_OUT = {
-    ".git",
-    ".hg",
-    ".svn",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".tox",
-    ".venv",
-    "__pycache__",
-    "node_modules",
-    "venv",
-    "wandb",
-}
 
 
 class VerifyError(Exception):

@@ -14,6 +14,9 @@ from fsdplint.verify.order import Parting
 from fsdplint.verify.ring import BLOCKING, Collective
 from fsdplint.verify.verdict import CLEAN, Verdict
 
+_DEPTH = 6
+"""Lines of a stack that are shown."""
+
 
 @clause(
     "device-per-rank",
@@ -54,10 +57,6 @@ def device_per_rank(run: Run) -> Verdict:
     backend = groups[0][1].backend
     devices = ", ".join(f"cuda:{index}" for index in sorted(by_device)) or "the CPU"
     return confirmed(f"{backend}, {plural(run.world_size, 'rank')} on {devices}")
-
-
-_DEPTH = 6
-"""Lines of a stack that are shown."""
 
 
 @clause("collectives", "All ranks issue the same collectives in the same order.", ("collectives",))

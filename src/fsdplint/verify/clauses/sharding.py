@@ -36,6 +36,18 @@ from fsdplint.verify.verdict import Verdict
 
 _LEAST = 0.05
 """The share of a model's parameters from which its largest container of blocks is worth units."""
+_METHODS = frozenset(
+    {
+        *("clip_grad_norm_", "summon_full_params", "module", "_fsdp_wrapped_module"),
+        *("state_dict_type", "set_state_dict_type", "get_state_dict_type", "fsdp_modules"),
+        *("optim_state_dict", "optim_state_dict_to_load", "full_optim_state_dict"),
+        *("sharded_optim_state_dict", "shard_full_optim_state_dict", "check_is_root"),
+        *("scatter_full_optim_state_dict", "flatten_sharded_optim_state_dict"),
+        *("rekey_optim_state_dict", "register_comm_hook"),
+    }
+)
+"""What an FSDP1 module has and an FSDP2 module lacks (torch 2.6 to 2.15); `no_sync` is judged by
+`accumulation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,20 +289,6 @@ def _drifting(run: Run) -> dict[str, int]:
         if len(digests) > 1:
             found.setdefault(name, number)
     return found
-
-
-_METHODS = frozenset(
-    {
-        *("clip_grad_norm_", "summon_full_params", "module", "_fsdp_wrapped_module"),
-        *("state_dict_type", "set_state_dict_type", "get_state_dict_type", "fsdp_modules"),
-        *("optim_state_dict", "optim_state_dict_to_load", "full_optim_state_dict"),
-        *("sharded_optim_state_dict", "shard_full_optim_state_dict", "check_is_root"),
-        *("scatter_full_optim_state_dict", "flatten_sharded_optim_state_dict"),
-        *("rekey_optim_state_dict", "register_comm_hook"),
-    }
-)
-"""What an FSDP1 module has and an FSDP2 module lacks (torch 2.6 to 2.15); `no_sync` is judged by
-`accumulation`."""
 
 
 @clause(

@@ -38,6 +38,9 @@ from fsdplint.verify.verdict import Verdict
 
 _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_norm)\b")
 """Operators, as the error names them, that take a weight where they take a DTensor."""
+Key = tuple[int, str]
+"""A parameter: its model's number and its name there."""
+_NO_SYNC = "no_sync"
 
 
 @clause(
@@ -95,11 +98,6 @@ def _tensor_parallel(parameter: Parameter) -> bool:
 def _error(run: Run) -> tuple[str, ...]:
     found = [ended for _, ended in crashes(run, MIXED)]
     return (f"{found[0].kind}: {found[0].message.splitlines()[0]}",) if found else ()
-
-
-Key = tuple[int, str]
-"""A parameter: its model's number and its name there."""
-_NO_SYNC = "no_sync"
 
 
 @clause(

@@ -18,6 +18,8 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+Entry = tuple[tuple[int, str], tuple[nn.Parameter, nn.Module, tuple[int, ...], int]]
+
 
 @dataclass(frozen=True)
 class Held:
@@ -83,9 +85,6 @@ def parameters(model: nn.Module) -> Iterator[Held]:
             name = clean(f"{prefix}.{key}" if prefix else key)
             unit, shape, flat = held[1:] if held else (None, tuple(registered.shape), 0)
             yield Held(name, parameter, unit, owner, key, shape, flat)
-
-
-Entry = tuple[tuple[int, str], tuple[nn.Parameter, nn.Module, tuple[int, ...], int]]
 
 
 def _fsdp2_parameters(model: nn.Module) -> Iterator[Entry]:

@@ -29,6 +29,7 @@ _ENTRIES = {
 """Audit events (Python's audit events table) that change a folder's entries: which arguments."""
 _WHOLE = ("os.rmdir", "shutil.rmtree")
 _CONTENT = ("os.truncate", "os.chmod", "os.chown", "os.utime", "sqlite3.connect")
+_WATCHED = frozenset({"open", *_ENTRIES, *_WHOLE, *_CONTENT})
 
 
 class Scratch:
@@ -119,9 +120,6 @@ class Scratch:
                     self._busy.now = False
 
         sys.addaudithook(hook)
-
-
-_WATCHED = frozenset({"open", *_ENTRIES, *_WHOLE, *_CONTENT})
 
 
 def _link_entries(target: str, path: str) -> None:

@@ -16,6 +16,9 @@ from fsdplint.verify.verdict import Verification
 
 Kept = tuple[tuple[int, int], ...]
 """Per rank, how many elements lie there."""
+_MOST_NAMES = 4
+_MOST_GROUPS = 3
+_ONE_COPY = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +259,6 @@ def _alike(pieces: Sequence[Piece]) -> tuple[tuple[str, int, Piece], ...]:
         (run_label([piece.parameter.name for piece in group]), len(group), group[0])
         for group in groups.values()
     )
-
-
-_MOST_NAMES = 4
-_MOST_GROUPS = 3
-_ONE_COPY = 1.1
 
 
 def counts(model: Model) -> str:

@@ -21,144 +21,10 @@ from fsdplint.verify.verdict import RankSummary, Status, Traffic, Verdict, Verif
 _KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b)|(?<=\u00d7) (?=\d)|(?<=\bexit) (?=\d)")
 _NARROWEST = 8
 _TIE = "\N{NO-BREAK SPACE}"
-
-
-def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """``text`` in lines of ``width`` columns after ``first``, later ones after ``rest``.
-
-    Words that are longer than a line, such as paths, stay whole.
-    """
-    rest = " " * len(first) if rest is None else rest
-    lines = textwrap.wrap(
-        _KEPT_TOGETHER.sub(_TIE, printable(text, "\t\n")),
-        max(width, len(first) + 20),
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [line.replace(_TIE, " ") for line in lines] or [first.rstrip()]
-
-
-def columns(
-    rows: Sequence[Sequence[str]], right: str, width: int, indent: str = "  "
-) -> Iterator[str]:
-    """Yield the rows as a table; texts are cut where the table is too wide.
-
-    Args:
-        right: per column ``>`` where it is aligned to the right, else ``<``.
-    """
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = _shrunk(
-        [max(map(len, column)) for column in zip(*rows, strict=True)],
-        [at for at, side in enumerate(right) if side == "<"],
-        width - len(indent) - 2 * (len(right) - 1),
-    )
-    for row in rows:
-        cells = [f"{_cut(c, w):{side}{w}}" for c, side, w in zip(row, right, widths, strict=True)]
-        yield f"{indent}{'  '.join(cells)}".rstrip()
-
-
-def _shrunk(widths: Sequence[int], texts: Sequence[int], room: int) -> list[int]:
-    """The widths with as much taken from the widest texts as the room asks for; figures stay."""
-    widths = list(widths)
-    for _ in range(sum(widths) - room):
-        widest = max(texts, key=lambda at: widths[at])
-        widths[widest] -= widths[widest] > _NARROWEST
-    return widths
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
-
-
 _HEAD = ("unit", "class", "a rank keeps", "of", "share")
 _SIDES = "<<>>>"
 _MOST_OUTSIDE = 8
-
 Row = tuple[str, str, str, str, str]
-
-
-def drawn(model: Model, world_size: int, style: Style, width: int) -> list[str]:
-    """The model's units as a tree, what lies outside them, and what every rank keeps of all."""
-    several = len({node.api for _, node in walk(model.roots)}) > 1
-    rows = [
-        _HEAD,
-        *(_unit(depth, node, several) for depth, node in walk(model.roots)),
-        *_outside(model),
-        ("the whole model", "", *figures(model.kept, model.elements)),
-    ]
-    head, *body = columns(rows, _SIDES, width)
-    notes = [line for text in remarks(model, world_size) for line in wrapped(text, width, "  ")]
-    return [
-        *(
-            style(line, "path")
-            for line in wrapped(f"sharding of {model.cls}: {counts(model)}", width)
-        ),
-        style(head, "aside"),
-        *body,
-        *notes,
-    ]
-
-
-def _unit(depth: int, node: Node, several: bool) -> Row:
-    times = f"{len(node.names)} {TIMES} " if len(node.names) > 1 else ""
-    api = f" ({node.api.upper()})" if several else ""
-    name = f"{'  ' * depth}{node.label or '(root)'}"
-    return (name, f"{times}{node.cls}{api}", *figures(node.kept, node.elements))
-
-
-def _outside(model: Model) -> Iterator[Row]:
-    for label, times, piece in model.outside[:_MOST_OUTSIDE]:
-        why = "ignored" if piece.parameter.ignored else "in no unit"
-        many = f"{times} {TIMES} {why}" if times > 1 else why
-        yield (label, many, *figures(piece.kept, piece.elements))
-    rest = model.outside[_MOST_OUTSIDE:]
-    if rest:
-        yield (f"{sum(times for _, times, _ in rest)} more", "in no unit", "", "", "")
-
-
-def table(summaries: Sequence[RankSummary], style: Style, width: int) -> Iterator[str]:
-    """Yield a line for each rank: device, steps, memory, how it ended."""
-    if not summaries:
-        return
-    cuda = any(rank.memory and rank.memory.cuda for rank in summaries)
-    head = ["rank", "device", "steps", *(["CUDA peak"] if cuda else []), "peak memory", "ended"]
-    rows = [head, *(_row(rank, cuda) for rank in summaries)]
-    first, *rest = columns(rows, "<<>>><" if cuda else "<<>><", width)
-    yield style("ranks", "path")
-    yield style(first, "aside")
-    yield from rest
-
-
-def _row(rank: RankSummary, cuda: bool) -> list[str]:
-    memory = rank.memory
-    peak = "unknown"
-    if memory:
-        peak = f"{size(memory.process)} (+{size(max(0, memory.process - memory.before))})"
-    on_device = [size(memory.cuda) if memory else "unknown"] if cuda else []
-    return [str(rank.rank), rank.device or "unknown", str(rank.steps), *on_device, peak, how(rank)]
-
-
-def communication(summaries: Sequence[RankSummary], width: int) -> Iterator[str]:
-    """Yield what the ranks sent, those that sent the same together."""
-    by_traffic: dict[tuple[Traffic, ...], list[int]] = {}
-    for rank in summaries:
-        by_traffic.setdefault(rank.traffic, []).append(rank.rank)
-    for traffic, group in by_traffic.items():
-        if traffic:
-            who = "each rank" if len(by_traffic) == 1 else ranks_in_words(group)
-            yield from wrapped(_sent(traffic), width, f"  sent by {who}: ", "    ")
-
-
-def _sent(traffic: Sequence[Traffic]) -> str:
-    ordered = sorted(traffic, key=lambda each: -each.size)
-    return ", ".join(
-        f"{t.operation} {count(t.calls)}{TIMES}{f' {size(t.size)}' if t.size else ''}"
-        for t in ordered
-    )
-
-
 _MARKS = {Status.CONFIRMED: "✓", Status.VIOLATED: "✗", Status.NOT_EXERCISED: "-"}
 _ROLES = {Status.CONFIRMED: "added", Status.VIOLATED: "error", Status.NOT_EXERCISED: "aside"}
 _MOST_PLACES = 6
@@ -258,3 +124,132 @@ def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:
     if not whole:
         return lines + (wrapped(error.line, width, "  ") if error.line else [])
     return lines + [f"  {printable(line, _TAB)}" for line in error.text.splitlines()]
+
+
+def drawn(model: Model, world_size: int, style: Style, width: int) -> list[str]:
+    """The model's units as a tree, what lies outside them, and what every rank keeps of all."""
+    several = len({node.api for _, node in walk(model.roots)}) > 1
+    rows = [
+        _HEAD,
+        *(_unit(depth, node, several) for depth, node in walk(model.roots)),
+        *_outside(model),
+        ("the whole model", "", *figures(model.kept, model.elements)),
+    ]
+    head, *body = columns(rows, _SIDES, width)
+    notes = [line for text in remarks(model, world_size) for line in wrapped(text, width, "  ")]
+    return [
+        *(
+            style(line, "path")
+            for line in wrapped(f"sharding of {model.cls}: {counts(model)}", width)
+        ),
+        style(head, "aside"),
+        *body,
+        *notes,
+    ]
+
+
+def _unit(depth: int, node: Node, several: bool) -> Row:
+    times = f"{len(node.names)} {TIMES} " if len(node.names) > 1 else ""
+    api = f" ({node.api.upper()})" if several else ""
+    name = f"{'  ' * depth}{node.label or '(root)'}"
+    return (name, f"{times}{node.cls}{api}", *figures(node.kept, node.elements))
+
+
+def _outside(model: Model) -> Iterator[Row]:
+    for label, times, piece in model.outside[:_MOST_OUTSIDE]:
+        why = "ignored" if piece.parameter.ignored else "in no unit"
+        many = f"{times} {TIMES} {why}" if times > 1 else why
+        yield (label, many, *figures(piece.kept, piece.elements))
+    rest = model.outside[_MOST_OUTSIDE:]
+    if rest:
+        yield (f"{sum(times for _, times, _ in rest)} more", "in no unit", "", "", "")
+
+
+def table(summaries: Sequence[RankSummary], style: Style, width: int) -> Iterator[str]:
+    """Yield a line for each rank: device, steps, memory, how it ended."""
+    if not summaries:
+        return
+    cuda = any(rank.memory and rank.memory.cuda for rank in summaries)
+    head = ["rank", "device", "steps", *(["CUDA peak"] if cuda else []), "peak memory", "ended"]
+    rows = [head, *(_row(rank, cuda) for rank in summaries)]
+    first, *rest = columns(rows, "<<>>><" if cuda else "<<>><", width)
+    yield style("ranks", "path")
+    yield style(first, "aside")
+    yield from rest
+
+
+def _row(rank: RankSummary, cuda: bool) -> list[str]:
+    memory = rank.memory
+    peak = "unknown"
+    if memory:
+        peak = f"{size(memory.process)} (+{size(max(0, memory.process - memory.before))})"
+    on_device = [size(memory.cuda) if memory else "unknown"] if cuda else []
+    return [str(rank.rank), rank.device or "unknown", str(rank.steps), *on_device, peak, how(rank)]
+
+
+def communication(summaries: Sequence[RankSummary], width: int) -> Iterator[str]:
+    """Yield what the ranks sent, those that sent the same together."""
+    by_traffic: dict[tuple[Traffic, ...], list[int]] = {}
+    for rank in summaries:
+        by_traffic.setdefault(rank.traffic, []).append(rank.rank)
+    for traffic, group in by_traffic.items():
+        if traffic:
+            who = "each rank" if len(by_traffic) == 1 else ranks_in_words(group)
+            yield from wrapped(_sent(traffic), width, f"  sent by {who}: ", "    ")
+
+
+def _sent(traffic: Sequence[Traffic]) -> str:
+    ordered = sorted(traffic, key=lambda each: -each.size)
+    return ", ".join(
+        f"{t.operation} {count(t.calls)}{TIMES}{f' {size(t.size)}' if t.size else ''}"
+        for t in ordered
+    )
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    """``text`` in lines of ``width`` columns after ``first``, later ones after ``rest``.
+
+    Words that are longer than a line, such as paths, stay whole.
+    """
+    rest = " " * len(first) if rest is None else rest
+    lines = textwrap.wrap(
+        _KEPT_TOGETHER.sub(_TIE, printable(text, "\t\n")),
+        max(width, len(first) + 20),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_TIE, " ") for line in lines] or [first.rstrip()]
+
+
+def columns(
+    rows: Sequence[Sequence[str]], right: str, width: int, indent: str = "  "
+) -> Iterator[str]:
+    """Yield the rows as a table; texts are cut where the table is too wide.
+
+    Args:
+        right: per column ``>`` where it is aligned to the right, else ``<``.
+    """
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = _shrunk(
+        [max(map(len, column)) for column in zip(*rows, strict=True)],
+        [at for at, side in enumerate(right) if side == "<"],
+        width - len(indent) - 2 * (len(right) - 1),
+    )
+    for row in rows:
+        cells = [f"{_cut(c, w):{side}{w}}" for c, side, w in zip(row, right, widths, strict=True)]
+        yield f"{indent}{'  '.join(cells)}".rstrip()
+
+
+def _shrunk(widths: Sequence[int], texts: Sequence[int], room: int) -> list[int]:
+    """The widths with as much taken from the widest texts as the room asks for; figures stay."""
+    widths = list(widths)
+    for _ in range(sum(widths) - room):
+        widest = max(texts, key=lambda at: widths[at])
+        widths[widest] -= widths[widest] > _NARROWEST
+    return widths
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"

@@ -16,6 +16,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 
+_SHORT = (torch.float16, torch.bfloat16)
+
 
 class Incomparable(Exception):
     """The runs cannot be compared; the message says why, for the user."""
@@ -182,9 +184,6 @@ def _fsdp1(held: Held, unit: FullyShardedDataParallel, prefixes: dict[int, str])
         region = Region(tuple(flat._shapes[i]), None, start, length)
         span = (where.offset_in_shard or 0, length)
         yield Piece(name, region, held.parameter, unit, degree, span, flat)
-
-
-_SHORT = (torch.float16, torch.bfloat16)
 
 
 def short(model: nn.Module) -> bool:

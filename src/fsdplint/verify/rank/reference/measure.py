@@ -17,6 +17,8 @@ SHORT_TOLERANCE = 2e-2
 FLOOR = 0.1
 """Of the average gradient: what is smaller than this may be cancellation, and is measured by it."""
 _LAST_BITS = 4
+Shares = list[tuple[Region, Tensor | None]]
+"""The ranks' parts of a tensor, with where they lie; a part that is None is zero."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,6 @@ class Difference:
         if self.size == 0.0:
             return 0.0
         return self.size / self.scale if self.scale > 0.0 else math.inf
-
-
-Shares = list[tuple[Region, Tensor | None]]
-"""The ranks' parts of a tensor, with where they lie; a part that is None is zero."""
 
 
 def apart(whole: Tensor, shares: Shares) -> float:

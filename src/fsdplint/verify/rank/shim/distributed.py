@@ -35,6 +35,17 @@ _asked: dict[str, str] = {}
 # interpreter's lock, which one of them may be waiting for. NCCL has no such threads.
 _kept: list[Any] = []
 _rounds = itertools.count()
+# Which argument of a process group's method is reduced, and whether it is also the result.
+_REDUCTIONS = {
+    "allreduce": (0, True),
+    "allreduce_coalesced": (0, True),
+    "reduce": (0, True),
+    "reduce_scatter": (1, False),
+    "_reduce_scatter_base": (1, False),
+    "reduce_scatter_single": (1, False),
+    "reduce_scatter_tensor_coalesced": (1, False),
+    "reduce_scatter_single_coalesced": (1, False),
+}
 
 
 class ProcessGroupNCCL:
@@ -161,19 +172,6 @@ def _install_reductions() -> None:
     for name in ("all_reduce", "reduce_scatter_tensor", "reduce_scatter_single"):
         wrap(functional, name, _reduce_functionally)
         wrap(functional, f"{name}_autograd", _reduce_functionally)
-
-
-# Which argument of a process group's method is reduced, and whether it is also the result.
-_REDUCTIONS = {
-    "allreduce": (0, True),
-    "allreduce_coalesced": (0, True),
-    "reduce": (0, True),
-    "reduce_scatter": (1, False),
-    "_reduce_scatter_base": (1, False),
-    "reduce_scatter_single": (1, False),
-    "reduce_scatter_tensor_coalesced": (1, False),
-    "reduce_scatter_single_coalesced": (1, False),
-}
 
 
 def _reduce(
