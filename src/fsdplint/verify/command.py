@@ -116,7 +116,7 @@ def verify(
 
 
 def below(script: str, directory: Path) -> str:
-    """The script's path from the directory it is started in, which is what is copied.
+    """Return the script's path from the directory it starts in, which is what is copied.
 
     Raises:
         click.UsageError: it does not lie under it.

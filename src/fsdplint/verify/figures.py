@@ -11,7 +11,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def count(number: int) -> str:
-    """A number of elements: exact while it is short, four digits of it from ten million."""
+    """Write a number of elements: exact while it is short, in four digits from ten million."""
     if number < _EXACT_BELOW:
         return f"{number:,}"
     letter, unit = next(each for each in _THOUSANDS if number >= each[1])
@@ -19,7 +19,7 @@ def count(number: int) -> str:
 
 
 def size(number: int) -> str:
-    """A number of bytes in three digits."""
+    """Write a number of bytes in three digits."""
     value = float(number)
     for unit in _UNITS:
         if value < 1000 or unit == _UNITS[-1]:
@@ -34,18 +34,18 @@ def _digits(value: float, digits: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1."""
+    """Write a share of 1 in per cent."""
     text = f"{100 * share:.1f}"
     return f"{text.removesuffix('.0') if text == '100.0' else text} %"
 
 
 def plural(number: int, noun: str, nouns: str = "") -> str:
-    """A number and its noun, which takes an s unless its plural is given."""
+    """Write a number and its noun, which takes an s unless its plural is given."""
     return f"{count(number)} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def ranks_in_words(numbers: Iterable[int]) -> str:
-    """Some ranks, e.g. ``rank 0``, ``ranks 0, 1`` or ``ranks 0-2, 5``."""
+    """Write some ranks, e.g. ``rank 0``, ``ranks 0, 1`` or ``ranks 0-2, 5``."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:

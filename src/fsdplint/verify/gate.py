@@ -124,7 +124,7 @@ def _clause(finding: Finding) -> str | None:
 
 
 def _overlay(changes: Changes, directory: Path) -> dict[str, bytes]:
-    """The fixed files by their path in the directory."""
+    """Return the fixed files by their path in the directory."""
     found = {}
     for _, after in changes.files:
         path = os.path.relpath(after.path, directory)

@@ -42,7 +42,7 @@ class Launched(Protocol):
         """End the launcher and every rank, if need be by force."""
 
     def output(self) -> str:
-        """What the launcher itself said, apart from its ranks."""
+        """Return what the launcher itself printed, apart from its ranks."""
 
 
 class Launcher(Protocol):
@@ -52,7 +52,7 @@ class Launcher(Protocol):
 
 
 def environment(folder: Path | None = None) -> dict[str, str]:
-    """What every rank finds in its environment beside the launcher's own variables: also a
+    """Return what every rank finds in its environment beside the launcher's own variables: also a
     place for temporary files, since torch's launcher and many scripts leave theirs behind.
 
     Args:
@@ -126,7 +126,7 @@ class Elastic:
         end_leftovers(self._folder)
 
     def output(self) -> str:
-        """What the agent printed last."""
+        """Return what the agent printed last."""
         return last(self._folder / "launcher.output")
 
 

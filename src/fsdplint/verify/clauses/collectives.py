@@ -61,7 +61,7 @@ def device_per_rank(run: Run) -> Verdict:
 
 @clause("collectives", "All ranks issue the same collectives in the same order.", ("collectives",))
 def collectives(run: Run) -> Verdict:
-    """A collective that only some ranks issue makes them wait for good, or pairs with another."""
+    """Judge whether ranks part: they then wait for good, or different collectives pair up."""
     issued = {rank.rank: rank.collectives for rank in run.ranks}
     if len(run.ranks) < 2:
         return not_exercised("one rank on this node: nothing to compare")

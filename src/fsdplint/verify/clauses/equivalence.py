@@ -111,7 +111,7 @@ def _off(alone: Run) -> list[Compared]:
 
 
 def _by_kind(all_of: list[Compared]) -> list[str]:
-    """One line a kind of number that was compared, with its largest difference."""
+    """Return a line per kind of number that was compared, with its largest difference."""
     found = []
     for what in dict.fromkeys(event.what for event in all_of):
         worst = max((e for e in all_of if e.what == what), key=lambda event: event.difference)

@@ -30,7 +30,7 @@ _COMBINATIONS: dict[str, Callable[[list[float]], float]] = {
 
 @clause("loss", "Losses are finite.", ("gradients",))
 def loss(run: Run) -> Verdict:
-    """Of scalars that a backward starts from."""
+    """Judge the scalars that a backward starts from."""
     backwards = run.all(Backward)
     if not backwards:
         return not_exercised("no backward started from a scalar")

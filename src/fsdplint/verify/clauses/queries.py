@@ -39,17 +39,17 @@ def parameters(snapshot: Snapshot) -> Iterator[tuple[Unit | None, Parameter]]:
 
 
 def whole(parameter: Parameter) -> int:
-    """Elements of the whole parameter."""
+    """Return the elements of the whole parameter."""
     return prod(parameter.shape)
 
 
 def part(parameter: Parameter) -> int:
-    """Elements of it that this rank keeps."""
+    """Return the elements of it that this rank keeps."""
     return prod(parameter.local_shape)
 
 
 def shard_degree(parameter: Parameter) -> int:
-    """Over how many ranks its placements divide it."""
+    """Return over how many ranks its placements divide it."""
     return prod(
         size
         for size, placement in zip(parameter.mesh, parameter.placements, strict=False)

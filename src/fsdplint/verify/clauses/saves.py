@@ -194,7 +194,8 @@ class Finding:
 
 @clause("saves", "A save holds the whole model, or every rank's part of it.", ("saves",))
 def saves(run: Run) -> Verdict:
-    """A state dict of sharded tensors looks whole; one rank's file of it holds its own rows."""
+    """Judge what was written: one rank's file of a sharded state dict looks whole, but holds that
+    rank's rows only."""
     writes = [(rank, save) for rank, save in run.all(Save) if save.states and not save.error]
     found = [pool for pool in pools(writes) if _concerns(pool)]
     short = [pool for pool in found if pool.lacking()]

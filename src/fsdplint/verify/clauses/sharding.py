@@ -65,7 +65,7 @@ class _Held:
     ("sharding", "optimizer", "snapshot"),
 )
 def units(run: Run) -> Verdict:
-    """Local against global elements of the parameters in units, on every rank."""
+    """Judge local against global elements of the parameters in units, on every rank."""
     if not run.all(Sharded):
         return not_exercised("no module became an FSDP unit")
     held = [
@@ -92,7 +92,7 @@ def units(run: Run) -> Verdict:
 
 
 def _kept(held: list[_Held]) -> tuple[str, float]:
-    """What the ranks keep of the units, in words, and the least share of any rank."""
+    """Return what the ranks keep of the units, in words, and the least share of any rank."""
     by_rank: dict[int, list[_Held]] = {}
     for each in held:
         by_rank.setdefault(each.rank, []).append(each)
@@ -113,7 +113,7 @@ def _shares(shares: list[float]) -> str:
 
 
 def _layouts(held: list[Parameter]) -> list[str]:
-    """One line per placement and mesh in use."""
+    """Return a line per placement and mesh in use."""
     found: dict[str, int] = {}
     for parameter in held:
         if parameter.placements:
@@ -125,7 +125,7 @@ def _layouts(held: list[Parameter]) -> list[str]:
 
 @clause("blocks", "Repeated blocks are FSDP units of their own.", ("sharding", "snapshot"))
 def blocks(run: Run) -> Verdict:
-    """One unit that gathers all blocks at once saves no memory in forward and backward."""
+    """Judge the division of blocks: a unit that gathers all of them at once saves little memory."""
     if _late([event for _, event in run.all(Sharded)]):
         return not_exercised("see sharding-order")
     seen = [judged for rank in run.ranks for s in first_snapshots(rank) for judged in _blocks(s)]
@@ -202,7 +202,7 @@ def _outermost_places(run: Run) -> tuple[Place | None, ...]:
 
 @clause("sharding-order", "Modules become units before the modules around them.", ("sharding",))
 def sharding_order(run: Run) -> Verdict:
-    """A parameter that the root has taken is not there any more for the root's blocks."""
+    """Judge the order of calls: parameters that the root has taken are gone for its blocks."""
     events = [event for _, event in run.all(Sharded)]
     if len({event.unit for event in events}) < 2:
         return not_exercised("fewer than two units")
@@ -228,7 +228,7 @@ def _late(events: list[Sharded]) -> list[Sharded]:
     ("sharding", "optimizer", "step"),
 )
 def coverage(run: Run) -> Verdict:
-    """What no unit holds, nobody synchronizes: each rank trains a copy of its own."""
+    """Judge what no unit holds: nobody synchronizes it, so that each rank trains its own copy."""
     outside = dict.fromkeys(name for rank in run.ranks for _, name in _outside(rank))
     if not any(first_snapshots(rank) for rank in run.ranks):
         return not_exercised("no sharded model came to a step")

@@ -47,7 +47,7 @@ _NO_SYNC = "no_sync"
     "forward", "Every forward of a unit goes through its hooks.", ("forward", "calls", "sharding")
 )
 def forward(run: Run) -> Verdict:
-    """A direct ``.forward`` and a method of one's own find the parameters still sharded."""
+    """Judge forwards: a direct ``.forward`` or other method finds parameters still sharded."""
     bypasses = [event for _, event in run.all(Bypass)]
     if bypasses:
         first = bypasses[0]
@@ -180,7 +180,7 @@ def accumulation(run: Run) -> Verdict:
     ("sharding", "optimizer", "step", "snapshot"),
 )
 def optimizer(run: Run) -> Verdict:
-    """An optimizer built before sharding steps parameters that the model no longer has."""
+    """Judge what optimizers hold: one built before sharding steps parameters that are gone."""
     built = [event for _, event in run.all(OptimizerBuilt)]
     if not run.all(Sharded) or not built:
         return not_exercised("no module was sharded" if built else "no optimizer was built")

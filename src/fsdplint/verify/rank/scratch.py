@@ -56,7 +56,7 @@ class Scratch:
             self._give_way(absolute, keep=keep)
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """A hook for `sys.addaudithook`."""
+        """Make the copy own what an audit event is about to change."""
         if event == "open":
             path, _, flags = arguments
             if flags & _WRITES and not isinstance(path, int):

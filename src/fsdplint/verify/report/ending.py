@@ -102,7 +102,7 @@ def _place(traceback: str) -> Place | None:
 
 
 def headline(verification: Verification) -> str:
-    """What was run, in one line."""
+    """Return what was run, in one line."""
     parts = [
         verification.torch and f"torch {verification.torch}",
         verification.device,
@@ -114,12 +114,12 @@ def headline(verification: Verification) -> str:
 
 
 def summary(verification: Verification) -> str:
-    """What is violated, or why nothing can be said; how much was judged; the exit code."""
+    """Return what is violated, or why nothing was judged, with counts and the exit code."""
     return f"{result(verification)} (exit {verification.exit_code})"
 
 
 def result(verification: Verification) -> str:
-    """The same without the exit code."""
+    """Return the summary without the exit code."""
     counts = {s: sum(v.status is s for v in verification.verdicts) for s in Status}
     rest = {s: f"{number} {s.value}" for s, number in counts.items() if number}
     if verification.violated:

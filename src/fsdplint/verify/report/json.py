@@ -37,7 +37,7 @@ from fsdplint.verify.verdict import RankSummary, Verification
 
 
 def as_json(verification: Verification) -> str:
-    """The document that the module describes."""
+    """Return the document that the module describes."""
     document = {
         "version": 1,
         "script": verification.script,

@@ -105,7 +105,7 @@ def shares(kept: Kept, elements: int) -> tuple[float, ...]:
 
 
 def figures(kept: Kept, elements: int) -> tuple[str, str, str]:
-    """What a rank keeps, of how many elements, and the share; from the least to the most."""
+    """Return what a rank keeps, of how many elements, and the share, from the least to the most."""
     if not elements:
         return "-", count(elements), ""
     parts = sorted(part for _, part in kept)
@@ -136,7 +136,7 @@ def placed(piece: Piece) -> str:
 
 
 def _placement(text: str) -> str:
-    """One spelling: torch 2.6 says ``Shard(dim=0)`` where later ones say ``Shard(0)``, ``S(0)``."""
+    """Return one spelling of ``Shard(dim=0)`` (torch 2.6), ``Shard(0)`` and ``S(0)`` (later)."""
     text = re.sub(r"^S\(", "Shard(", text).replace("dim=", "")
     return {"R": "Replicate", "Replicate()": "Replicate"}.get(text, text)
 
@@ -230,7 +230,7 @@ def run_label(names: Sequence[str]) -> str:
 
 
 def _look(node: Node, name: str) -> tuple[object, ...]:
-    """What two units share that are drawn as one."""
+    """Return what units share that are drawn as one."""
     return (
         _pattern(node.label),
         node.cls,
@@ -262,7 +262,7 @@ def _alike(pieces: Sequence[Piece]) -> tuple[tuple[str, int, Piece], ...]:
 
 
 def counts(model: Model) -> str:
-    """How large the model is."""
+    """Return how large the model is."""
     apis = " and ".join(sorted({node.api.upper() for _, node in walk(model.roots)}))
     return (
         f"{plural(model.units, f'{apis} unit')}, "

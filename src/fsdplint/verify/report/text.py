@@ -32,7 +32,7 @@ _TAB = "\t"
 
 
 def as_text(verification: Verification, directory: Path, style: Style, width: int) -> str:
-    """What was run, each clause, what is violated, the sharding map, the ranks, and the sum.
+    """Return what was run, each clause, what is violated, the sharding map, ranks and the sum.
 
     Args:
         directory: what places are relative to.
@@ -57,7 +57,7 @@ def _header(verification: Verification, style: Style, width: int) -> list[str]:
 
 
 def _clauses(verification: Verification, style: Style, width: int) -> list[str]:
-    """One line a clause; where the run failed, what it did not come to goes without saying."""
+    """Return the clauses; where the run failed, without those that were not exercised."""
     known = [
         verdict
         for verdict in verification.verdicts
@@ -127,7 +127,7 @@ def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:
 
 
 def drawn(model: Model, world_size: int, style: Style, width: int) -> list[str]:
-    """The model's units as a tree, what lies outside them, and what every rank keeps of all."""
+    """Return the model's units as a tree, what is outside them, and what every rank keeps."""
     several = len({node.api for _, node in walk(model.roots)}) > 1
     rows = [
         _HEAD,
@@ -243,7 +243,7 @@ def columns(
 
 
 def _shrunk(widths: Sequence[int], texts: Sequence[int], room: int) -> list[int]:
-    """The widths with as much taken from the widest texts as the room asks for; figures stay."""
+    """Return the widths with the widest texts narrowed to fit the room; figures stay whole."""
     widths = list(widths)
     for _ in range(sum(widths) - room):
         widest = max(texts, key=lambda at: widths[at])

@@ -137,7 +137,7 @@ class _Log:
         return self._groups[key]
 
     def _place(self) -> Place | None:
-        """On CUDA a backward's collectives come from a thread that no code of the user's is in."""
+        """Return the place of the call; on CUDA, a backward's thread has no code of the user's."""
         recorder = self._seen.recorder
         place = recorder.place()
         if place is None and threading.current_thread() is not threading.main_thread():

@@ -68,8 +68,10 @@ MACHINE = Machine()
 
 
 def logical_device() -> int | None:
-    """The index of the CUDA device that this rank chose; 0 if it put something there and chose
-    none."""
+    """Return the index of the CUDA device that this rank chose, if it used any.
+
+    It is 0 if the rank put something on a device and chose none.
+    """
     if MACHINE.chosen is None and MACHINE.bound is not None:
         return MACHINE.bound
     return MACHINE.current if MACHINE.placed else None
@@ -88,7 +90,7 @@ def invalid_ordinal() -> NoReturn:
 
 
 def ordinal(index: int | None) -> int:
-    """The index itself, or the current one for none; raises as CUDA does out of range."""
+    """Return the index itself, or the current one for none; raise as CUDA does out of range."""
     MACHINE.used = True
     if index is None or index == -1:
         return MACHINE.current
@@ -98,7 +100,7 @@ def ordinal(index: int | None) -> int:
 
 
 def cuda_index(device: Any) -> int:
-    """The index of the device handed to a function of `torch.cuda`.
+    """Return the index of the device handed to a function of `torch.cuda`.
 
     Raises:
         ValueError: It names no CUDA device.
@@ -114,7 +116,7 @@ def cuda_index(device: Any) -> int:
 
 
 def cpu_device(device: Any) -> Any:
-    """The device that really is used: CPU for any of CUDA's, every other one as it is."""
+    """Return the device that is really used: CPU for any of CUDA's, every other one as it is."""
     kind = type(device)
     if kind is DEVICE:
         if device.type != "cuda":
@@ -132,7 +134,7 @@ def cpu_device(device: Any) -> Any:
 
 
 def cpu_type(device_type: str) -> str:
-    """The device type that really is used ("cuda" is "cpu")."""
+    """Return the device type that is really used ("cuda" is "cpu")."""
     if device_type == "cuda":
         MACHINE.used = True
         return "cpu"
@@ -140,12 +142,12 @@ def cpu_type(device_type: str) -> str:
 
 
 def on_cuda(device: Any) -> bool:
-    """Whether a device named by a script is one of CUDA's."""
+    """True if a device named by a script is one of CUDA's."""
     return device is not CPU and cpu_device(device) is CPU
 
 
 def cpu_backend(backend: str) -> str:
-    """The communication backend that really is used."""
+    """Return the communication backend that is really used."""
     names = {BACKENDS.get(part, part) for _, _, part in map(_split, backend.lower().split(","))}
     return names.pop() if len(names) == 1 else backend.lower().replace("nccl", "gloo")
 

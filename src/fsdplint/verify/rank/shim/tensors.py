@@ -122,7 +122,7 @@ def _set_default_tensor_type(original: Callable[[Any], None], kind: Any) -> None
 
 
 def _parse_to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The reading of `Module.to`'s arguments: a number is a CUDA device."""
+    """Read `Module.to`'s arguments: a number is a CUDA device."""
     if args and type(args[0]) is int:
         args = (DEVICE("cuda", args[0]), *args[1:])
     elif type(kwargs.get("device")) is int:
