@@ -1,4 +1,4 @@
-"""A rank's events on the disk: one JSON line each, readable after a crash."""
+"""A rank's events on the disk: one JSON line each, readable after a crash and while it runs."""
 
 from __future__ import annotations
 

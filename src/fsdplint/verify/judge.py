@@ -1,4 +1,7 @@
-"""From what a run left behind to its result."""
+"""From what a run left behind to its result.
+
+Of the ranks that failed, the one that failed first leads: it may have caused the others' errors.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ from collections import defaultdict
 
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
-from fsdplint.verify.clauses.queries import first_snapshots
+from fsdplint.verify.clauses.queries import LOST, first_snapshots
 from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural, ranks_in_words
-from fsdplint.verify.messages import LOST
 from fsdplint.verify.processes import Death, death_sentence
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification

@@ -1,7 +1,8 @@
-"""A temporary folder of one verification, which the next one removes if this one is killed.
+"""A temporary folder of one verification, and the scratch copy of the working directory in it.
 
-Its lock is held as long as the process that made it lives. A folder is removed only if it is this
-user's, holds such a lock, and nobody has it: the system frees it however a process ends.
+The folder's lock is held as long as the process that made it lives. The next verification removes
+the folder if this one is killed: only if it is this user's, holds such a lock, and nobody has it,
+since the system frees the lock however a process ends.
 """
 
 from __future__ import annotations

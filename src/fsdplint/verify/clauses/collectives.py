@@ -1,4 +1,4 @@
-"""Ranks meet in collectives: each of them issues the same ones, in the same order."""
+"""Ranks have a device each, and meet in collectives: the same ones, in the same order."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
+    SHARED_ACROSS_GROUPS,
     changes,
     crashes,
     first_snapshots,
@@ -19,7 +20,6 @@ from fsdplint.verify.clauses.queries import (
 from fsdplint.verify.events import Parameter, Sharded, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural, ranks_in_words
-from fsdplint.verify.messages import SHARED_ACROSS_GROUPS
 from fsdplint.verify.verdict import Verdict
 
 

@@ -1,4 +1,8 @@
-"""What the files hold that a script writes: the whole, every rank's part, or less."""
+"""What the files hold that a script writes: the whole, every rank's part, or less.
+
+Writes that belong together, such as the files of all ranks at one line, are a pool and are judged
+as one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sharded, by how much, in which order, and what was left out."""
+"""What is sharded, by how much, in which order, and what was left out; FSDP1's calls on FSDP2."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
+    CLIPPING_OR_STEP,
+    MIXED,
     changes,
     crashes,
     first_snapshots,
@@ -31,7 +33,6 @@ from fsdplint.verify.events import (
 )
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural
-from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 from fsdplint.verify.verdict import Verdict
 
 _LEAST = 0.05

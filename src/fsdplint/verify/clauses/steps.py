@@ -1,4 +1,4 @@
-"""Forwards go through the hooks that gather a unit's parameters."""
+"""The training step: forwards through hooks, reduced gradients, optimizers that move the model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
+    CLIPPING_OR_STEP,
+    MIXED,
     changes,
     crashes,
     first_snapshots,
@@ -33,7 +35,6 @@ from fsdplint.verify.events import (
 )
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural
-from fsdplint.verify.messages import CLIPPING_OR_STEP, MIXED
 from fsdplint.verify.verdict import Verdict
 
 _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_norm)\b")

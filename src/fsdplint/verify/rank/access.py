@@ -1,6 +1,7 @@
 """The only reader of FSDP's private attributes; they differ between torch 2.6, 2.13 and 2.15.
 
-What cannot be read is None or absent: unknown, never a verdict.
+It finds the live parameters of a model, and how a tensor is cut into the ranks' parts. What cannot
+be read is None or absent: unknown, never a verdict.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a rank writes what the probes see, and the one guard all probes share."""
+"""Where a rank writes what the probes see, whose code is whose, and the guard of all probes."""
 
 from __future__ import annotations
 

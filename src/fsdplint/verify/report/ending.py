@@ -1,4 +1,4 @@
-"""How ranks ended, in words, and what can be said of those that did not come to their end."""
+"""How ranks and the run ended, in words: errors by rank, and the result in a line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The sharding map: each model as a tree of FSDP units, with what every rank keeps of each.
 
-Equal units beside each other, such as a transformer's blocks, are one node.
+Equal units beside each other, such as a transformer's blocks, are one node. Remarks sum up the
+model's shares, placements and optimizers in words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A verification for a terminal."""
+"""A verification for a terminal: wrapped paragraphs, and tables with aligned columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Take the place of the training loop in a process of one, and play all ranks' tapes back."""
+"""Take the place of the training loop in a process of one, and play all ranks' tapes back.
+
+Then the unsharded model trains on its own gradients, and its distance at the end is noted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What each rank keeps of its run: one file a step, with all that is needed to compute it again."""
+"""What each rank keeps of its run: one file a step, with all that is needed to compute it again.
+
+A stride is one rank's part of an optimizer step; a step has the strides of all ranks side by side.
+"""
 
 from __future__ import annotations
 

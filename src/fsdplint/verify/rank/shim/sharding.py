@@ -1,4 +1,4 @@
-"""FSDP and DTensor on CPU where they insist on an accelerator."""
+"""FSDP and DTensor on CPU where they insist on an accelerator; random numbers of shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rest of a training step: mixed precision, attention kernels, wrappers, compilation."""
+"""The rest of a training step: mixed precision, attention kernels, wrappers, profilers."""
 
 from __future__ import annotations
 
