@@ -11,7 +11,7 @@ from fsdplint.finding import Evidence, Finding, Fix, Safety, Severity, Span
 
 if TYPE_CHECKING:
     from fsdplint.engine.program import Program
-    from fsdplint.fixes.declined import Declined
+    from fsdplint.fixes.code import Declined
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from fsdplint.engine.program import Program
 from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Finding, Fix
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.rule import Report, Rule, with_least_evidence
 
 # Each fix of a finding looks through its file: so many characters for a rule's in one file.

@@ -11,8 +11,7 @@ from typing import get_args
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.edits import apply
 
 PATH = "/train.py"

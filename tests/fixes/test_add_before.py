@@ -5,7 +5,7 @@ from snippets import Snippet, reason
 
 from fsdplint.finding import Fix
 from fsdplint.fixes.add_before import add_before
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 
 
 def moved(marked: str) -> tuple[Snippet, Fix | Declined]:

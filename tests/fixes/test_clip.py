@@ -6,7 +6,7 @@ from snippets import Snippet, reason
 from fsdplint.check import check_text
 from fsdplint.engine import ir
 from fsdplint.finding import Finding, Fix, Safety
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.fixes.edits import apply
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_by_root
 

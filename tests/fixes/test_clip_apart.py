@@ -4,7 +4,7 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.rules.foreach_with_mixed_parameters import clip_apart
 
 TORCH = """\

@@ -5,8 +5,7 @@ from snippets import Snippet
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.lower import lower
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import NoFixError
+from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply
 
 

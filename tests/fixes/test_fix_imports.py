@@ -4,8 +4,7 @@ import pytest
 from snippets import PATH, Snippet
 
 from fsdplint.engine.frontend.lower import lower
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import NoFixError
+from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply
 from fsdplint.fixes.imports import Imports, orphans, qualified
 

@@ -5,7 +5,7 @@ from snippets import Snippet, reason
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.rules.gradient_sync_left_off import reduce_last_micro_batch
 
 SET = "set_requires_gradient_sync"

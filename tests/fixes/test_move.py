@@ -4,7 +4,7 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.fixes.move import move_below
 
 

@@ -6,7 +6,7 @@ from snippets import Snippet, reason
 from fsdplint.check import check_text
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.rules.custom_method_bypasses_hooks import register_method
 
 IMPORT = "from torch.distributed.fsdp import fully_shard\n"

@@ -5,7 +5,7 @@ from snippets import Snippet, reason
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.rules.root_not_sharded import shard_root
 
 

@@ -5,7 +5,7 @@ from snippets import Snippet, reason
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.rules.process_group_not_destroyed import destroy_at_end
 
 HEAD = "import torch.distributed as dist\n"

@@ -7,8 +7,7 @@ from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import clash, dotted, names_in, related
 
 
@@ -28,7 +27,6 @@ def add_before(code: Code, added: ir.Node, first: ir.Node) -> Fix:
     Both must stand in one block, in which only sharding comes between them, or what has nothing
     to do with the addition.
     """
-    require_exact(code)
     statement = code.statement(added)
     if not isinstance(statement, (ir.Assign, ir.Expression)):
         raise NoFixError(f"`{code.short(statement)}` cannot move")

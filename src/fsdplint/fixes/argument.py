@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 
 
 def argument_of(call: ir.Call, position: int, keyword: str) -> ir.Argument | None:
@@ -22,7 +21,6 @@ def set_argument(
     code: Code, call: ir.Call, position: int, keyword: str, text: str, safety: Safety
 ) -> Fix:
     """Puts ``text`` in the place of the argument's value."""
-    require_exact(code)
     argument = argument_of(call, position, keyword)
     if argument is None:
         raise NoFixError(f"`{code.short(call)}` does not show its `{keyword}`")
@@ -34,7 +32,6 @@ def set_argument(
 @builder
 def drop_argument(code: Code, call: ir.Call, keyword: str, safety: Safety) -> Fix:
     """Takes the argument away, with the comma before it."""
-    require_exact(code)
     argument = argument_of(call, -1, keyword)
     if argument is None or call.args[0] is argument:
         raise NoFixError(f"`{code.short(call)}` does not show its `{keyword}`")

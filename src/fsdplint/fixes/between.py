@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import STATEMENTS
-from fsdplint.fixes.code import Code
+from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.conditions import negated
-from fsdplint.fixes.declined import NoFixError
 
 _LEAVES = (ir.Return, ir.Break, ir.Continue)
 

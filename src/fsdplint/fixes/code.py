@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import ParamSpec
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import COMPOUND, Tree, blocks
 from fsdplint.files.lexing import NEWLINE, TOKEN
-from fsdplint.finding import Edit, Span
-from fsdplint.fixes.declined import NoFixError
+from fsdplint.finding import Edit, Fix, Span
+
+P = ParamSpec("P")
 
 # Comments that speak of a place in the file and not of the statement under them.
 _STAYING_COMMENT = re.compile(r"#!|#.*?coding[:=]|# ?%%|# ?In ?\[|# ?fmt: |# ?(end)?region\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Why there is no fix: one sentence about the user's code, without its full stop."""
+
+    reason: str
+
+
+class NoFixError(Exception):
+    """Raised anywhere below a builder; the message is the reason of its ``Declined``."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +205,24 @@ class Code(Tree):
 
 
 def require_exact(code: Code) -> None:
-    """Raises ``NoFixError`` where the spans of the file cannot be trusted."""
+    """Raise ``NoFixError`` where the spans of the file cannot be trusted."""
     if not code.module.exact or not all(f.suite.lowered.exact for f in code.functions):
         raise NoFixError("the exact places of this file's code are not known")
+
+
+def builder(build: Callable[P, Fix]) -> Callable[P, Fix | Declined]:
+    """Turn a function that raises ``NoFixError`` into one that returns ``Declined``.
+
+    One that is given a file's ``Code`` first declines where the spans of that file are not exact.
+    """
+
+    @functools.wraps(build)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> Fix | Declined:
+        try:
+            if isinstance(args[0], Code):
+                require_exact(args[0])
+            return build(*args, **kwargs)
+        except NoFixError as reason:
+            return Declined(str(reason))
+
+    return answer

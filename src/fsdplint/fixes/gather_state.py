@@ -10,8 +10,7 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.between import Condition, conditions, runs_once
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import clash, dotted, fresh, written_between
 from fsdplint.knowledge.checkpoints import HELPERS
@@ -55,7 +54,6 @@ def gather_state(
             with a body that leaves. Where there is none, ``write`` gets one of its own.
         rank_zero: no other rank calls this function, so that a gather in it would wait for ever.
     """
-    require_exact(code)
     if rank_zero:
         raise NoFixError("the function that saves runs on one rank and cannot gather from others")
     for node in (*(state.node for state in states), *guards):

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import NoFixError
+from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import binders, dotted
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.checkpoints import HELPERS
@@ -32,7 +31,6 @@ def load_state(
             moved below, since the helper is a collective.
         rank_zero: no other rank calls this function.
     """
-    require_exact(code)
     if rank_zero:
         raise NoFixError("the function that loads runs on one rank, and others take part in this")
     given = _arguments(code, call)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.environment import holder, is_only_read, is_read_before, number
 from fsdplint.fixes.environment import text as read_text
 from fsdplint.fixes.imports import Imports, resolved
@@ -20,7 +19,6 @@ def use_local_rank(code: Code, rank: ir.Expr, variable: str) -> Fix:
     Args:
         variable: the variable of the environment that holds it.
     """
-    require_exact(code)
     known = holder(code, rank, variable)
     imports = Imports(code, rank)
     text = known[0] if known else _read(code, rank, variable, imports)
@@ -47,7 +45,6 @@ def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
     Args:
         perhaps: there may be no CUDA.
     """
-    require_exact(code)
     statement = code.statement(init)
     start, _ = code.extent(statement)
     known = holder(code, statement, "LOCAL_RANK")
@@ -74,7 +71,6 @@ def _read(code: Code, use: ir.Node, variable: str, imports: Imports) -> str:
 @builder
 def ask_global_rank(code: Code, test: ir.Node) -> Fix:
     """``local_rank == 0`` to a test of the rank among all nodes."""
-    require_exact(code)
     sides = (test.left, test.right) if isinstance(test, ir.Compare) else (test,)
     ranks = [side for side in sides if not isinstance(side, ir.Constant)]
     if len(ranks) != 1:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.argument import argument_of
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.names import dotted
 
 
 @builder
 def name_by_keyword(code: Code, call: ir.Call) -> Fix:
     """Gives the third argument of ``init_device_mesh`` by its keyword."""
-    require_exact(code)
     plain = [a for a in call.args if a.keyword is None]
     if len(plain) != 3 or any(a.star for a in plain):
         raise NoFixError(f"`{code.short(call)}` does not show which argument the names are")
@@ -24,7 +22,6 @@ def name_by_keyword(code: Code, call: ir.Call) -> Fix:
 @builder
 def slice_mesh(code: Code, call: ir.Call, name: str) -> Fix:
     """Gives ``call`` one dimension of its mesh."""
-    require_exact(code)
     mesh = argument_of(call, -1, "mesh")
     if mesh is None or dotted(mesh.value) is None:
         raise NoFixError(f"`{code.short(call)}` does not name its mesh")
@@ -35,7 +32,6 @@ def slice_mesh(code: Code, call: ir.Call, name: str) -> Fix:
 @builder
 def swap_dimensions(code: Code, made: ir.Call) -> Fix:
     """Turns the two dimensions of ``init_device_mesh`` round, sizes and names."""
-    require_exact(code)
     given = (argument_of(made, 1, "mesh_shape"), argument_of(made, 2, "mesh_dim_names"))
     edits = []
     for argument in given:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Block
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.names import LISTING, Names, clash, dotted, effects, loop_variables, names_in
 
 
@@ -27,7 +26,6 @@ def move_below(
     Statements between the two that use what is moved move along, in their order. ``with_`` are
     nodes that must come after ``last`` too, such as the expressions that captured parameters.
     """
-    require_exact(code)
     plan = _plan(code, first, last, with_)
     extents = [code.extent(statement) for statement in plan.moved]
     if not code.ends_line(plan.last):

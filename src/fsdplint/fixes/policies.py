@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import NoFixError
+from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, orphans, qualified
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.names import FSDP1, canonical

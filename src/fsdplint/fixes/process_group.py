@@ -5,8 +5,7 @@ from __future__ import annotations
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 
 EVERY_DEVICE = "cpu:gloo,cuda:nccl"
@@ -15,7 +14,6 @@ EVERY_DEVICE = "cpu:gloo,cuda:nccl"
 @builder
 def as_timedelta(code: Code, timeout: ir.Node) -> Fix:
     """``30`` to ``timedelta(seconds=30)``."""
-    require_exact(code)
     imports = Imports(code, timeout)
     name = imports.name("datetime", "timedelta")
     text = f"{name}(seconds={code.slice(timeout)})"
@@ -26,7 +24,6 @@ def as_timedelta(code: Code, timeout: ir.Node) -> Fix:
 @builder
 def numbered(code: Code, call: ir.Node, missing: tuple[str, ...]) -> Fix:
     """Adds ``rank`` and ``world_size`` from the environment."""
-    require_exact(code)
     if not isinstance(call, ir.Call) or not call.args or any(a.star for a in call.args):
         raise NoFixError(f"`{code.short(call)}` has no arguments to add to")
     imports = Imports(code, call)
@@ -40,7 +37,6 @@ def numbered(code: Code, call: ir.Node, missing: tuple[str, ...]) -> Fix:
 @builder
 def without_method(code: Code, call: ir.Node, method: ir.Node) -> Fix:
     """Leaves the processes to meet by the store alone."""
-    require_exact(code)
     assert isinstance(call, ir.Call)
     kept = [each for each in call.args if each is not method]
     if any(each.keyword is None for each in call.args[call.args.index(method) + 1 :]):
@@ -50,7 +46,6 @@ def without_method(code: Code, call: ir.Node, method: ir.Node) -> Fix:
 
 @builder
 def backend(code: Code, written: ir.Node, meant: str) -> Fix:
-    require_exact(code)
     if not isinstance(written, ir.Constant):
         raise NoFixError("the backend is written elsewhere")
     text = code.slice(written)
@@ -65,7 +60,6 @@ def with_cpu(code: Code, written: ir.Node, always: bool) -> Fix:
     Args:
         always: every run fails without it; one that does not may have no use for gloo.
     """
-    require_exact(code)
     options = (written.body, written.orelse) if isinstance(written, ir.Conditional) else (written,)
     edits = []
     for each in options:
@@ -83,7 +77,6 @@ def with_cpu(code: Code, written: ir.Node, always: bool) -> Fix:
 @builder
 def device(code: Code, written: ir.Node) -> Fix:
     """A device with its number; a text becomes one by ``torch.device``."""
-    require_exact(code)
     imports = Imports(code, written)
     torch = imports.module("torch", "torch")
     text = code.slice(written)
@@ -103,7 +96,6 @@ def device(code: Code, written: ir.Node) -> Fix:
 
 @builder
 def only_once(code: Code, call: ir.Node) -> Fix:
-    require_exact(code)
     statement = code.statement(call)
     block = code.block(statement).statements
     if not isinstance(statement, ir.Expression) or statement.value is not call or len(block) == 1:
@@ -115,6 +107,5 @@ def only_once(code: Code, call: ir.Node) -> Fix:
 @builder
 def by_environment(code: Code, method: ir.Node) -> Fix:
     """Has the processes meet at the address in the environment, as torchrun gives it."""
-    require_exact(code)
     edit = code.edit(method.start, method.end, '"env://"')
     return Fix("meet by `env://`", Safety.UNSAFE, (edit,))

@@ -7,8 +7,7 @@ from enum import Enum
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder, require_exact
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.data import DATA
@@ -60,7 +59,6 @@ def set_epoch(epochs: Epochs) -> Fix:
 @builder
 def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | None) -> Fix:
     """Gives a loader a distributed sampler of its dataset, in the place of ``shuffle``."""
-    require_exact(code)
     if any(argument.star for argument in loader.args) or not loader.args:
         raise NoFixError(f"what `{code.short(loader)}` is given is not plain to see")
     dataset = _dataset(code, loader)

@@ -8,8 +8,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import COMPOUND, STATEMENTS, Block
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Fix, Safety
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
@@ -32,7 +31,6 @@ def shard_blocks(
         containers: attribute paths below the model that hold its repeated blocks.
         generation: FSDP2 puts a loop before ``root``; FSDP1 gives it a wrap policy.
     """
-    require_exact(code)
     model, lines, edits = _named_module(code, root)
     paths = [f"{model}.{container}" for container in containers]
     build = _wrap_policy if generation is Generation.FSDP1 else _loops
@@ -158,7 +156,6 @@ def _first(path: str) -> str:
 @builder
 def use_policy(code: Code, root: ir.Call, policy: ir.Assign) -> Fix:
     """Gives the FSDP1 call ``root`` the wrap policy that ``policy`` assigns to a name."""
-    require_exact(code)
     name = code.slice(policy.targets[0])
     if code.block(policy) not in _blocks_around(code, root):
         raise NoFixError(f"`{name}` is not always assigned where the model is sharded")

@@ -6,8 +6,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.loads import PlainLoad
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.gathered_write import model_name, receiver
 from fsdplint.fixes.load_state import load_state
 

@@ -14,8 +14,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Symbol, Value, contained
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import BACKWARDS, Generation
 from fsdplint.knowledge.collectives import ALL_REDUCE
@@ -227,7 +226,6 @@ def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -
     Args:
         scalings: the call of ``all_reduce``, and the division if there is one.
     """
-    require_exact(code)
     reduction = scalings[0]
     assert isinstance(reduction, ir.Call)
     loss = dotted(reduction.args[0].value) if reduction.args else None

@@ -13,8 +13,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Symbol
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import bound_by
 from fsdplint.knowledge.calls import Generation
@@ -193,7 +192,6 @@ def ask_instance(
         names: what the classes are called, where ``classes`` holds no more than that.
         final: nothing derives from the classes, which would be asked for as well.
     """
-    require_exact(code)
     if code.comments(check.start, check.end):
         raise NoFixError("a comment stands inside the comparison")
     text = code.slice(classes)

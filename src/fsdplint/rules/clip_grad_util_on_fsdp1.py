@@ -12,8 +12,7 @@ from fsdplint.engine.must.values import Result, possible
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans, qualified
 from fsdplint.fixes.names import bound_by, clash, dotted, written_between
 from fsdplint.knowledge.collectives import CLIPPING
@@ -103,7 +102,6 @@ def clip_by_root(code: Code, call: ir.Call, is_wrapped: Callable[[str], bool]) -
         is_wrapped: whether the root, by the name that the function has for it, is an FSDP1 model
             whenever the call is made; if not, the fixed code asks first.
     """
-    require_exact(code)
     given = _given(code, call)
     if "max_norm" not in given:
         raise NoFixError(f"`{code.short(call)}` does not say what to clip to")

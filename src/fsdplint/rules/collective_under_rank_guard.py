@@ -28,8 +28,7 @@ from fsdplint.engine.program import Program
 from fsdplint.files.lexing import indented
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
 from fsdplint.fixes.between import conditions
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import clash, fresh, names_in
 from fsdplint.knowledge import collectives as known
 from fsdplint.knowledge.calls import Generation
@@ -475,7 +474,6 @@ class Guarded:
 @builder
 def call_on_every_rank(code: Code, guarded: Guarded) -> Fix:
     """Moves the call out of the branch, and leaves there what is done with its result."""
-    require_exact(code)
     place = code.statement(guarded.test)
     if isinstance(place, ir.If) and _inside(guarded.test, place.test):
         edits = _out_of_branch(code, guarded, place)

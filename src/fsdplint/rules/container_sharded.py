@@ -11,8 +11,7 @@ from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.must.values import Known, Result, always
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.names import NN
@@ -66,7 +65,6 @@ def container_loop(code: Code, call: ir.Call, keyed: bool, always: bool) -> Fix:
         keyed: the container is a dict.
         always: the call is given nothing else, of which the loop would shard the parts.
     """
-    require_exact(code)
     module, statement = module_argument(call), code.statement(call)
     container = None if module is None else dotted(module.value)
     if module is None or container is None:

@@ -22,8 +22,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.process_group import with_cpu
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.collectives import CLIPPING

@@ -23,8 +23,7 @@ from fsdplint.engine.must.classes import method
 from fsdplint.engine.must.values import Instance, Known, always
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports, qualified
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
@@ -291,7 +290,6 @@ _SOMETIMES = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
 @builder
 def register_method(code: Code, shard: ir.Call, method: str, safety: Safety) -> Fix:
     """Registers ``method`` below the call ``fully_shard(model, …)`` that makes a unit of it."""
-    require_exact(code)
     statement = code.statement(shard)
     if isinstance(statement, COMPOUND) or any(
         isinstance(around, _SOMETIMES) and around.start >= statement.start

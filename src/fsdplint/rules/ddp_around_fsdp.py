@@ -13,8 +13,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import orphans
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import Generation
@@ -145,7 +144,6 @@ def _fix(program: Program, fact: Mixture) -> Fix | Declined:
 @builder
 def unwrap(code: Code, call: ir.Node) -> Fix:
     """``model = DDP(model)`` goes, and ``DDP(model)`` elsewhere becomes ``model``."""
-    require_exact(code)
     given = call.args[0] if isinstance(call, ir.Call) and call.args else None
     if not isinstance(call, ir.Call) or given is None or given.star:
         raise NoFixError(f"`{code.short(call)}` does not name the model first")

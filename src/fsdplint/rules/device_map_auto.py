@@ -13,8 +13,7 @@ from fsdplint.engine.interpreter.values import Const, Object, class_names
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -104,7 +103,6 @@ def reports(program: Program) -> Iterator[Report]:
 @builder
 def drop_argument(code: Code, call: ir.Call, keyword: str, title: str) -> Fix:
     """``f(a, keyword=b)`` to ``f(a)``."""
-    require_exact(code)
     if not any(given.keyword == keyword for given in call.args):
         raise NoFixError(f"`{keyword}` is not written out in `{code.short(call)}`")
     kept = [given for given in call.args if given.keyword != keyword]

@@ -11,8 +11,7 @@ from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.local_rank import set_device
 from fsdplint.rule import Report, declare
 

@@ -15,8 +15,7 @@ from fsdplint.engine.must.files import mentions
 from fsdplint.engine.must.values import always, is_module
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -98,7 +97,6 @@ def _is_always_module(program: Program, source: Site) -> bool:
 @builder
 def call_module(code: Code, forward: ir.Attribute, safety: Safety) -> Fix:
     """Drops ``.forward`` from a bound method, be it called or passed on."""
-    require_exact(code)
     inner = forward.value.func if isinstance(forward.value, ir.Call) else None
     if isinstance(inner, ir.Name) and inner.id == "super":
         raise NoFixError("`super().forward` has no module of its own to call")

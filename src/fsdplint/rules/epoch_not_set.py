@@ -14,8 +14,7 @@ from fsdplint.engine.must.definitions import UNBOUND
 from fsdplint.engine.must.values import Known, Literal, Result, is_bound, possible
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.sampling import Asking, Epochs, epochs_of, set_epoch
 from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS
 from fsdplint.rule import Report, declare

@@ -13,8 +13,7 @@ from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.values import Const, Object, class_names
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.process_group import by_environment
 from fsdplint.knowledge.launch import FILE_STORE, INIT
 from fsdplint.rule import Report, declare

@@ -14,8 +14,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Parameters, Value, contained, resolved
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
@@ -131,7 +130,6 @@ def _fix(program: Program, fact: MixedList) -> Fix | Declined:
 @builder
 def one_by_one(code: Code, build: ir.Node, option: str, safety: Safety) -> Fix:
     """``foreach=True`` or ``fused=True`` to ``foreach=False``."""
-    require_exact(code)
     for argument in build.args if isinstance(build, ir.Call) else ():
         if argument.keyword == option and isinstance(argument.value, ir.Constant):
             edit = code.edit(argument.start, argument.end, "foreach=False")
@@ -149,7 +147,6 @@ def clip_apart(code: Code, call: ir.Node) -> Fix:
 
     The parts are public since torch 2.6, which is older than ``ignored_params``.
     """
-    require_exact(code)
     given = _given(code, call)
     statement = code.statement(call)
     target = _target(statement, call)

@@ -28,8 +28,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.between import conditions, runs_once
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder, require_exact
 from fsdplint.fixes.gathered_write import model_name, receiver
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh

@@ -21,8 +21,7 @@ from fsdplint.engine.must.values import Instance, Known, Result, always, is_modu
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.policies import construction, meaning, unused
@@ -285,7 +284,6 @@ def _lacks(program: Program, name: str, value: Known) -> bool:
 @builder
 def drop_wrapper(code: Code, read: ir.Node, safety: Safety) -> Fix:
     """``model.module`` to ``model``."""
-    require_exact(code)
     if not isinstance(read, ir.Attribute):
         raise NoFixError("the attribute is not written out")
     edit = code.edit(read.value.end, read.end, "")
@@ -299,7 +297,6 @@ def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
     Args:
         used: something is done with the norm, which is to be a plain tensor as FSDP1's is.
     """
-    require_exact(code)
     method = call.func if isinstance(call, ir.Call) else None
     if not isinstance(call, ir.Call) or not isinstance(method, ir.Attribute):
         raise NoFixError("the method is not called by its name")
@@ -320,7 +317,6 @@ def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
 @builder
 def gather_by_options(code: Code, choice: ir.Node) -> Fix:
     """The body of ``with FSDP.state_dict_type(…)``, each of its states asked for by options."""
-    require_exact(code)
     statement = code.statement(choice)
     if not isinstance(statement, ir.With) or not isinstance(choice, ir.Call):
         raise NoFixError("`state_dict_type` is not entered by a `with` of its own")

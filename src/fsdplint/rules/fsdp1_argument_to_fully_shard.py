@@ -13,8 +13,7 @@ from fsdplint.engine.interpreter.values import reachable
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.arguments import renamed, without
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.policies import (
     construction,
@@ -129,7 +128,6 @@ def pass_own_arguments(code: Code, call: ir.Call, blocks_sharded: bool) -> Fix:
     Args:
         blocks_sharded: a wrap policy is not needed, since other calls do what it says.
     """
-    require_exact(code)
     if any(argument.star for argument in call.args):
         raise NoFixError("the call does not write all its arguments out")
     rewriting = _Rewriting(code, call, blocks_sharded)

@@ -24,8 +24,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER_LAYERS
 from fsdplint.rule import Report, declare
@@ -237,7 +236,6 @@ def keep_original(code: Code, call: ir.Call, always: bool) -> Fix:
     Args:
         always: the call raises without it; a run in which it does not has other states saved.
     """
-    require_exact(code)
     safety = Safety.SAFE if always else Safety.UNSAFE
     return Fix(f"set `{_NAME}=True`", safety, (_edit(code, call),))
 

@@ -10,8 +10,7 @@ from fsdplint.engine.facts.policies import Misfit, WrongPolicy, wrong_policies
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.policies import meaning, precision_policy, unused
 from fsdplint.knowledge.policies import (
@@ -110,7 +109,6 @@ def own_policy(code: Code, made: ir.Node, argument: PolicyArgument) -> Fix:
     Args:
         made: the call that makes it of the other class, or a dtype or flag in its place.
     """
-    require_exact(code)
     if not isinstance(made, (ir.Call, ir.Attribute, ir.Name, ir.Constant)):
         raise NoFixError(f"`{code.short(made)}` says more than a policy does")
     imports = Imports(code, made)
@@ -148,7 +146,6 @@ def _portable(code: Code, made: ir.Call) -> list[ir.Argument]:
 @builder
 def call_class(code: Code, given: ir.Node) -> Fix:
     """``CPUOffloadPolicy`` to ``CPUOffloadPolicy()``."""
-    require_exact(code)
     if not isinstance(given, (ir.Name, ir.Attribute)):
         raise NoFixError("the class is not given where the call stands")
     name = meaning(code, given)
@@ -161,7 +158,6 @@ def call_class(code: Code, given: ir.Node) -> Fix:
 @builder
 def leave_out(code: Code, call: ir.Call, keyword: str) -> Fix:
     """Leaves the argument out, which is then the default."""
-    require_exact(code)
     kept = [argument for argument in call.args if argument.keyword != keyword]
     none = [a.value for a in call.args if a.keyword == keyword]
     if not none or not isinstance(none[0], ir.Constant):
@@ -174,7 +170,6 @@ def leave_out(code: Code, call: ir.Call, keyword: str) -> Fix:
 @builder
 def dtypes(code: Code, made: ir.Node) -> Fix:
     """``param_dtype="bfloat16"`` to ``param_dtype=torch.bfloat16``."""
-    require_exact(code)
     if not isinstance(made, ir.Call):
         raise NoFixError("the policy is not made by a call")
     imports = Imports(code, made)

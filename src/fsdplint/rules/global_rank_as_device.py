@@ -8,8 +8,7 @@ from functools import partial
 from fsdplint.engine.facts.devices import GlobalDevice, global_devices
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.local_rank import use_local_rank
 from fsdplint.rule import Report, declare
 

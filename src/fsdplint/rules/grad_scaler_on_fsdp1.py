@@ -15,8 +15,7 @@ from fsdplint.engine.interpreter.values import Choice, Const, Object, Symbol, Va
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.arguments import renamed
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.collectives import C10D_CALLS
@@ -165,7 +164,6 @@ def shard_scaler(code: Code, made: ir.Node, name: str, certain: bool) -> Fix:
         name: the canonical name of its class.
         certain: no code depends on the class, and all ranks step together.
     """
-    require_exact(code)
     if not isinstance(made, ir.Call) or any(argument.star for argument in made.args):
         raise NoFixError("the arguments of the scaler are not all written out")
     imports = Imports(code, made)

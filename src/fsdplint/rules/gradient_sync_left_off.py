@@ -9,9 +9,8 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import UnreducedStep, unreduced_steps
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.conditions import negated
-from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.names import clash, names_in, written_between
 from fsdplint.rule import Report, declare
 
@@ -74,7 +73,6 @@ def reduce_last_micro_batch(code: Code, off: ir.Call, step: ir.Node | None) -> F
     Args:
         step: the optimizer's step, if it stands in the same file.
     """
-    require_exact(code)
     flag = _flag(code, off)
     choice = _only_choice(code, off)
     if choice is not None:

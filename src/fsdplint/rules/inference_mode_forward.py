@@ -16,8 +16,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans, qualified
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.fsdp1 import SUMMON_FULL_PARAMS
@@ -141,7 +140,6 @@ def _safety(program: Program, fact: InferenceFirst) -> Safety:
 @builder
 def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
     """Replaces a context or decorator that surely turns inference mode on."""
-    require_exact(code)
     function = mode.func if isinstance(mode, ir.Call) else mode
     if not isinstance(function, (ir.Name, ir.Attribute)):
         raise NoFixError(f"`{code.short(mode)}` is not written as torch names it")

@@ -24,8 +24,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.names import bound_by
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import RETURNS_NEW
@@ -376,7 +375,6 @@ def out_of_place(code: Code, change: ir.Node, call: ir.Node, fresh: bool) -> Fix
         call: what gave the tensor that is changed.
         fresh: nothing but the statement of ``call`` gets hold of its memory.
     """
-    require_exact(code)
     if isinstance(change, ir.AugAssign):
         edit = code.edit(change.start, change.end, _augmented(code, change))
         operands: list[ir.Expr] = [change.value]

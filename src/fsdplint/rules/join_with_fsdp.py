@@ -26,8 +26,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.arguments import add_argument, without
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.knowledge.launch import HOOKED_OPTIMIZERS, JOINS, NEW_GROUP, WORLD
 from fsdplint.knowledge.names import NN, OPTIM
 from fsdplint.knowledge.replicas import DDP
@@ -273,7 +272,6 @@ def _fix(program: Program, fact: WrongJoin) -> Fix | Declined:
 @builder
 def without_join(code: Code, call: ir.Node, module: ir.Node | None) -> Fix:
     """Takes ``module`` from the list, or the whole context away where nothing is left in it."""
-    require_exact(code)
     joined = call.args[0].value if isinstance(call, ir.Call) and call.args else None
     if module is not None and isinstance(joined, ir.Collection) and len(joined.elements) > 1:
         return _without_element(code, joined, module)
@@ -322,7 +320,6 @@ def as_list(code: Code, joined: ir.Node) -> Fix:
 @builder
 def same_group(code: Code, model: ir.Call, optimizer: ir.Call) -> Fix:
     """Gives an optimizer the process group of the model whose gradients it gets."""
-    require_exact(code)
     wanted, given = (
         next((each for each in call.args if each.keyword == "process_group"), None)
         for call in (model, optimizer)

@@ -24,8 +24,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.options import (
     DECLARES,
@@ -247,7 +246,6 @@ _PLAIN = frozenset({None, "default", "dest", "help", "metavar", "required", "typ
 @builder
 def default_from_environment(code: Code, option: ir.Node) -> Fix:
     """Takes ``LOCAL_RANK`` for the default of an option of argparse's."""
-    require_exact(code)
     assert isinstance(option, ir.Call)
     if any(each.star for each in option.args):
         raise NoFixError(f"`{code.short(option)}` is not all written here")
@@ -301,7 +299,6 @@ def _put(code: Code, option: ir.Call, old: ir.Expr | None, text: str) -> Edit:
 @builder
 def own_default_from_environment(code: Code, option: ir.Node, default: ir.Expr | None) -> Fix:
     """Takes ``LOCAL_RANK`` for the default of a field, a parameter, a flag or click's option."""
-    require_exact(code)
     if default is None:
         raise NoFixError(f"`{code.short(option)}` has no default")
     imports = Imports(code, option)

@@ -14,8 +14,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Object, Symbol, class_names
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.policies import (
     ARGUMENTS,
@@ -148,7 +147,6 @@ _KEYWORD = "reduce_dtype"
 @builder
 def reduce_in_full(code: Code, made: ir.Node) -> Fix:
     """``reduce_dtype=torch.bfloat16`` to ``reduce_dtype=torch.float32``."""
-    require_exact(code)
     if not isinstance(made, ir.Call) or any(argument.star for argument in made.args):
         raise NoFixError("the policy does not write its fields out")
     imports = Imports(code, made)

@@ -26,8 +26,7 @@ from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import identifiers
 from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import LOADS_STATE, READS_STATE, keeps_weights
@@ -280,7 +279,6 @@ _WHOLE = ("init_weights", "initialize_weights", "init_parameters")
 @builder
 def initialise(code: Code, emptied: ir.Call, model: Object) -> Fix:
     """Calls ``reset_parameters`` of every module, or the model's own method, below ``emptied``."""
-    require_exact(code)
     statement = code.statement(emptied)
     receiver = emptied.func.value if isinstance(emptied.func, ir.Attribute) else None
     name = None if receiver is None else dotted(receiver)

@@ -9,8 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import Roles, mistaken_roles
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.mesh import slice_mesh, swap_dimensions
 from fsdplint.rule import Report, declare
 

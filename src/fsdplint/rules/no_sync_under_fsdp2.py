@@ -11,9 +11,8 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.conditions import negated
-from fsdplint.fixes.declined import NoFixError, builder
 from fsdplint.fixes.imports import orphans, qualified
 from fsdplint.fixes.names import clash, names_in, written_between
 from fsdplint.rule import Report, declare
@@ -84,7 +83,6 @@ def sync_last_micro_batch(code: Code, call: ir.Call | ir.Attribute) -> Fix:
     other arm does nothing, be assigned to a variable used in one with statement, or be entered
     on an exit stack.
     """
-    require_exact(code)
     context = _context(code, call)
     edits = list(_edits(code, context))
     if context.other is not None:

@@ -15,8 +15,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.knowledge.moved import CAME, Moved, moved
 from fsdplint.knowledge.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
 from fsdplint.rule import Report, declare
@@ -167,7 +166,6 @@ def import_from_new_path(code: Code, statement: ir.Node, torch: TorchRange, fata
     Args:
         fatal: no program goes on without the import; another way would be left otherwise.
     """
-    require_exact(code)
     if not isinstance(statement, (ir.Import, ir.ImportFrom)):
         raise NoFixError("the import is no statement")
     if not code.alone(statement) or code.comments(statement.start, statement.end):

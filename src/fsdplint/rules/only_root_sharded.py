@@ -16,8 +16,7 @@ from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.values import ClassValue, Object, Origin, reachable
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import WRAP_POLICIES

@@ -16,8 +16,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Parameters
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.move import move_below
 from fsdplint.rule import Report, declare
 

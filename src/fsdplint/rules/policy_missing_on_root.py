@@ -23,8 +23,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import clash, names_in, written_between
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.policies import (
@@ -255,7 +254,6 @@ _KEYWORD = "mp_policy"
 @builder
 def same_policy(code: Code, source: ir.Call, targets: Sequence[ir.Call]) -> Fix:
     """Gives each of ``targets`` the policy that ``source`` is given, in the same function."""
-    require_exact(code)
     given = [a.value for a in source.args if a.keyword == _KEYWORD]
     if len(given) != 1:
         raise NoFixError(f"`{code.short(source)}` does not write its policy out")

@@ -18,8 +18,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, Const, Object, Value, class_names
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import clash, names_in, written_between
 from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.knowledge.calls import Generation
@@ -199,7 +198,6 @@ def _built_later(program: Program, fact: PreparedApart) -> Fix | Declined:
 @builder
 def prepare_together(code: Code, calls: tuple[ir.Call, ir.Call]) -> Fix:
     """``a = x.prepare(a)`` and ``b = x.prepare(b)`` to ``a, b = x.prepare(a, b)``."""
-    require_exact(code)
     first, second = sorted(calls, key=lambda call: call.start)
     above, below = _assignment(code, first), _assignment(code, second)
     if code.block(above) != code.block(below):

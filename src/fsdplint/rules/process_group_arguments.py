@@ -15,8 +15,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.process_group import (
     as_timedelta,
     backend,

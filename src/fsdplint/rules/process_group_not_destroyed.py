@@ -17,8 +17,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.checkpoints import ASYNC_SAVE
 from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
@@ -235,7 +234,6 @@ def destroy_at_end(
         unused: a function of the same file that does so.
         perhaps: there may be no group after all.
     """
-    require_exact(code)
     if not code.alone(last):
         raise NoFixError(f"`{code.short(last)}` shares its line with other code")
     returns = isinstance(last, (ir.Return, ir.Raise))

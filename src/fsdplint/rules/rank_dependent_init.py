@@ -23,8 +23,7 @@ from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.interpreter.values import ClassValue, Object, Origin, Symbol, Taint, taint_of
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.move import common_block
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import (
@@ -292,7 +291,6 @@ def _load_fix(program: Program, fact: LoadedAlone) -> Fix | Declined:
 @builder
 def seed_after_sharding(code: Code, seed: ir.Call, last_sharding: ir.Node) -> Fix:
     """Builds the model by one seed, and sets each rank's own once it is sharded."""
-    require_exact(code)
     statement = code.statement(seed)
     if not isinstance(statement, ir.Expression) or statement.value is not seed:
         raise NoFixError(f"`{code.short(seed)}` is part of another statement")
@@ -332,7 +330,6 @@ def _without_rank(code: Code, node: ir.Expr) -> str:
 @builder
 def sync_states(code: Code, shard: ir.Call) -> Fix:
     """Has FSDP1 broadcast what rank 0 loaded."""
-    require_exact(code)
     given = {argument.keyword for argument in shard.args}
     if "sync_module_states" in given or any(a.star for a in shard.args) or not shard.args:
         raise NoFixError(f"what `{code.short(shard)}` is given is not plain to see")
@@ -348,7 +345,6 @@ def sync_states(code: Code, shard: ir.Call) -> Fix:
 @builder
 def load_everywhere(code: Code, load: ir.Node, test: ir.Node) -> Fix:
     """Takes a load, and what it reads, out of the test that only some ranks pass."""
-    require_exact(code)
     statement = code.statement(load)
     branch = code.parent(statement)
     if not isinstance(branch, ir.If) or test not in ir.walk(branch.test):

@@ -16,8 +16,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Value, reachable
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import builder
+from fsdplint.fixes.code import Code, builder
 from fsdplint.knowledge.calls import ACTIVATION_CHECKPOINT, Generation
 from fsdplint.rule import Report, declare
 
@@ -148,6 +147,5 @@ def reports(program: Program) -> Iterator[Report]:
 @builder
 def not_reentrant(code: Code, argument: ir.Argument) -> Fix:
     """``use_reentrant=True`` to ``use_reentrant=False``."""
-    require_exact(code)
     edit = code.edit(argument.value.start, argument.value.end, "False")
     return Fix("set `use_reentrant=False`", Safety.UNSAFE, (edit,))

@@ -13,8 +13,7 @@ from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.values import ClassValue, Object, Symbol
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted, names_in
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import SUBMODULE_VIEWS
@@ -89,7 +88,6 @@ def shard_root(code: Code, part: ir.Call, path: str) -> Fix:
         part: the call that shards it, ``fully_shard(block, …)``.
         path: how the part is reached from the model, e.g. ``.blocks[]``.
     """
-    require_exact(code)
     model = _model(code, part, path)
     place = _place(code, part, model)
     if isinstance(place, ir.Return) or not code.ends_line(place):

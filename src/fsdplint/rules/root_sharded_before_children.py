@@ -21,8 +21,7 @@ from fsdplint.engine.interpreter.events import Shard, Store, Trace
 from fsdplint.engine.interpreter.values import Object, Origin, resolved
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.move import common_block
 from fsdplint.fixes.names import clash, dotted, names_in
 from fsdplint.fixes.shard_blocks import module_argument
@@ -227,7 +226,6 @@ def _fix(program: Program, fact: RootFirst) -> Fix | Declined:
 @builder
 def backwards(code: Code, call: ir.Call, loop: ir.For | ir.Clause) -> Fix:
     """Has the loop around ``call`` run through ``model.modules()`` from its innermost modules."""
-    require_exact(code)
     if not any(loop is node or loop in _clauses(node) for node in code.ancestors(call)):
         raise NoFixError("the loop over the modules is in another function")
     plain = iterable = loop.iterable
@@ -247,7 +245,6 @@ def _clauses(node: ir.Node) -> tuple[ir.Clause, ...]:
 @builder
 def root_last(code: Code, root: ir.Call, last: ir.Node) -> Fix:
     """Moves the statement of ``root`` below that of ``last``, which shards its last part."""
-    require_exact(code)
     statement = code.statement(root)
     _check_sharding(code, statement, root)
     block, lifted = common_block(code, root, last)

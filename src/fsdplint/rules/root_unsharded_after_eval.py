@@ -24,8 +24,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Parameters, Tensor, Value, resolved
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import BACKWARDS, RESHARDS, STATE_HELPERS, Generation
 from fsdplint.knowledge.checkpoints import GET_OPTIMIZER_STATE, LOAD, SET_MODEL_STATE
@@ -378,7 +377,6 @@ def reshard_before(code: Code, source: ir.Call, build: ir.Node | None) -> Fix:
         source: the call that takes the parameters.
         build: the optimizer's construction, if it stands in the same file.
     """
-    require_exact(code)
     model = source.func.value if isinstance(source.func, ir.Attribute) else source.func
     if dotted(model) is None:
         raise NoFixError(f"`{code.short(source)}` does not name the model")
@@ -391,7 +389,6 @@ def reshard_before(code: Code, source: ir.Call, build: ir.Node | None) -> Fix:
 @builder
 def reshard_before_use(code: Code, model: str, use: ir.Node) -> Fix:
     """Inserts ``model.reshard()`` before the statement that ``use`` is in."""
-    require_exact(code)
     if not model:
         raise NoFixError("the model has no name where this stands")
     return _insert(code, model, code.statement(use), "this")

@@ -9,8 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SharedData, loader_name, shared_data
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.sampling import Epochs, epochs_of, sample_by_rank
 from fsdplint.rule import Report, declare
 

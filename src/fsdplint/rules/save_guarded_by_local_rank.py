@@ -16,8 +16,7 @@ from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.interpreter.values import Const, Taint, contained, taint_of
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.declined import Declined
+from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.local_rank import ask_global_rank
 from fsdplint.knowledge.launch import TELL_LOCAL
 from fsdplint.rule import Report, declare

@@ -15,8 +15,7 @@ from fsdplint.engine.interpreter.values import Const, Object, Value, class_names
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.gather_state import GatheredState, gather_state
 from fsdplint.fixes.gathered_write import receiver
 from fsdplint.knowledge.calls import Generation
@@ -197,7 +196,6 @@ def _by_accelerate(code: Code, fact: PretrainedSave, call: ir.Call) -> GatheredS
 @builder
 def _everywhere(code: Code, call: ir.Call, state: GatheredState) -> Fix:
     """Every rank calls it: the accelerator gathers in the arguments, and one rank writes."""
-    require_exact(code)
     given = {argument.keyword for argument in call.args}
     accelerator = state.gather.rpartition(".get_state_dict(")[0]
     added = [f"state_dict={state.gather}"]

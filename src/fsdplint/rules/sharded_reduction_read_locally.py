@@ -14,8 +14,7 @@ from fsdplint.engine.interpreter.shape import exits, exits_cleanly
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 
@@ -153,7 +152,6 @@ def combine(code: Code, read: ir.Node) -> Fix:
     Args:
         read: the call of ``item``, ``float`` or the like, or the expression that is read itself.
     """
-    require_exact(code)
     edits = tuple(_edits(code, read))
     return Fix("combine the parts of all ranks by `full_tensor()` first", Safety.UNSAFE, edits)
 

@@ -13,8 +13,7 @@ from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
@@ -132,7 +131,6 @@ def _fix(program: Program, fact: Repeat) -> Fix | Declined:
 @builder
 def shard_once(code: Code, call: ir.Call) -> Fix:
     """Takes ``call`` away, with the loop around it if that does nothing else."""
-    require_exact(code)
     module = module_argument(call)
     if module is None:
         raise NoFixError(f"`{code.short(call)}` does not show which argument is the module")

@@ -14,8 +14,7 @@ from fsdplint.engine.interpreter.events import Shard, Store, Trace
 from fsdplint.engine.interpreter.values import Object, class_names, resolved
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
@@ -165,7 +164,6 @@ def one_unit(code: Code, call: ir.Call, inside: str, outside: str, other: ir.Cal
         outside: that of the one it does not.
         other: the call that shards that one, which is taken away.
     """
-    require_exact(code)
     argument = module_argument(call)
     name = None if argument is None else dotted(argument.value)
     if argument is None or name is None or not name.endswith(inside):

@@ -12,8 +12,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Arguments, Object, Sequence, Value, class_names
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, require_exact
-from fsdplint.fixes.declined import NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, POLICY_ARGUMENTS, POLICY_FUNCTIONS, WRAP
@@ -119,7 +118,6 @@ _SETTINGS = {
 @builder
 def bind_policy(code: Code, call: ir.Call) -> Fix:
     """Binds the settings that ``call`` gives a policy function with ``functools.partial``."""
-    require_exact(code)
     plain = [argument for argument in call.args if argument.keyword is None]
     setting = _SETTINGS.get(code.slice(call.func).rpartition(".")[2])
     if setting is None or len(plain) > 1 or any(argument.star for argument in call.args):
@@ -135,7 +133,6 @@ def bind_policy(code: Code, call: ir.Call) -> Fix:
 @builder
 def module_wrap_policy(code: Code, call: ir.Call) -> Fix:
     """Makes a policy of the classes that stand in the place of one."""
-    require_exact(code)
     given = next((a for a in call.args if a.keyword == "auto_wrap_policy"), None)
     if given is None or not isinstance(given.value, ir.Collection):
         raise NoFixError(f"`{code.short(call)}` does not name the classes")
