@@ -34,7 +34,6 @@ class Kind:
     call: str
     lines: tuple[str, ...] = ()
     helper: str = ""
-    model: bool = True
 
 
 def _states(argument: str) -> str:
@@ -51,40 +50,23 @@ WRONG = {
         helper="def uneven(*joined):\n    return §Join(list(joined), enable=True)",
     ),
     "settings": Kind(f"§{JOIN}([{{model}}], **settings)", ('settings = {{"enable": True}}',)),
-    "nothing": Kind("§Join([])", model=False),
-    "no list": Kind("§Join(probe)", (PROBE,), model=False),
-    "plain optimizer": Kind("Join([probe, §{optimizer}])", (PROBE,), model=False),
-    "plain module": Kind("§Join([torch.nn.Linear(4, 4)])", model=False),
-    "groups": Kind("§Join([probe, states])", (*GROUPED, _states("")), model=False),
-    "groups of two": Kind(
-        f"§{JOIN}([probe, other], enable=True)",
-        (*GROUPED, f"other = {DDP}(torch.nn.Linear(4, 4), process_group=None)"),
-        model=False,
-    ),
-    "groups, turned": Kind(
-        "§Join([states, probe])",
-        (PROBE, _states(", process_group=torch.distributed.new_group()")),
-        model=False,
-    ),
 }
 LEGAL = {
-    "replicas": Kind("Join([probe])", (PROBE,), model=False),
-    "one group": Kind("Join([probe, states])", (PROBE, _states("")), model=False),
+    "replicas": Kind("Join([probe])", (PROBE,)),
+    "one group": Kind("Join([probe, states])", (PROBE, _states(""))),
     "one group of their own": Kind(
-        "Join([probe, states])", (*GROUPED, _states(", process_group=group")), model=False
+        "Join([probe, states])", (*GROUPED, _states(", process_group=group"))
     ),
     "all ranks": Kind(
         "Join([probe, states])",
         (PROBE, _states(", process_group=torch.distributed.group.WORLD")),
-        model=False,
     ),
 }
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
     for training in trainings(program):
-        fitting = sorted(kind for kind in WRONG if training.model or not WRONG[kind].model)
-        for kind in random.sample(fitting, 4):
+        for kind in random.sample(sorted(WRONG), 3) if training.model else ():
             yield mutant(program, RULE, kind, _joined(training, WRONG[kind]))
         for kind in random.sample(sorted(LEGAL), 2):
             yield mutant(program, "", kind, _joined(training, LEGAL[kind]))

@@ -203,6 +203,29 @@ class Code(Tree):
             end = self.line_end(end)
         return self.edit(start, end, "")
 
+    def unwrapped(self, owner: ir.With | ir.If, head: str = "") -> list[Edit]:
+        """The edits that leave of a compound statement its body alone, at its own depth.
+
+        Args:
+            head: lines to put in the place of its head, which has no comment where there are none.
+
+        Raises:
+            NoFixError: lines of the head or the body hold something else.
+        """
+        first = owner.body[0]
+        if not self.starts_line(owner) or not self.starts_line(first):
+            raise NoFixError(f"`{self.short(owner)}` shares its line with other code")
+        start, inside = self.line_start(owner.start), self.line_start(first.start)
+        if not head and self.comments(start, inside):
+            raise NoFixError(f"`{self.short(owner)}` has a comment in its head")
+        extra = self.indentation(first).removeprefix(self.indentation(owner))
+        lines = self.code_lines(inside, self.after(owner))
+        deeper = (line for line in lines if self.text.startswith(extra, line))
+        return [
+            self.edit(start, inside, head),
+            *(self.edit(line, line + len(extra), "") for line in deeper),
+        ]
+
 
 def require_exact(code: Code) -> None:
     """Raise ``NoFixError`` where the spans of the file cannot be trusted."""
