@@ -605,7 +605,7 @@ def opened(root: Path, between: str, sharding: str = "fully_shard(model)") -> li
     text = f"model = Net()\n{sharding}\n{textwrap.dedent(between)}\n{BUILD}\n"
     found = script(root, text)
     return sorted(
-        {(event(found, f.build)[1], event(found, f.opened)[1]) for f in unsharded_captures(found)}
+        {(event(found, f.build)[1], event(found, f.root.opened)[1]) for f in unsharded_captures(found)}
     )
 
 

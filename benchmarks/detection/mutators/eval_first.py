@@ -133,16 +133,6 @@ with torch.no_grad():
     return _after(site, lines, "import torch.distributed.checkpoint as dcp")
 
 
-def _asked(site: Site) -> str:
-    statement = site.module.statement(site.build)
-    assert isinstance(statement, ast.Assign)
-    optimizer = site.module.source(statement.targets[0])
-    lines = f"with torch.no_grad():\n    {_input(site)}\n"
-    lines += f"moments = {MARK}get_optimizer_state_dict({site.model}, {optimizer})"
-    imports = "from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict"
-    return _after(site, lines, imports)
-
-
 def _stepped(site: Site) -> str:
     statement = site.module.statement(site.build)
     assert isinstance(statement, ast.Assign)
@@ -198,5 +188,5 @@ VARIANTS: list[Callable[[Site], str]] = [
     _unsharded,
 ]
 LEGAL: list[Callable[[Site], str]] = [_resharded, _trained, _read]
-LATER: list[Callable[[Site], str]] = [_frozen, _loaded, _asked, _stepped]
+LATER: list[Callable[[Site], str]] = [_frozen, _loaded, _stepped]
 LEGAL_LATER: list[Callable[[Site], str]] = [_evaluated_after_step, _trained_again]

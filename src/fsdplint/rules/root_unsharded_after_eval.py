@@ -1,4 +1,8 @@
-"""What is done to a root while it is left unsharded, and so misses its shards."""
+"""A finding takes three places in order: the root is opened, nothing reshards it, and it is used.
+
+It is opened by ``unshard()``, or by a forward that no backward follows. The use is an optimizer's
+construction or step, or a call that changes the gathered tensors or passes them by.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,11 @@ from fsdplint.engine.interpreter.events import (
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Parameters, Tensor, Value, resolved
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import BACKWARDS, RESHARDS, STATE_HELPERS, Generation
-from fsdplint.knowledge.checkpoints import GET_OPTIMIZER_STATE, LOAD, SET_MODEL_STATE
+from fsdplint.knowledge.checkpoints import LOAD
 from fsdplint.knowledge.tensors import IN_PLACE
 from fsdplint.rule import Report, declare
 
@@ -43,19 +47,26 @@ RULE = declare(
 
 
 @dataclass(frozen=True, slots=True)
-class UnshardedCapture:
-    """An optimizer that took the root's parameters while they were unsharded.
+class OpenRoot:
+    """A root that is surely unsharded at some place.
 
     Attributes:
-        opened: the forward, or the ``unshard()``, that left them so.
-        whole: no part of the model is a unit of its own, so that it took no sharded one at all.
+        opened: the forward, or the ``unshard()``, that left it so.
+        whole: no part of the model is a unit of its own.
     """
 
-    build: BuildOptimizer
-    capture: Parameters
     shard: Shard
     opened: Call
     whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnshardedCapture:
+    """An optimizer that took the root's parameters while they were unsharded."""
+
+    build: BuildOptimizer
+    capture: Parameters
+    root: OpenRoot
 
 
 def unsharded_captures(program: Program) -> Iterator[UnshardedCapture]:
@@ -71,23 +82,39 @@ def unsharded_captures(program: Program) -> Iterator[UnshardedCapture]:
 def _capture(
     program: Program, trace: Trace, build: BuildOptimizer, capture: Parameters
 ) -> UnshardedCapture | None:
-    root = capture.module
-    shard = root_shard(trace, root)
-    if shard is None or capture.filtered or not program.together(build.site, shard.site):
+    if capture.filtered:
         return None
-    inner = units_inside(trace, root)
-    given_away = root.escaped is not None and root.escaped < capture.time
-    if given_away or not trains_outside(trace, root, inner):
+    root = _open_root(program, trace, capture.module, capture.time, build.site)
+    return None if root is None else UnshardedCapture(build, capture, root)
+
+
+def _open_root(
+    program: Program,
+    trace: Trace,
+    model: Object,
+    time: int,
+    site: Site,
+    *,
+    until: int | None = None,
+    sometimes: bool = False,
+) -> OpenRoot | None:
+    """``model`` at a time and place, if it is open there and trains parameters of its own.
+
+    Args:
+        until: when parameters are frozen that count as such; at any time if None.
+        sometimes: as of `left_open`.
+    """
+    shard = root_shard(trace, model)
+    if shard is None or not program.together(site, shard.site):
         return None
-    opened = left_open(program, trace, root, capture.time, build.site)
+    inner = [each for each in trace.of(Shard) if model in each.module.ancestors()]
+    given_away = model.escaped is not None and model.escaped < time
+    if given_away or not trains_outside(trace, model, inner, until):
+        return None
+    opened = left_open(program, trace, model, time, site, sometimes)
     if opened is None or opened.time < shard.time:
         return None
-    return UnshardedCapture(build, capture, shard, opened, not inner)
-
-
-def units_inside(trace: Trace, root: Object) -> list[Shard]:
-    """The sharding calls on parts of ``root``."""
-    return [shard for shard in trace.of(Shard) if root in shard.module.ancestors()]
+    return OpenRoot(shard, opened, not inner)
 
 
 def root_shard(trace: Trace, module: Object) -> Shard | None:
@@ -171,7 +198,6 @@ class Effect(Enum):
 
     LOST = "the gathered tensors are changed, and dropped by the next reshard"
     STALE = "the shards are changed, and the next forward takes the gathered tensors"
-    REFUSED = "it stops at the gathered tensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +206,12 @@ class UnshardedUse:
 
     Attributes:
         model: how the function that holds ``site`` names the root, "" where that is not seen.
-        opened: the forward, or the ``unshard()``, that left it so.
     """
 
     site: Site
     effect: Effect
     model: str
-    shard: Shard
-    opened: Call
+    root: OpenRoot
 
 
 def unsharded_uses(program: Program) -> Iterator[UnshardedUse]:
@@ -198,15 +222,12 @@ def unsharded_uses(program: Program) -> Iterator[UnshardedUse]:
         known: set[Call] = set()
         for event, root, effect in sorted(_uses_in(trace), key=lambda use: use[0].time):
             fact = _use(program, trace, event, root, effect)
-            if fact is not None and fact.opened not in known:
-                known.add(fact.opened)
+            if fact is not None and fact.root.opened not in known:
+                known.add(fact.root.opened)
                 yield fact
 
 
-Used = tuple["Call | Store", Object, Effect]
-
-
-def _uses_in(trace: Trace) -> Iterator[Used]:
+def _uses_in(trace: Trace) -> Iterator[tuple[Call | Store, Object, Effect]]:
     """Calls and assignments that concern the parameters or the state of one module."""
     for store in trace.of(Store):
         freezes = store.name == "requires_grad" and _is_false(store.value)
@@ -228,14 +249,9 @@ def _roots(call: Call) -> list[Object]:
         return _held_by(receiver, True) if _is_false(call.argument(0, "requires_grad")) else []
     if call.name in IN_PLACE:
         return _held_by(receiver, False)
-    if call.name == LOAD:
-        given = call.argument(0, "state_dict")
-        found = () if given is None else states_in(given)
-        return [state.owner for state in found if state.optimizer is None]
-    if call.name.endswith("set_model_state_dict") and not _takes_full(call):
-        return []
-    model = call.argument(0, "model")
-    return [model] if isinstance(model, Object) else []
+    given = call.argument(0, "state_dict")
+    found = () if given is None else states_in(given)
+    return [state.owner for state in found if state.optimizer is None]
 
 
 def _held_by(receiver: Value | None, whole: bool) -> list[Object]:
@@ -249,29 +265,15 @@ def _is_false(value: Value | None) -> bool:
     return isinstance(value, Const) and value.value is False
 
 
-def _takes_full(call: Call) -> bool:
-    options = call.argument(99, "options")
-    full = options.keywords.get("full_state_dict") if isinstance(options, Object) else None
-    return isinstance(full, Const) and full.value is True
-
-
 def _use(
-    program: Program, trace: Trace, event: Call | Store, root: Object, effect: Effect
+    program: Program, trace: Trace, event: Call | Store, model: Object, effect: Effect
 ) -> UnshardedUse | None:
-    shard = root_shard(trace, root)
-    if shard is None or not program.together(event.site, shard.site):
-        return None
-    given_away = root.escaped is not None and root.escaped < event.time
-    inner = units_inside(trace, root)
-    if given_away or not trains_outside(trace, root, inner, until=event.time):
-        return None
+    time, site = event.time, event.site
     stepped = isinstance(event, Call) and event.name == "step"
-    opened = left_open(program, trace, root, event.time, event.site, sometimes=stepped)
-    if opened is None or opened.time < shard.time:
+    root = _open_root(program, trace, model, time, site, until=time, sometimes=stepped)
+    if root is None or (stepped and not _has_gradients(program, trace, event, root.opened)):
         return None
-    if stepped and not _has_gradients(program, trace, event, opened):
-        return None
-    return UnshardedUse(event.site, effect, _model(program, event, root), shard, opened)
+    return UnshardedUse(site, effect, _model(program, event, model), root)
 
 
 def _has_gradients(program: Program, trace: Trace, step: Call | Store, opened: Call) -> bool:
@@ -287,21 +289,16 @@ def _model(program: Program, event: Call | Store, root: Object) -> str:
     if isinstance(event, Store) or not isinstance(event.site.node, ir.Call):
         return ""
     names = [name for name, known in event.names.items() if known is root]
-    node, path = event.site.node, event.site.path
-    if names:
-        return min(names, key=len)
-    if event.receiver is root and isinstance(node.func, ir.Attribute):
-        return program.text(path, node.func.value)
-    given = [argument.value for argument in node.args if argument.keyword in (None, "model")]
-    return program.text(path, given[0]) if given and event.receiver is None else ""
+    function = event.site.node.func
+    if event.receiver is root and isinstance(function, ir.Attribute):
+        names.append(program.text(event.site.path, function.value))
+    return min(names, key=len, default="")
 
 
 _KINDS = {
     **dict.fromkeys((*IN_PLACE, "requires_grad_"), Effect.LOST),
     "step": Effect.STALE,
     LOAD: Effect.STALE,
-    GET_OPTIMIZER_STATE: Effect.REFUSED,
-    SET_MODEL_STATE: Effect.REFUSED,
 }
 
 
@@ -313,59 +310,62 @@ def reports(program: Program) -> Iterator[Report]:
 def _captures(program: Program) -> Iterator[Report]:
     for fact in unsharded_captures(program):
         site, source = fact.build.site, fact.capture.source
-        opened = fact.opened.site
         assert isinstance(source.node, ir.Call)
-        what = "the model" if fact.whole else "what is in no unit but the root"
+        code = Code.of(program.tree(source.path))
+        build = site.node if site.path == source.path else None
+        what = "the model" if fact.root.whole else "what is in no unit but the root"
         yield Report(
             program.span(site),
-            f"`{fact.build.label}` holds the unsharded parameters that "
-            f"`{program.text(opened.path, opened.node)}` {program.where(opened, site)} left in the "
-            f"root, so its steps do not change {what}",
+            f"`{fact.build.label}` holds {_left(program, fact.root, site)}, so its steps do not "
+            f"change {what}",
             "holds the root's unsharded parameters",
-            (
-                program.evidence(fact.shard.site, "the root is sharded"),
-                program.evidence(opened, "leaves the root unsharded: no backward follows"),
-                program.evidence(source, "the parameters are taken"),
-                *program.conditions(opened, site),
+            _evidence(
+                program, fact.root, site, program.evidence(source, "the parameters are taken")
             ),
-            partial(
-                reshard_before,
-                Code.of(program.tree(source.path)),
-                source.node,
-                site.node if site.path == source.path else None,
-            ),
+            partial(reshard_before, code, source.node, build),
         )
+
+
+def _left(program: Program, root: OpenRoot, site: Site) -> str:
+    """What is left in a root, for a message at a place."""
+    opened = root.opened.site
+    return (
+        f"the unsharded parameters that `{program.text(opened.path, opened.node)}` "
+        f"{program.where(opened, site)} left in the root"
+    )
+
+
+def _evidence(
+    program: Program, root: OpenRoot, site: Site, *taken: Evidence
+) -> tuple[Evidence, ...]:
+    opened = root.opened.site
+    return (
+        program.evidence(root.shard.site, "the root is sharded"),
+        program.evidence(opened, "leaves the root unsharded: no backward follows"),
+        *taken,
+        *program.conditions(opened, site),
+    )
 
 
 _CONSEQUENCES = {
     Effect.LOST: ("reaches", "its shards stay as they are", "changes what is dropped next"),
     Effect.STALE: ("passes by", "the next forward still computes with these", "changes the shards"),
-    Effect.REFUSED: ("stops at", "it needs the shards", "finds no shards in the root"),
 }
 
 
 def _uses(program: Program) -> Iterator[Report]:
     for fact in unsharded_uses(program):
-        site, opened = fact.site, fact.opened.site
+        site = fact.site
         verb, consequence, label = _CONSEQUENCES[fact.effect]
         used = site.node.func if isinstance(site.node, ir.Call) else site.node
+        code = Code.of(program.tree(site.path))
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, used)}` {verb} the unsharded parameters that "
-            f"`{program.text(opened.path, opened.node)}` {program.where(opened, site)} left in the "
-            f"root: {consequence}",
+            f"`{program.text(site.path, used)}` {verb} {_left(program, fact.root, site)}: "
+            f"{consequence}",
             label,
-            (
-                program.evidence(fact.shard.site, "the root is sharded"),
-                program.evidence(opened, "leaves the root unsharded: no backward follows"),
-                *program.conditions(opened, site),
-            ),
-            partial(
-                reshard_before_use,
-                Code.of(program.tree(site.path)),
-                fact.model,
-                site.node,
-            ),
+            _evidence(program, fact.root, site),
+            partial(reshard_before_use, code, fact.model, site.node),
         )
 
 
