@@ -10,7 +10,7 @@ from helpers import event, path_of, program, script
 from limits import limit
 
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs, unreduced_steps
-from fsdplint.engine.facts.writes import sharded_writes
+from fsdplint.engine.facts.state_files import sharded_writes
 from fsdplint.engine.program import Program
 from fsdplint.rules.direct_forward import skipped_hooks
 from fsdplint.rules.only_root_sharded import root_only_shards
@@ -605,7 +605,10 @@ def opened(root: Path, between: str, sharding: str = "fully_shard(model)") -> li
     text = f"model = Net()\n{sharding}\n{textwrap.dedent(between)}\n{BUILD}\n"
     found = script(root, text)
     return sorted(
-        {(event(found, f.build)[1], event(found, f.root.opened)[1]) for f in unsharded_captures(found)}
+        {
+            (event(found, f.build)[1], event(found, f.root.opened)[1])
+            for f in unsharded_captures(found)
+        }
     )
 
 

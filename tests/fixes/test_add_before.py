@@ -4,8 +4,8 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.finding import Fix
-from fsdplint.fixes.add_before import add_before
 from fsdplint.fixes.code import Declined
+from fsdplint.fixes.move import add_before
 
 
 def moved(marked: str) -> tuple[Snippet, Fix | Declined]:

@@ -5,7 +5,7 @@ from snippets import Snippet, reason
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.argument import drop_argument, set_argument
+from fsdplint.fixes.arguments import drop_argument, set_argument
 from fsdplint.fixes.code import Declined
 from fsdplint.fixes.mesh import name_by_keyword, slice_mesh, swap_dimensions
 from fsdplint.rules.container_sharded import container_loop

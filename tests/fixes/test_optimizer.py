@@ -5,7 +5,7 @@ from snippets import Snippet, reason
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Declined
-from fsdplint.fixes.optimizer import build_after_sharding
+from fsdplint.fixes.move import build_after_sharding
 
 
 def built(marked: str) -> tuple[Snippet, Fix | Declined]:

@@ -216,18 +216,3 @@ fully_shard(model)
 {program}
     replicas(torch.ones(8)).sum().backward()
 """
-
-
-@pytest.mark.parametrize(
-    ("program", "safe"),
-    [
-        ("replicas = DDP(Net())\nwith Join(replicas):", True),
-        (
-            "replicas = DDP(Net())\ndef train(one):\n    with Join(one): pass\n"
-            "train(replicas)\nif flag:",
-            False,
-        ),
-    ],
-)
-def test_one_object_is_joined(program: str, safe: bool) -> None:
-    assert is_safe(HEAD.format(blocks="None") + JOINED.format(program=program)) is safe

@@ -88,11 +88,6 @@ WRONG = {
         "class Parser(argparse.ArgumentParser):\n    def __init__(self):\n"
         "        super().__init__()\n        " + NUMBER.format(parser="self") + "\n",
     ),
-    "click": Shape(
-        "choose(standalone_mode=False)\n",
-        f"import click\n\n\n@click.command()\n{MARK}@click.option('--local_rank', default=0)\n"
-        "def choose(local_rank):\n    torch.cuda.set_device(local_rank)\n",
-    ),
     "a dataclass of transformers' parser": Shape(
         "(options,) = HfArgumentParser(Options).parse_args_into_dataclasses([])\n"
         + SET.format("options.local_rank"),
@@ -104,16 +99,6 @@ WRONG = {
         "options = tyro.cli(Options, args=[])\n" + SET.format("options.local_rank"),
         "import dataclasses\n\nimport tyro\n\n\n@dataclasses.dataclass\nclass Options:\n"
         f"    {MARK}local_rank: int = -1\n",
-    ),
-    "a function of fire": Shape(
-        "fire.Fire(choose, [])\n",
-        "import fire\n\n\n"
-        f"def choose({MARK}local_rank=0):\n    torch.cuda.set_device(local_rank)\n",
-    ),
-    "flags of absl": Shape(
-        SET.format("flags.FLAGS.local_rank"),
-        "from absl import flags\n\n"
-        f"{MARK}flags.DEFINE_integer('local_rank', 0, 'number of the process')\n",
     ),
 }
 ENVIRONMENT = 'int(os.environ.get("LOCAL_RANK", 0))'

@@ -1,4 +1,4 @@
-"""Whole state gathered on every rank, written by one of them."""
+"""Whole state gathered on every rank and written by one of them, in the place of slices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.state_files import ShardedWrite
+from fsdplint.engine.interpreter.events import Call, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Object, StateDict
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import add_argument
-from fsdplint.fixes.between import Condition, conditions, runs_once
-from fsdplint.fixes.code import Code, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.conditions import Condition, conditions, runs_once
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import clash, dotted, fresh, written_between
 from fsdplint.knowledge.checkpoints import HELPERS
@@ -238,3 +243,57 @@ def _periodic(test: ir.Expr) -> bool:
     plain = (ir.Compare, ir.BinOp, ir.Not, ir.Name, ir.Attribute, ir.Constant)
     modulo = any(isinstance(node, ir.BinOp) and node.op == "Modulo" for node in nodes)
     return modulo and all(isinstance(node, plain) for node in nodes)
+
+
+def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
+    site = fact.write.site
+    if any(state.source.calls != site.calls for state in fact.states):
+        return Declined("the state is taken in one function and written in another")
+    code = Code.of(program.tree(site.path))
+    write = site.node
+    assert isinstance(write, ir.Call)
+    gathered = [_gathered(program, fact.trace, state) for state in fact.states]
+    states = [state for state in gathered if state is not None]
+    if len(states) < len(gathered):
+        return Declined("it is not clear which model the state belongs to")
+    function = code.function(write)
+    own = [guard for guard in fact.guards if guard.path == site.path]
+    tests = [code.statement(guard.test) for guard in own]
+    local = [test for test in tests if isinstance(test, ir.If) and code.function(test) is function]
+    return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
+
+
+def model_name(
+    program: Program, trace: Trace, site: Site, model: Object, optimizer: Object
+) -> str | None:
+    """What the function of the call at ``site`` calls the model of an optimizer."""
+    for call in trace.of(Call):
+        if call.names and (call.site.node, call.site.calls) == (site.node, site.calls):
+            for name, item in call.names.items():
+                if item is model:
+                    return name
+    for capture in optimizer.captures:
+        taken = receiver(capture.source.node)
+        here = capture.source.calls == site.calls and capture.module is model
+        if here and taken is not None and not program.tree(site.path).is_rebound(taken):
+            return program.text(site.path, taken)
+    return None
+
+
+def _gathered(program: Program, trace: Trace, state: StateDict) -> GatheredState | None:
+    """The expression to replace, with the texts of its model and optimizer."""
+    path, node = state.source.path, state.source.node
+    target = receiver(node)
+    if target is None or not isinstance(node, ir.Call):
+        return None
+    text = program.text(path, target)
+    if state.optimizer is None:
+        return GatheredState(node, text)
+    model = model_name(program, trace, state.source, state.owner, state.optimizer)
+    return None if model is None else GatheredState(node, model, text)
+
+
+def receiver(node: ir.Node) -> ir.Expr | None:
+    """What the method is called on, of a method call."""
+    function = node.func if isinstance(node, ir.Call) else None
+    return function.value if isinstance(function, ir.Attribute) else None

@@ -1,16 +1,18 @@
-"""Whether edits change the code they touch and no other."""
+"""Check that edits change the code they touch and no other."""
 
 from __future__ import annotations
 
+import builtins
+import symtable
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
 from fsdplint.engine.frontend.syntax import Syntax, parse
+from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit
-from fsdplint.fixes.captures import captures
-from fsdplint.fixes.homes import dead, docstrings, homes
-from fsdplint.fixes.moved import Moved, Place
 
 # These may get a statement more below their end, so what they hold is looked at one by one.
 _BLOCKS = (
@@ -79,3 +81,194 @@ def _at_home(before: Syntax, after: Syntax, moved: Moved) -> bool:
         if len(wanted) == len(blocks) != len(found):
             return False
     return True
+
+
+# The blocks that statements are in
+
+
+_ENDS = (cst.Return, cst.Raise, cst.Break, cst.Continue)
+_PARTS = (
+    cst.BaseSuite,
+    cst.BaseCompoundStatement,
+    cst.SimpleStatementLine,
+    cst.BaseSmallStatement,
+    cst.Else,
+    cst.Finally,
+    cst.ExceptHandler,
+    cst.ExceptStarHandler,
+    cst.MatchCase,
+)
+
+
+def homes(syntax: Syntax) -> dict[Place, tuple[Place, ...]]:
+    """By each simple statement the heads of the blocks it stands in, the outermost first."""
+    return dict(_homes(syntax, syntax.tree, ()))
+
+
+def _homes(
+    syntax: Syntax, node: cst.CSTNode, blocks: tuple[Place, ...]
+) -> Iterator[tuple[Place, tuple[Place, ...]]]:
+    for child in node.children:
+        if not isinstance(child, _PARTS):
+            continue
+        if isinstance(child, (cst.SimpleStatementLine, cst.BaseSmallStatement)):
+            yield _place(syntax, child), blocks
+        inside = getattr(child, "body", None)
+        if isinstance(inside, cst.BaseSuite):
+            start, _ = syntax.spans[child]
+            head = (type(child), start, syntax.spans[inside][0])
+            yield from _homes(syntax, child, (*blocks, head))
+        else:
+            yield from _homes(syntax, child, blocks)
+
+
+def docstrings(syntax: Syntax) -> int:
+    """How many modules, classes and functions have one."""
+    return sum(each.get_docstring(clean=False) is not None for each in _holders(syntax.tree))
+
+
+def _holders(node: cst.CSTNode) -> Iterator[cst.Module | cst.FunctionDef | cst.ClassDef]:
+    if isinstance(node, (cst.Module, cst.FunctionDef, cst.ClassDef)):
+        yield node
+    for child in node.children:
+        if isinstance(child, _PARTS):
+            yield from _holders(child)
+
+
+def dead(syntax: Syntax) -> int:
+    """How many statements stand below one that ends their block."""
+    return sum(map(_dead, _bodies(syntax.tree)))
+
+
+def _bodies(node: cst.CSTNode) -> Iterator[Sequence[cst.CSTNode]]:
+    if isinstance(node, (cst.Module, cst.IndentedBlock)):
+        yield node.body
+    for child in node.children:
+        if isinstance(child, _PARTS):
+            yield from _bodies(child)
+
+
+def _dead(body: Sequence[cst.CSTNode]) -> int:
+    for index, line in enumerate(body):
+        last = line.body[-1] if isinstance(line, cst.SimpleStatementLine) else None
+        if isinstance(last, _ENDS):
+            return len(body) - index - 1
+    return 0
+
+
+def _place(syntax: Syntax, node: cst.CSTNode) -> Place:
+    return (type(node), *syntax.spans[node])
+
+
+# Places before and after edits
+
+
+# The kind of a node, and where it starts and ends.
+Place = tuple[type, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Places in ``old``, by edits that are in order and apart, in ``new``."""
+
+    old: str
+    new: str
+    edits: Sequence[Edit]
+
+    def place(self, place: Place) -> Place | None:
+        """The new place, None if an edit is in or at it."""
+        kind, start, end = place
+        if any(e.span.start <= end and start <= e.span.end for e in self.edits):
+            return None
+        shift = self._shift(start)
+        return kind, start + shift, end + shift
+
+    def head(self, head: Place) -> Place | None:
+        """The new place of a block's head, None if an edit is in it; at its ends one may be."""
+        kind, start, end = head
+        if any(e.span.start < end and start < e.span.end for e in self.edits):
+            return None
+        shift = self._shift(start)
+        return kind, start + shift, end + shift
+
+    def indented(self, place: Place) -> bool:
+        """Whether the line that a statement is on is indented by something else."""
+        _, start, _ = place
+        return _indentation(self.old, start) != _indentation(self.new, start + self._shift(start))
+
+    def _shift(self, offset: int) -> int:
+        above = (e for e in self.edits if e.span.end <= offset)
+        return sum(len(e.text) - (e.span.end - e.span.start) for e in above)
+
+
+def _indentation(text: str, offset: int) -> str:
+    above = NEWLINE.split(text[:offset])[-1]
+    return above[: len(above) - len(above.lstrip())]
+
+
+# Names that an edit takes from the scope they meant
+
+
+def captures(old: str, new: str) -> bool:
+    """Whether a name that a scope of ``old`` had from outside is its own, or another's, in ``new``.
+
+    What this Python does not take for its own, as a newer one's syntax, is not looked at.
+    """
+    olds, news = _scopes(old), _scopes(new)
+    if olds is None or news is None:
+        return False
+    pairs = ((scope, news[name]) for name, scope in olds.items() if name in news)
+    return any(_captured(before, after) for before, after in pairs)
+
+
+def _captured(before: symtable.SymbolTable, after: symtable.SymbolTable) -> bool:
+    names = set(after.get_identifiers())
+    for symbol in before.get_symbols():
+        name = symbol.get_name()
+        if name not in names:
+            continue
+        now = after.lookup(name)
+        if before.get_type() == "module":
+            if _is_builtin(symbol) and now.is_assigned():
+                return True
+        elif (_from_outside(symbol) and not _from_outside(now)) or (
+            symbol.is_global() != now.is_global()
+        ):
+            return True
+    return False
+
+
+def _is_builtin(symbol: symtable.Symbol) -> bool:
+    return hasattr(builtins, symbol.get_name()) and not (
+        symbol.is_assigned() or symbol.is_imported()
+    )
+
+
+def _from_outside(symbol: symtable.Symbol) -> bool:
+    return symbol.is_global() or symbol.is_free()
+
+
+def _scopes(text: str) -> dict[tuple[str, ...], symtable.SymbolTable] | None:
+    """The scopes that have a name, by that and those around, if it is the only one of it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            table = symtable.symtable(text, "<fixed>", "exec")
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    found: dict[tuple[str, ...], symtable.SymbolTable] = {}
+    twice = set()
+    for name, scope in _named(table, ()):
+        if name in found:
+            twice.add(name)
+        found[name] = scope
+    return {name: scope for name, scope in found.items() if name not in twice}
+
+
+def _named(
+    table: symtable.SymbolTable, above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], symtable.SymbolTable]]:
+    yield above, table
+    for child in table.get_children():
+        if child.get_type() in ("function", "class") and child.get_name().isidentifier():
+            yield from _named(child, (*above, child.get_name()))

@@ -1,12 +1,15 @@
-"""Whole state from one file, cut to each rank's slices as it is loaded."""
+"""Whole state from one file, cut to the slices of each rank as it is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.state_files import PlainLoad
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety
-from fsdplint.fixes.code import Code, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.gather_state import model_name, receiver
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.checkpoints import HELPERS
@@ -85,3 +88,24 @@ def _below(code: Code, call: ir.Call, guards: Sequence[ir.If], form: str, given:
     else:
         edits.append(code.edit(call.start, call.end, f"{name} = {given}"))
     return [*edits, code.insert_lines(after, f"{indent}{form.format(name)}{newline}")]
+
+
+def whole_load(program: Program, fact: PlainLoad) -> Fix | Declined:
+    site = fact.call.site
+    target = receiver(site.node)
+    if target is None or not isinstance(site.node, ir.Call):
+        return Declined("the load is not called as a method")
+    code = Code.of(program.tree(site.path))
+    model = code.slice(target)
+    optimizer = None
+    if fact.optimizer is not None:
+        known = model_name(program, fact.trace, site, fact.module, fact.optimizer)
+        if known is None:
+            return Declined("it is not clear what the model is called where the state is loaded")
+        model, optimizer = known, model
+    function = code.function(site.node)
+    own = [guard for guard in fact.guards if guard.path == site.path]
+    tests = [code.statement(guard.test) for guard in own]
+    local = [test for test in tests if isinstance(test, ir.If) and code.function(test) is function]
+    outside = len(local) < len(fact.guards)
+    return load_state(code, site.node, model, optimizer, local, rank_zero=outside)

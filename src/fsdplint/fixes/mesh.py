@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.argument import argument_of
+from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.names import dotted
 

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from enum import Enum
 
-from fsdplint.knowledge import collectives, launch, options
+from fsdplint.knowledge import collectives, launch
 from fsdplint.knowledge.checkpoints import (
     ASYNC_SAVE,
     GET_MODEL_STATE,
@@ -24,16 +24,16 @@ from fsdplint.knowledge.checkpoints import (
     SET_OPTIMIZER_STATE,
     SET_STATE,
 )
-from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, WRAPPERS
-from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
-from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
-from fsdplint.knowledge.policies import BFLOAT16, FULL_PRECISION
-from fsdplint.knowledge.replicas import (
+from fsdplint.knowledge.collectives import (
     GRADIENT_HOOKS,
     KEEPS_REPLICAS_EQUAL,
     PARALLELIZE_MODULE,
     TENSOR_COLLECTIVES,
 )
+from fsdplint.knowledge.fsdp import FSDP1_STATICS, WRAPPERS
+from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
+from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.knowledge.policies import BFLOAT16, FULL_PRECISION
 from fsdplint.knowledge.scaling import AUTOCASTS
 from fsdplint.knowledge.tensors import IN_PLACE
 
@@ -167,7 +167,6 @@ BACKWARDS = ("backward", AUTOGRAD_BACKWARD)
 WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.CALLS), ""),
     **dict.fromkeys(sorted(launch.CALLS), ""),
-    **dict.fromkeys(sorted(options.CALLS), ""),
     **dict.fromkeys((*launch.MESHES, *launch.DEVICE_MESHES), "mesh"),
     SAVE: "save",
     ASYNC_SAVE: "save",
@@ -211,7 +210,6 @@ WATCHED_CALLS: dict[str, str] = {
 WATCHED_METHODS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.METHODS), ""),
     **dict.fromkeys(sorted(launch.METHODS), ""),
-    **dict.fromkeys(sorted(options.METHODS), ""),
     "step": "step",
     "backward": "backward",
     "zero_grad": "zero_grad",

@@ -1,9 +1,4 @@
-"""Which calls every rank must make, as data: the others wait in them for one that does not.
-
-Source: torch 2.13, each run with one rank missing (rules/collective-under-rank-guard.md),
-signatures read in torch 2.4 to 2.15; accelerate 1.0 to 1.12 (`accelerator.py`), by
-reading.
-"""
+"""Calls that all ranks make together, and what else keeps their copies of a parameter equal."""
 
 from __future__ import annotations
 
@@ -18,16 +13,16 @@ from fsdplint.knowledge.checkpoints import (
     SET_OPTIMIZER_STATE,
     SET_STATE,
 )
-from fsdplint.knowledge.fsdp1 import SUMMON_FULL_PARAMS
+from fsdplint.knowledge.fsdp import SUMMON_FULL_PARAMS
 from fsdplint.knowledge.launch import NEW_GROUP
-from fsdplint.knowledge.names import DISTRIBUTED, FSDP1
+from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, KEYWORD_ONLY
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Where a call takes its process group; without one it is for all ranks."""
 
-    position: int = 99
+    position: int = KEYWORD_ONLY
     keyword: str = "group"
 
 
@@ -125,3 +120,35 @@ ACCELERATOR_METHODS = frozenset(
 
 CALLS = frozenset({*WORLD_CALLS, *STATE_CALLS, *FSDP1_CALLS, *FSDP1_STATE_TYPES, *NORM_CALLS})
 METHODS = frozenset({*TENSOR_METHODS, *UNIT_METHODS, *ACCELERATOR_METHODS, *FSDP1_METHODS})
+
+
+PARALLELIZE_MODULE = "torch.distributed.tensor.parallel.parallelize_module"
+# Calls on a model, or on a part of one, that reduce its gradients or divide its parameters.
+KEEPS_REPLICAS_EQUAL: tuple[str, ...] = (
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.distributed._composable.replicate",
+    "torch.distributed._composable.replicate.replicate",
+    "torch.distributed._composable.replicate_with_fsdp.replicate",
+    "torch.distributed.tensor.distribute_module",
+    PARALLELIZE_MODULE,
+)
+
+# Of these, the ones that take a whole module, each its gradients by itself.
+DDP: tuple[str, ...] = ("torch.nn.parallel.DistributedDataParallel",)
+REPLICATE: tuple[str, ...] = (
+    "torch.distributed._composable.replicate",
+    "torch.distributed._composable.replicate.replicate",
+)
+
+# Hooks of a parameter, in which its gradient may be reduced.
+GRADIENT_HOOKS: tuple[str, ...] = ("register_hook", "register_post_accumulate_grad_hook")
+
+# Collectives that reduce gradients where they are called on them.
+TENSOR_COLLECTIVES: tuple[str, ...] = (
+    ALL_REDUCE,
+    "torch.distributed.all_reduce_coalesced",
+    "torch.distributed.broadcast",
+    "torch.distributed.reduce",
+    "torch.distributed.nn.functional.all_reduce",
+    "torch.distributed._functional_collectives.all_reduce",
+)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fsdplint.knowledge.calls import COMPILE, INERT_METHODS, STATE_HELPERS
 from fsdplint.knowledge.checkpoints import LOAD, LOAD_STATE_DICT, SET_MODEL_STATE, SET_STATE
-from fsdplint.knowledge.collectives import CLIP_GRAD_NORM
+from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, PARALLELIZE_MODULE
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD, REGISTER_FORWARD, is_optimizer
-from fsdplint.knowledge.replicas import PARALLELIZE_MODULE
 
 # Calls that set the seed PyTorch's initialisers draw by; the last two leave it to the caller.
 SEEDS = frozenset(

@@ -1,4 +1,4 @@
-"""How a distributed program comes up and down: process groups, ranks and their devices."""
+"""How a distributed program comes up and down: process groups, ranks, devices, command line."""
 
 from __future__ import annotations
 
@@ -54,9 +54,6 @@ DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "
 MESSAGES = frozenset({"critical", "debug", "error", "info", "log", "print", "warning"})
 ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
 
-CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})
-METHODS = frozenset(DEVICE_METHODS)
-
 # Backends as they are misspelt, in lower case. What else has no name here may be registered by a
 # package, often under a name made of a known one (`nccl2`, `nccl-lazy`, `ncclx`, `rccl`).
 MISSPELT_BACKENDS: dict[str, str] = {
@@ -64,3 +61,34 @@ MISSPELT_BACKENDS: dict[str, str] = {
     **dict.fromkeys(("glo", "goo", "golo", "gllo", "glloo", "glooo", "gluo"), "gloo"),
 }
 REGISTERS_BACKEND = "register_backend"
+
+
+# Methods that read the options which `add_argument` and the like declared.
+PARSES = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclasses"})
+
+# Functions and classes whose options are the fields of dataclasses: where they take them.
+FROM_DATACLASSES: dict[str, tuple[int, str]] = {
+    "draccus.parse": (0, "config_class"),
+    "pyrallis.parse": (0, "config_class"),
+    "simple_parsing.parse": (0, "config_class"),
+    "transformers.HfArgumentParser": (0, "dataclass_types"),
+    "transformers.hf_argparser.HfArgumentParser": (0, "dataclass_types"),
+    "tyro.cli": (0, "f"),
+}
+
+# Functions that run the function they are given, with options for its parameters.
+RUNS_FUNCTION: dict[str, str] = {
+    "absl.app.run": "main",
+    "fire.Fire": "component",
+    "typer.run": "function",
+    "tyro.cli": "f",
+}
+
+# Decorators that declare an option of the function below them.
+DECLARES = frozenset({"click.option", "rich_click.option"})
+FLAGS = "absl.flags"
+DEFINES = f"{FLAGS}.DEFINE_integer"
+
+CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})
+CALLS |= {*FROM_DATACLASSES, *DECLARES, DEFINES, *RUNS_FUNCTION}
+METHODS = frozenset({*DEVICE_METHODS, "add_argument", *PARSES})

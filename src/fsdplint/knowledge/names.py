@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import functools
 
+# The position of a parameter that calls give by its keyword.
+KEYWORD_ONLY = -1
+
 DISTRIBUTED = "torch.distributed"
 TENSOR = "torch.distributed.tensor"
 # What FSDP2 is imported from up to torch 2.5.

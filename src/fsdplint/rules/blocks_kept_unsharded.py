@@ -8,7 +8,7 @@ from functools import partial
 from fsdplint.engine.facts.resharding import kept_blocks
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
-from fsdplint.fixes.argument import drop_argument
+from fsdplint.fixes.arguments import drop_argument
 from fsdplint.fixes.code import Code
 from fsdplint.rule import Report, declare
 

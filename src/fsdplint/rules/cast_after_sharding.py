@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from fsdplint.engine.facts.branches import follows
 from fsdplint.engine.facts.layers import library_class
-from fsdplint.engine.facts.order import follows
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.values import Object, Symbol, resolved
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
-from fsdplint.fixes.add_before import before_sharding
+from fsdplint.fixes.move import before_sharding
 from fsdplint.knowledge.calls import CASTS, Generation
 from fsdplint.knowledge.policies import FULL_PRECISION
 from fsdplint.knowledge.tensors import DTYPES

@@ -27,11 +27,12 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.files.lexing import indented
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
-from fsdplint.fixes.between import conditions
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.conditions import conditions
 from fsdplint.fixes.names import clash, fresh, names_in
 from fsdplint.knowledge import collectives as known
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.names import KEYWORD_ONLY
 from fsdplint.knowledge.words import means_rank_count
 from fsdplint.rule import Report, declare
 
@@ -279,7 +280,7 @@ def _function_needs(call: Call, shards: list[Shard]) -> Shard | None:
 
 
 def _whole_state(call: Call) -> bool:
-    options = call.argument(99, "options")
+    options = call.argument(KEYWORD_ONLY, "options")
     if not isinstance(options, Object):
         return False
     values = [options.keywords.get(name) for name in known.WHOLE_STATE_OPTIONS]

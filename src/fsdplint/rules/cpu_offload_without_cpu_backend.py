@@ -27,6 +27,7 @@ from fsdplint.fixes.process_group import with_cpu
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.collectives import CLIPPING
 from fsdplint.knowledge.launch import CUDA_IS_AVAILABLE, INIT, NCCL
+from fsdplint.knowledge.names import KEYWORD_ONLY
 from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
 from fsdplint.rule import Report, declare
 
@@ -144,7 +145,7 @@ def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
     # `get_backend` then returns another text than "nccl".
     asked = any("get_backend" in unit.text for unit in program.units)
     tree = program.tree(fact.shard.site.path)
-    given = argument(fact.shard.call, 99, "offload_policy")
+    given = argument(fact.shard.call, KEYWORD_ONLY, "offload_policy")
     stated = given is not None and isinstance(tree.meaning(given.value), ir.Call)
     always = stated and not chosen and not asked and code.is_private()
     return with_cpu(code, fact.backend, always)

@@ -17,7 +17,7 @@ from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import orphans
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.replicas import DDP, REPLICATE
+from fsdplint.knowledge.collectives import DDP, REPLICATE
 from fsdplint.rule import Report, declare
 
 RULE = declare(

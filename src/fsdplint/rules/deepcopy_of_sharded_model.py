@@ -12,8 +12,8 @@ from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.add_before import add_before
 from fsdplint.fixes.code import Code, Declined
+from fsdplint.fixes.move import add_before
 from fsdplint.fixes.names import LISTING, dotted
 from fsdplint.knowledge.calls import COPIES_MODULE, Generation
 from fsdplint.rule import Report, declare

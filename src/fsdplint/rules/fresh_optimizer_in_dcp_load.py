@@ -9,8 +9,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.state_files import is_stateless
 from fsdplint.engine.facts.weights import driven, related
-from fsdplint.engine.facts.writes import is_stateless
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Trace, Use
 from fsdplint.engine.interpreter.modules import is_module
@@ -27,9 +27,9 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.between import conditions, runs_once
 from fsdplint.fixes.code import Code, NoFixError, builder, require_exact
-from fsdplint.fixes.gathered_write import model_name, receiver
+from fsdplint.fixes.conditions import conditions, runs_once
+from fsdplint.fixes.gather_state import model_name, receiver
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
@@ -42,6 +42,7 @@ from fsdplint.knowledge.checkpoints import (
     keeps_fresh,
     starts_empty,
 )
+from fsdplint.knowledge.names import KEYWORD_ONLY
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -196,7 +197,7 @@ def _load(program: Program, trace: Trace, call: Call) -> LostLoad | None:
 
 def _is_plain(call: Call) -> bool:
     """Whether the load fills what it is given, and no planner of the program's own adds to it."""
-    planner = call.argument(99, "planner")
+    planner = call.argument(KEYWORD_ONLY, "planner")
     if call.arguments.open or len(call.arguments.args) > 4:
         return False
     if planner is None or (isinstance(planner, Const) and planner.value is None):
@@ -318,7 +319,7 @@ def _is_copy(program: Program, given: Call, entry: Entry, shard: Shard) -> bool:
         paths = {path for path, _ in (*given.site.frames(), *shard.site.frames())}
         local = any("LOCAL_STATE_DICT" in program.tree(path).text for path in paths)
         return flat and entry.optimizer is None and not local
-    options = given.argument(99, "options")
+    options = given.argument(KEYWORD_ONLY, "options")
     full = options.keywords.get("full_state_dict") if isinstance(options, Object) else None
     return flat or (isinstance(full, Const) and full.value is True)
 

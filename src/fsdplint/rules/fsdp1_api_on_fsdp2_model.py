@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace, Unwrap
@@ -28,7 +28,7 @@ from fsdplint.fixes.policies import construction, meaning, unused
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, WRAPPED, Generation
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.collectives import NN_UTILS
-from fsdplint.knowledge.fsdp1 import FSDP1_STATICS, STATE_DICT_TYPES, WRAPPERS
+from fsdplint.knowledge.fsdp import FSDP1_STATICS, STATE_DICT_TYPES, WRAPPERS
 from fsdplint.knowledge.names import FSDP1, canonical
 from fsdplint.rule import Report, declare
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.values import reachable
 from fsdplint.engine.program import Program
@@ -24,8 +24,7 @@ from fsdplint.fixes.policies import (
     unused,
 )
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.fsdp1 import SHARDING_STRATEGIES
-from fsdplint.knowledge.fully_shard import FOREIGN, NEEDLESS, RENAMED, REPLACED, SINCE
+from fsdplint.knowledge.fsdp import FOREIGN, NEEDLESS, RENAMED, REPLACED, SHARDING_STRATEGIES, SINCE
 from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
 from fsdplint.rule import Report, declare
 

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
-from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
-from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
+from fsdplint.engine.facts.branches import is_caught
+from fsdplint.engine.facts.layers import (
+    is_a,
+    library_class,
+    surely_in,
+    with_parameters,
+    wrapped_classes,
+)
 from fsdplint.engine.interpreter.events import Call, Shard, Store, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (

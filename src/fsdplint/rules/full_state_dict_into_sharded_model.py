@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint.engine.facts.loads import plain_loads
+from fsdplint.engine.facts.state_files import plain_loads
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
-from fsdplint.fixes.whole_load import whole_load
+from fsdplint.fixes.load_state import whole_load
 from fsdplint.rule import Report, declare
 
 RULE = declare(

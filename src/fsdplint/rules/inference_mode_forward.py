@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.branches import follows
 from fsdplint.engine.facts.coverage import is_frozen
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, inference_mode
-from fsdplint.engine.facts.order import follows
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -19,7 +19,7 @@ from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports, orphans, qualified
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.fsdp1 import SUMMON_FULL_PARAMS
+from fsdplint.knowledge.fsdp import SUMMON_FULL_PARAMS
 from fsdplint.knowledge.tensors import INFERENCE_MODE
 from fsdplint.rule import Report, declare
 

@@ -1,4 +1,7 @@
-"""Options for the local rank that no launcher passes."""
+"""A finding is an option that the program declares, sets nowhere, and chooses a device by.
+
+Options are argparse's, and the fields of dataclasses that a parser fills.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
-    FunctionValue,
     Object,
-    Symbol,
     Value,
     contained,
     resolved,
@@ -26,14 +27,11 @@ from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
-from fsdplint.knowledge.options import (
-    DECLARES,
-    DEFINES,
-    FLAGS,
+from fsdplint.knowledge.launch import (
     FROM_DATACLASSES,
     PARSES,
-    RUNS_FUNCTION,
 )
+from fsdplint.knowledge.names import KEYWORD_ONLY
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -57,13 +55,11 @@ class Option:
     """An option for the local rank.
 
     Attributes:
-        site: where it is declared: a call, a field of a class, or a parameter.
+        site: where it is declared: a call, or a field of a class.
         default: as it is written, if it is.
         holders: what has it among its attributes or items, once the options are read.
         name: what it is called there.
         dashed: it is spelled as the launcher of torch passes it.
-        function: the function that has it for a parameter.
-        flag: the symbol that is it.
     """
 
     site: Site
@@ -71,22 +67,16 @@ class Option:
     holders: tuple[Value, ...] = ()
     name: str = _NAME
     dashed: bool = False
-    function: ir.Function | None = None
-    flag: str = ""
 
     @property
     def is_added(self) -> bool:
         """Whether it is argparse's."""
-        return isinstance(self.site.node, ir.Call) and bool(self.holders)
+        return isinstance(self.site.node, ir.Call)
 
-    def is_read(self, value: Value, use: Site) -> bool:
-        """Whether a value at a place is the option's."""
-        if isinstance(value, Symbol):
-            return value.name == self.flag
+    def is_read(self, value: Value) -> bool:
+        """Whether a value is the option's."""
         if not isinstance(value, Object):
             return False
-        if value.parent is None and self.function is not None:
-            return value.step == self.name and _runs(self.function, use, self.site.path)
         named = value.step in (f".{self.name}", f"[{self.name!r}]")
         return named and any(whole in self.holders for whole in value.ancestors())
 
@@ -106,9 +96,9 @@ class UnsetOption:
 def unset_options(program: Program) -> Iterator[UnsetOption]:
     """Options that stay at their default under torchrun, and choose a device."""
     for trace in program.traces:
-        options = [o for o in _options(program, trace) if not _is_told(program, trace, o)]
-        for site, value, use in named_devices(trace) if options else ():
-            option = next((each for each in options if each.is_read(value, use)), None)
+        options = [o for o in (*_added(trace), *_fields(trace)) if not _is_told(program, trace, o)]
+        for site, value, _ in named_devices(trace) if options else ():
+            option = next((each for each in options if each.is_read(value)), None)
             if option is not None:
                 yield UnsetOption(option, site)
                 break
@@ -121,29 +111,13 @@ def _is_told(program: Program, trace: Trace, option: Option) -> bool:
     return launched or any(word in text for word in _TOLD_OTHERWISE for text in texts)
 
 
-def _runs(function: ir.Function, use: Site, path: str) -> bool:
-    """Whether a function leads to a place."""
-    places = (node.start for each, node in use.frames() if each == path)
-    return any(function.start <= start < function.end for start in places)
-
-
-def _options(program: Program, trace: Trace) -> Iterator[Option]:
-    yield from _added(trace)
-    yield from _decorating(program, trace)
-    yield from _fields(trace)
-    yield from _parameters(trace)
-    for call in trace.calls(DEFINES):
-        if _texts(call)[:1] == [_NAME]:
-            yield Option(call.site, _written(call.site.node, 1), flag=f"{FLAGS}.FLAGS.{_NAME}")
-
-
 def _added(trace: Trace) -> Iterator[Option]:
     """Options that are added to a parser one by one."""
     for call in trace.calls("add_argument"):
         texts = _texts(call)
         if any(option in texts for option in OPTIONS):
             holders = _read(trace.calls(*PARSES))
-            dest = call.argument(-1, "dest")
+            dest = call.argument(KEYWORD_ONLY, "dest")
             name = str(dest.value) if isinstance(dest, Const) else _NAME
             dashed = OPTIONS[0] in texts
             yield Option(call.site, _written(call.site.node), holders, name, dashed)
@@ -156,20 +130,10 @@ def _read(calls: list[Call]) -> tuple[Value, ...]:
     return (*results, *(part for each in objects for part in each.elements.values()))
 
 
-def _written(call: ir.Node, position: int = 99) -> ir.Expr | None:
+def _written(call: ir.Node) -> ir.Expr | None:
     """The default that a call gives an option."""
-    given = argument(call, position, "default")
+    given = argument(call, KEYWORD_ONLY, "default")
     return None if given is None else given.value
-
-
-def _decorating(program: Program, trace: Trace) -> Iterator[Option]:
-    for call in trace.calls(*DECLARES):
-        function = program.tree(call.site.path).parent(call.site.node)
-        told = "envvar" in call.arguments.keywords or call.arguments.open
-        if not told and any(option in _texts(call) for option in OPTIONS):
-            written = _written(call.site.node)
-            if isinstance(function, ir.Function):
-                yield Option(call.site, written, function=function)
 
 
 def _fields(trace: Trace) -> Iterator[Option]:
@@ -196,18 +160,6 @@ def _constant(default: ir.Expr | None) -> ir.Expr | None:
     if isinstance(default, ir.Call):
         default = _written(default)
     return default if isinstance(default, ir.Constant) else None
-
-
-def _parameters(trace: Trace) -> Iterator[Option]:
-    """Parameters with a constant for their default, of functions that a command line runs."""
-    for call in trace.calls(*RUNS_FUNCTION):
-        run = call.argument(0, RUNS_FUNCTION[call.name])
-        function = run.function if isinstance(run, FunctionValue) else None
-        for parameter in function.parameters if function else ():
-            default = _constant(parameter.default)
-            if parameter.name == _NAME and default is not None and isinstance(run, FunctionValue):
-                site = call.site._replace(path=run.scope.unit.path, node=parameter)
-                yield Option(site, default, function=function)
 
 
 def _texts(call: Call) -> list[object]:
@@ -298,7 +250,7 @@ def _put(code: Code, option: ir.Call, old: ir.Expr | None, text: str) -> Edit:
 
 @builder
 def own_default_from_environment(code: Code, option: ir.Node, default: ir.Expr | None) -> Fix:
-    """Takes ``LOCAL_RANK`` for the default of a field, a parameter, a flag or click's option."""
+    """Take ``LOCAL_RANK`` for the default of a field."""
     if default is None:
         raise NoFixError(f"`{code.short(option)}` has no default")
     imports = Imports(code, option)

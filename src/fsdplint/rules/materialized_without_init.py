@@ -31,7 +31,7 @@ from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import LOADS_STATE, READS_STATE, keeps_weights
 from fsdplint.knowledge.modules import CONTAINERS, PARAMETER, WITHOUT_RESET
-from fsdplint.knowledge.names import NN
+from fsdplint.knowledge.names import KEYWORD_ONLY, NN
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -77,7 +77,7 @@ def _after(program: Program, trace: Trace, emptied: Call) -> Iterator[UndefinedB
     module = emptied.receiver
     if not isinstance(module, Object) or root(module).on_meta is not True:
         return
-    if gets_no_memory(emptied) or emptied.argument(99, "recurse") is not None:
+    if gets_no_memory(emptied) or emptied.argument(KEYWORD_ONLY, "recurse") is not None:
         return
     forward = first_forward(trace, module, emptied.time)
     shard = None if forward is None else sharding_before(trace, module, forward.time)

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.meshes import BadMesh, bad_meshes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.argument import argument_of, set_argument
+from fsdplint.fixes.arguments import argument_of, set_argument
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.mesh import name_by_keyword
 from fsdplint.rule import Report, declare

@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Origin, class_names, resolved
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Safety, Severity
-from fsdplint.fixes.add_before import before_sharding
+from fsdplint.fixes.move import before_sharding
 from fsdplint.knowledge.calls import STATE_HELPERS, Generation
 from fsdplint.knowledge.initialisation import keeps_weights
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER, PARAMETER_LAYERS

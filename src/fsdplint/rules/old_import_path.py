@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import handles
+from fsdplint.engine.facts.branches import handles
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program

@@ -14,7 +14,7 @@ from fsdplint.engine.interpreter.values import Object, Parameters
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
-from fsdplint.fixes.optimizer import build_after_sharding
+from fsdplint.fixes.move import build_after_sharding
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint.engine.facts.loads import PlainLoad, plain_loads
-from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
+from fsdplint.engine.facts.state_files import PlainLoad, ShardedWrite, plain_loads, sharded_writes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
-from fsdplint.fixes.gathered_write import gathered_write
-from fsdplint.fixes.whole_load import whole_load
+from fsdplint.fixes.gather_state import gathered_write
+from fsdplint.fixes.load_state import whole_load
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 

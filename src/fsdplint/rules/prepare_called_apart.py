@@ -19,8 +19,8 @@ from fsdplint.engine.interpreter.values import ClassValue, Const, Object, Value,
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.move import build_after_sharding
 from fsdplint.fixes.names import clash, names_in, written_between
-from fsdplint.fixes.optimizer import build_after_sharding
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, NN, is_optimizer
 from fsdplint.rule import Report, declare

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site

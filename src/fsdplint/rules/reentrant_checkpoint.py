@@ -8,8 +8,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.iteration import iterated
+from fsdplint.engine.facts.layers import is_a, wrapped_classes
 from fsdplint.engine.facts.literal_arguments import library_name
-from fsdplint.engine.facts.wrapping import is_a, wrapped_classes
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.resharding import BadValue, bad_values
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.argument import argument_of, set_argument
+from fsdplint.fixes.arguments import argument_of, set_argument
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.rule import Report, declare
 

@@ -10,7 +10,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.devices import is_for_one_node
 from fsdplint.engine.facts.literal_arguments import argument
-from fsdplint.engine.facts.writes import is_memory
+from fsdplint.engine.facts.state_files import is_memory
 from fsdplint.engine.interpreter.events import PlainWrite, Shard
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.interpreter.values import Const, Taint, contained, taint_of

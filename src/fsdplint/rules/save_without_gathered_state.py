@@ -16,8 +16,7 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.fixes.gather_state import GatheredState, gather_state
-from fsdplint.fixes.gathered_write import receiver
+from fsdplint.fixes.gather_state import GatheredState, gather_state, receiver
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.called import called
+from fsdplint.engine.facts.literal_arguments import called
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Read, Shard, Trace
 from fsdplint.engine.interpreter.shape import exits, exits_cleanly

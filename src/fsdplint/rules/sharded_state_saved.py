@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint.engine.facts.writes import ShardedWrite, sharded_writes
+from fsdplint.engine.facts.state_files import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Safety, Severity
-from fsdplint.fixes.gathered_write import gathered_write
+from fsdplint.fixes.gather_state import gathered_write
 from fsdplint.knowledge.calls import REFUSES_DTENSORS
 from fsdplint.rule import Report, declare
 

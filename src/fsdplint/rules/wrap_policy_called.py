@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Arguments, Object, Sequence, Value, class_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.facts.enumeration import is_chosen, is_known_one
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard

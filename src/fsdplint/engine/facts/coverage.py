@@ -23,13 +23,13 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Generation
+from fsdplint.knowledge.collectives import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
 from fsdplint.knowledge.modules import (
     BLOCK_CONTAINERS,
     CONTAINERS,
     TURNS_PARAMETERS_OFF,
     hugging_face_blocks,
 )
-from fsdplint.knowledge.replicas import GRADIENT_HOOKS, KEEPS_REPLICAS_EQUAL, TENSOR_COLLECTIVES
 
 
 @dataclass(frozen=True, slots=True)

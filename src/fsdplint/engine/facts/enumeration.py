@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.called import called
-from fsdplint.engine.facts.literal_arguments import argument
+from fsdplint.engine.facts.literal_arguments import argument, called
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.program import Program

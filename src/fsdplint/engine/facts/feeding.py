@@ -25,6 +25,7 @@ from fsdplint.engine.interpreter.values import (
     taint_of,
 )
 from fsdplint.engine.program import Program
+from fsdplint.knowledge.collectives import PARALLELIZE_MODULE
 from fsdplint.knowledge.data import (
     DATA_LOADERS,
     DISTRIBUTED_SAMPLERS,
@@ -36,7 +37,7 @@ from fsdplint.knowledge.data import (
 )
 from fsdplint.knowledge.initialisation import SEEDS
 from fsdplint.knowledge.launch import DEVICE_MESHES, MESHES
-from fsdplint.knowledge.replicas import PARALLELIZE_MODULE
+from fsdplint.knowledge.names import KEYWORD_ONLY
 
 Loop = tuple[str, ir.For | ir.While]
 
@@ -94,7 +95,7 @@ def shared_data(program: Program) -> Iterator[SharedData]:
             shuffle = loader.argument(2, "shuffle")
             if shuffle is None or (isinstance(shuffle, Const) and not shuffle.value):
                 found.append(SharedData(training, None))
-            elif isinstance(shuffle, Const) and loader.argument(99, "generator") is None:
+            elif isinstance(shuffle, Const) and loader.argument(KEYWORD_ONLY, "generator") is None:
                 seed = _common_seed(trace, training.loop.time)
                 found += [] if seed is None else [SharedData(training, seed)]
     yield from (fact for fact in found if fact.training.loader.site.node not in spared)
@@ -107,7 +108,7 @@ def same_orders(program: Program) -> Iterator[SameOrder]:
     for trace in program.traces:
         samplers = _results(trace, DISTRIBUTED_SAMPLERS)
         for training in _trainings(program, trace):
-            given = training.loader.argument(99, "sampler")
+            given = training.loader.argument(KEYWORD_ONLY, "sampler")
             sampler = samplers.get(given) if isinstance(given, Object) else None
             if sampler is None or training.epochs is None or not _shuffles(sampler):
                 continue

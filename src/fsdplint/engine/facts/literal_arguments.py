@@ -1,10 +1,11 @@
-"""What a call says in so many words."""
+"""What a call says as it is written: its arguments and its function."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import Project
 from fsdplint.knowledge.names import canonical
 
@@ -16,7 +17,7 @@ def argument(call: ir.Node, position: int, keyword: str) -> ir.Argument | None:
     named = next((each for each in call.args if each.keyword == keyword), None)
     plain = [each for each in call.args if each.keyword is None]
     before = plain[: position + 1]
-    if named is not None or len(before) <= position or any(each.star for each in before):
+    if named is not None or not 0 <= position < len(before) or any(e.star for e in before):
         return named
     return before[position]
 
@@ -32,3 +33,13 @@ def library_name(project: Project, path: str, node: ir.Expr) -> str:
     module, level, member = project.bindings(Path(path)).get(node.id, ("", 0, None))
     full = ".".join(filter(None, (module, member, *names)))
     return canonical(full) if module and not level else ""
+
+
+def called(program: Program, path: str, node: ir.Node) -> tuple[str, ir.Function] | None:
+    """The function of the project that a call, or the call that a statement consists of, means by
+    its name, and the file that it is in."""
+    call = node.value if isinstance(node, (ir.Expression, ir.Assign, ir.Return)) else node
+    name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
+    unit = program.project.unit(Path(path))
+    found = None if unit is None else program.project.function(unit, name)
+    return None if found is None else (found[0].path, found[1])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.caught import is_caught
+from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (

@@ -11,7 +11,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.fsdp1 import SHARDING_STRATEGIES
+from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES
 
 _KEYWORD = "reshard_after_forward"
 # What the strategies of FSDP1, and values that look like booleans, mean.

@@ -16,7 +16,7 @@ from fsdplint.engine.interpreter.values import (
     key_of,
 )
 from fsdplint.knowledge import calls as known
-from fsdplint.knowledge.fsdp1 import WRAPPERS
+from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE, NN
 
 

@@ -21,8 +21,7 @@ from fsdplint.engine.interpreter.values import (
     followed,
 )
 from fsdplint.knowledge.calls import CALLS_FIRST_ARGUMENT
-from fsdplint.knowledge.launch import SPAWNS
-from fsdplint.knowledge.options import RUNS_FUNCTION
+from fsdplint.knowledge.launch import RUNS_FUNCTION, SPAWNS
 from fsdplint.knowledge.ranks import Role
 
 

@@ -1,10 +1,8 @@
-"""The arguments of `fully_shard`, and those of its predecessors that it does not have.
-
-Source: the signatures in the wheels of torch 2.4 to 2.15; each rejection was run on 2.13.
-"""
+"""What the sharding calls of both FSDPs take, and what only one of them has."""
 
 from __future__ import annotations
 
+from fsdplint.knowledge.names import FSDP1
 from fsdplint.knowledge.torch_range import EARLIEST, Release
 
 # The keywords of torch 2.15 with the first release of each; all are keyword-only.
@@ -57,3 +55,28 @@ REPLACED: dict[str, str] = {
 }
 
 FOREIGN = frozenset({*RENAMED, *NEEDLESS, *REPLACED})
+
+
+SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
+# What the members of its enumerations start with.
+SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
+STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
+
+# Static methods, with the position and keyword of the model and what they do to FSDP2's.
+FSDP1_STATICS: dict[str, tuple[int, str, str]] = {
+    f"{FSDP1}.state_dict_type": (0, "module", "gathers nothing and ends in a KeyError"),
+    f"{FSDP1}.set_state_dict_type": (0, "module", "does nothing, so that its state stays sharded"),
+    SUMMON_FULL_PARAMS: (
+        0,
+        "module",
+        "does nothing, so that its parameters stay sharded",
+    ),
+    f"{FSDP1}.optim_state_dict": (0, "model", "raises an AttributeError"),
+    f"{FSDP1}.optim_state_dict_to_load": (0, "model", "raises an AttributeError"),
+    f"{FSDP1}.full_optim_state_dict": (0, "model", "raises an IndexError"),
+    f"{FSDP1}.sharded_optim_state_dict": (0, "model", "raises an IndexError"),
+    f"{FSDP1}.clip_grad_norm_": (0, "self", "raises an AttributeError"),
+}
+
+# Classes whose objects hold a model as their `module`.
+WRAPPERS = frozenset({"torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel"})

@@ -1,9 +1,10 @@
-"""Whether an error is expected where it would be raised."""
+"""Whether branches keep one place from another: errors that are caught, and order on a path."""
 
 from __future__ import annotations
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 
@@ -49,3 +50,17 @@ def _names(handler: ir.Handler) -> set[str]:
     nodes = list(ir.walk(handler.type))
     names = {node.id for node in nodes if isinstance(node, ir.Name)}
     return names | {node.attr for node in nodes if isinstance(node, ir.Attribute)}
+
+
+def follows(trace: Trace, first: Site, later: Site) -> bool:
+    """Whether one run surely has both, if by an option that only the first one hangs on.
+
+    A loop is taken to have an element.
+    """
+    held = {(guard.key, guard.taken) for guard in later.guards} | set(trace.decisions)
+    own = [g for g in first.guards if (g.key, g.taken) not in held]
+    own = [g for g in own if not (g.early and g.progress and not g.divergent)]
+    if any(guard.progress or guard.divergent for guard in own):
+        return False
+    shared = {(guard.key, guard.taken) for guard in first.guards} | set(trace.decisions)
+    return not own or all((g.key, g.taken) in shared or g.progress for g in later.guards)
