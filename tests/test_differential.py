@@ -40,7 +40,6 @@ SAMPLE = {
     "global-rank-as-device": "devices/direct-text-first",
     "grad-scaler-on-fsdp1": "scalers/always-cuda-unscaled-none",
     "inference-mode-forward": "evaluations/always-decorator_bare-value",
-    "inplace-on-sharded-output": "inplace/view-always-method-none",
     "local-rank-argument": "options/zero-evaluation",
     "mesh-arguments": "meshes/nccl-mesh_position-none",
     "old-import-path": "sharding/old_path",

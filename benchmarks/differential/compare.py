@@ -65,9 +65,6 @@ MAY_CHANGE: Mapping[str, Change] = {
         _HELP,
         more=True,
     ),
-    "inplace-on-sharded-output": _may(
-        "the backward hook stays, so gradients are reduced", "fsdp", late=True
-    ),
 }
 """What is not here may change nothing in a run that succeeds."""
 

@@ -13,7 +13,6 @@ from benchmarks.differential.families import (
     epochs,
     evaluations,
     forwards,
-    inplace,
     launching,
     options,
     registrations,
@@ -27,7 +26,6 @@ from benchmarks.differential.program import Program
 FAMILIES: tuple[Family, ...] = (
     *epochs.FAMILIES,
     *clipping.FAMILIES,
-    *inplace.FAMILIES,
     *devices.FAMILIES,
     *options.FAMILIES,
     *forwards.FAMILIES,

@@ -55,15 +55,6 @@ PARAMETER_LAYERS = frozenset(
         "PReLU",
     )
 )
-# Of these, the ones that return one tensor that surely is new. A `TransformerEncoder` of no layers
-# returns its input.
-RETURNS_NEW = PARAMETER_LAYERS - {
-    f"torch.nn.{name}"
-    for name in (
-        *("Transformer", "TransformerEncoder", "TransformerDecoder", "MultiheadAttention"),
-        *("RNN", "LSTM", "GRU"),
-    )
-}
 MATMUL = "torch.matmul"
 # Calls that take weights, which must be whole.
 TAKES_WEIGHTS: tuple[str, ...] = (

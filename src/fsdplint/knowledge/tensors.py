@@ -174,10 +174,6 @@ MAKES_NEW = frozenset(
 )
 # Operators that do in place what they do otherwise, if the other operand is a number.
 CHANGES_IN_PLACE = frozenset({"+", "-", "*", "/", "//", "%", "**"})
-# What a tensor is like, which does not hold on to its memory.
-DESCRIPTIONS = frozenset(
-    {"shape", "dtype", "device", "ndim", "size", "dim", "numel", "item", "tolist", "element_size"}
-)
 # Methods that end in "_" and leave the numbers and the graph as they are.
 CHANGES_NOTHING = frozenset({"requires_grad_", "share_memory_", "rename_"})
 

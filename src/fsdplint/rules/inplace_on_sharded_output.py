@@ -10,7 +10,6 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_called
 from fsdplint.engine.facts.iteration import iterated
-from fsdplint.engine.facts.layers import library_class
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.site import Site
@@ -25,13 +24,10 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
-from fsdplint.fixes.names import bound_by
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.modules import RETURNS_NEW
 from fsdplint.knowledge.tensors import (
     CHANGES_IN_PLACE,
     CHANGES_NOTHING,
-    DESCRIPTIONS,
     GIVES_VIEW,
     MAKES_NEW,
 )
@@ -42,7 +38,7 @@ RULE = declare(
     "FSD311",
     summary="a view that a sharded module returns is changed in place, which drops its hook",
     severity=Severity.ERROR,
-    fix=Safety.SAFE,
+    fix=Safety.UNSAFE,
     since="0.1.0",
 )
 
@@ -53,7 +49,6 @@ class ChangedView:
 
     Attributes:
         alone: the unit is the whole model, so that no other hook stands in for this one.
-        fresh: whatever is called there, nothing else holds the memory of what it returns.
     """
 
     call: Site
@@ -61,7 +56,6 @@ class ChangedView:
     returned: Site
     shard: Shard
     alone: bool
-    fresh: bool
 
 
 def changed_views(program: Program) -> Iterator[ChangedView]:
@@ -93,8 +87,7 @@ def _facts(
     for call in calls if returned is not None else ():
         change = _change(program, call)
         if change is not None and returned is not None and program.together(call, shard.site):
-            fresh = alone and _always_fresh(program, call)
-            yield ChangedView(call, change, returned, shard, alone, fresh)
+            yield ChangedView(call, change, returned, shard, alone)
 
 
 def _reshards(shard: Shard) -> bool:
@@ -119,11 +112,11 @@ def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
         return
     attribute, path = held.step.removeprefix("."), forward.scope.unit.path
     tree, names = program.tree(path), {attribute} if held is module else set()
-    for node in _own(forward.function):
+    for node in tree.nodes_of(forward.function):
         if isinstance(node, ir.For) and held is not module:
             bound = {each.id for each in ir.walk(node.target) if isinstance(each, ir.Name)}
             names |= {name for name in bound if _is_own(iterated(tree, node, name), attribute)}
-    for node in _own(forward.function):
+    for node in tree.nodes_of(forward.function):
         called = tree.meaning(node.func) if isinstance(node, ir.Call) else node
         if last_called(called) in names and isinstance(called, (ir.Name, ir.Attribute)):
             own = isinstance(called, ir.Name) or _of_self(called)
@@ -154,23 +147,13 @@ def _view(program: Program, module: Object) -> Site | None:
     forward = _forward(module)
     if forward is None:
         return None
-    returns = [n for n in _own(forward.function) if isinstance(n, ir.Return)]
     tree = program.tree(forward.scope.unit.path)
+    returns = [n for n in tree.nodes_of(forward.function) if isinstance(n, ir.Return)]
     values = [_source(tree, forward.function, each) for each in returns]
     if not values or not all(value is not None and _is_view(value) for value in values):
         return None
     assert values[0] is not None
     return Site(forward.scope.unit.path, values[0])
-
-
-def _own(function: ir.Function) -> Iterator[ir.Node]:
-    nested = {
-        inner
-        for node in ir.walk(function)
-        if isinstance(node, (ir.FunctionDef, ir.Lambda))
-        for inner in ir.walk(node)
-    }
-    return (node for node in ir.walk(function) if node not in nested)
 
 
 def _source(tree: Tree, function: ir.Function, returned: ir.Return) -> ir.Expr | None:
@@ -192,63 +175,6 @@ def _is_view(value: ir.Expr) -> bool:
         and isinstance(value.func, ir.Attribute)
         and value.func.attr in GIVES_VIEW
     )
-
-
-# Who else holds it
-
-
-def _always_fresh(program: Program, site: Site) -> bool:
-    """Whether every module that may be called at a place returns memory that it does not keep.
-
-    A hook or another forward may keep what it returns, and other files may call it with any module.
-    """
-    keeps = any(word in unit.text for unit in program.units for word in ("_hook", ".forward ="))
-    if keeps or program.project.early_stops or not program.tree(site.path).is_private():
-        return False
-    for trace in program.traces:
-        for call in trace.calls("forward"):
-            module = call.receiver
-            if call.site.path != site.path or call.site.node is not site.node:
-                continue
-            if not isinstance(module, Object) or not _returns_fresh(program, module):
-                return False
-            if any({module, *module.ancestors()} & set(escape.objects) for escape in trace.escapes):
-                return False
-    return True
-
-
-def _returns_fresh(program: Program, module: Object) -> bool:
-    forward = _forward(module)
-    if forward is None or not isinstance(module.cls, ClassValue) or forward.function.decorators:
-        return False
-    if module.cls.lookup("__call__") is not None or forward.function.is_generator:
-        return False
-    tree = program.tree(forward.scope.unit.path)
-    returns = [n.value for n in _own(forward.function) if isinstance(n, ir.Return)]
-    return all(r is not None and _is_fresh(tree, forward.function, module, r) for r in returns)
-
-
-def _is_fresh(tree: Tree, function: ir.Function, module: Object, value: ir.Expr) -> bool:
-    """Whether ``value`` is a tensor, or a view of one, that was made for it and is not kept."""
-    if isinstance(value, ir.Name):
-        given = tree.meaning(value)
-        named = [n for n in ir.walk(function) if isinstance(n, ir.Name) and n.id == value.id]
-        kept = [n for n in named if n is not value and not _is_described(tree, n)]
-        return len(kept) == 1 and given is not value and _is_fresh(tree, function, module, given)
-    if not isinstance(value, ir.Call) or not isinstance(value.func, ir.Attribute):
-        return isinstance(value, ir.BinOp)
-    called = value.func
-    if called.attr in GIVES_VIEW:
-        return _is_fresh(tree, function, module, called.value)
-    layer = module.attrs.get(called.attr) if _is_one_of(called.value, {"self"}) else None
-    if isinstance(layer, Object):
-        return library_class(layer) in RETURNS_NEW
-    return called.attr in MAKES_NEW and not _is_one_of(called.value, {"self"})
-
-
-def _is_described(tree: Tree, name: ir.Name) -> bool:
-    parent = tree.parent(name)
-    return isinstance(parent, ir.Attribute) and parent.attr in DESCRIPTIONS
 
 
 # What is done with it
@@ -354,13 +280,7 @@ def reports(program: Program) -> Iterator[Report]:
                 program.evidence(fact.shard.site, "sharded here"),
                 *program.conditions(call, fact.shard.site),
             ),
-            partial(
-                out_of_place,
-                Code.of(program.tree(change.path)),
-                change.node,
-                call.node,
-                fact.fresh,
-            ),
+            partial(out_of_place, Code.of(program.tree(change.path)), change.node),
         )
 
 
@@ -368,17 +288,11 @@ _PLAIN = (ir.Name, ir.Constant, ir.Call, ir.Attribute, ir.Subscript)
 
 
 @builder
-def out_of_place(code: Code, change: ir.Node, call: ir.Node, fresh: bool) -> Fix:
-    """``h += x`` to ``h = h + x``, and ``h.mul_(2)`` to ``h = h.mul(2)``.
-
-    Args:
-        call: what gave the tensor that is changed.
-        fresh: nothing but the statement of ``call`` gets hold of its memory.
-    """
+def out_of_place(code: Code, change: ir.Node) -> Fix:
+    """``h += x`` to ``h = h + x``, and ``h.mul_(2)`` to ``h = h.mul(2)``."""
     if isinstance(change, ir.AugAssign):
         edit = code.edit(change.start, change.end, _augmented(code, change))
         operands: list[ir.Expr] = [change.value]
-        target = change.target
     elif isinstance(change, ir.Call) and isinstance(change.func, ir.Attribute):
         method, name = change.func.attr, code.slice(change.func.value)
         if method[:-1] not in MAKES_NEW:
@@ -386,42 +300,18 @@ def out_of_place(code: Code, change: ir.Node, call: ir.Node, fresh: bool) -> Fix
         arguments = code.text[change.func.end : change.end]
         edit = code.edit(change.start, change.end, f"{name} = {name}.{method[:-1]}{arguments}")
         operands = [argument.value for argument in change.args]
-        target = change.func.value
     else:
         raise NoFixError(f"`{code.short(change)}` writes to a part of the view")
     title = "give a new tensor instead of changing the view"
-    if not all(_is_number(code, each) for each in operands):
-        title += ", which may be of another dtype"
-    elif fresh and _is_only_name(code, target, call, change):
-        return Fix(title, Safety.SAFE, (edit,))
-    else:
-        title += ", which no other name for it shows"
+    numbers = all(_is_number(code, each) for each in operands)
+    seen = "no other name for it shows" if numbers else "may be of another dtype"
+    title += f", which {seen}"
     return Fix(title, Safety.UNSAFE, (edit,))
 
 
 def _is_number(code: Code, operand: ir.Expr) -> bool:
     meant = code.meaning(operand)
     return isinstance(meant, ir.Constant) and type(meant.value) in (int, float)
-
-
-def _is_only_name(code: Code, target: ir.Expr, call: ir.Node, change: ir.Node) -> bool:
-    """Whether nothing but ``target`` stands for what ``call`` gave when it is changed."""
-    given = code.parent(call)
-    if not isinstance(target, ir.Name) or not isinstance(given, ir.Assign):
-        return False
-    alone = len(given.targets) == 1 and given.value is call
-    if not alone or [*bound_by(given)] != [target.id] or not code.precedes(given, change):
-        return False
-    between = [n for n in ir.walk(code.module) if given.end <= n.start < change.start]
-    if any(target.id in bound_by(node) for node in between):
-        return False
-    names = (node for node in between if isinstance(node, ir.Name) and node.id == target.id)
-    return all(_is_only_described(code, name) for name in names) and not code.looks_up_variables
-
-
-def _is_only_described(code: Code, name: ir.Name) -> bool:
-    parent = code.parent(name)
-    return isinstance(parent, ir.Attribute) and parent.attr in DESCRIPTIONS
 
 
 def _augmented(code: Code, change: ir.AugAssign) -> str:
