@@ -196,40 +196,6 @@ if rank == 0:
     torch.save(sd, "p")
 """,
     ),
-    "no_grad": (
-        "FSDP2",
-        """\
-if rank == 0:
-    with torch.no_grad():
-        print(model(x))
-""",
-        """\
-with torch.no_grad():
-    output = model(x)
-if rank == 0:
-    with torch.no_grad():
-        print(output)
-""",
-    ),
-    "cond": (
-        "FSDP2",
-        """\
-sd = get_model_state_dict(model, options=full) if rank == 0 else {}
-""",
-        """\
-state_dict = get_model_state_dict(model, options=full)
-sd = state_dict if rank == 0 else {}
-""",
-    ),
-    "and": (
-        "FSDP2",
-        """\
-rank == 0 and model(x)
-""",
-        """\
-model(x)
-""",
-    ),
     "caller": (
         "FSDP2",
         """\
@@ -366,21 +332,6 @@ if rank == 0 and x is not None:
     print(x)
 ''',
     ),
-    "ctx2": (
-        "FSDP1",
-        """\
-if rank == 0:
-    with FSDP.state_dict_type(model, 1):
-        torch.save(model.state_dict(), "x")
-""",
-        """\
-with FSDP.state_dict_type(model, 1):
-    state_dict = model.state_dict()
-if rank == 0:
-    with FSDP.state_dict_type(model, 1):
-        torch.save(state_dict, "x")
-""",
-    ),
     "ctx3": (
         "FSDP1",
         """\
@@ -413,6 +364,38 @@ def test_line_ends_are_kept() -> None:
 
 
 DECLINED = {
+    "and": (
+        "FSDP2",
+        """\
+rank == 0 and model(x)
+""",
+        "`rank == 0` is part of a larger expression",
+    ),
+    "cond": (
+        "FSDP2",
+        """\
+sd = get_model_state_dict(model, options=full) if rank == 0 else {}
+""",
+        "`rank == 0` is part of a larger expression",
+    ),
+    "ctx2": (
+        "FSDP1",
+        """\
+if rank == 0:
+    with FSDP.state_dict_type(model, 1):
+        torch.save(model.state_dict(), "x")
+""",
+        "`with FSDP.state_dict_type(model, 1):` does more than the collective needs",
+    ),
+    "no_grad": (
+        "FSDP2",
+        """\
+if rank == 0:
+    with torch.no_grad():
+        print(model(x))
+""",
+        "`with torch.no_grad():` does more than the collective needs",
+    ),
     "elif": (
         "FSDP2",
         """\

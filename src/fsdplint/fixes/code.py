@@ -215,7 +215,8 @@ class Code(Tree):
         first = owner.body[0]
         if not self.starts_line(owner) or not self.starts_line(first):
             raise NoFixError(f"`{self.short(owner)}` shares its line with other code")
-        start, inside = self.line_start(owner.start), self.line_start(first.start)
+        last = owner.test if isinstance(owner, ir.If) else owner.items[-1]
+        start, inside = self.line_start(owner.start), self.line_end(self.text.index(":", last.end))
         if not head and self.comments(start, inside):
             raise NoFixError(f"`{self.short(owner)}` has a comment in its head")
         extra = self.indentation(first).removeprefix(self.indentation(owner))

@@ -1,0 +1,311 @@
+"""Collectives moved out from under the test that keeps ranks away from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import COMPOUND
+from fsdplint.files.lexing import indented
+from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.code import Code, NoFixError, builder
+from fsdplint.fixes.conditions import conditions
+from fsdplint.fixes.names import clash, fresh, names_in
+
+# Calls in code around a collective that every rank can make as well.
+_QUIET = frozenset(
+    {
+        *("items", "values", "keys", "parameters", "named_parameters", "state_dict", "cpu", "to"),
+        *("detach", "clone", "float", "half", "bfloat16", "contiguous", "item", "no_grad", "eval"),
+        *("inference_mode", "train", "dict", "list", "tuple", "range", "enumerate", "zip", "len"),
+        *("state_dict_type", "FullStateDictConfig", "FullOptimStateDictConfig", "append"),
+        *("StateDictOptions", "isinstance", "hasattr", "replace", "startswith", "autocast"),
+    }
+)
+
+# What a variable for the result is called.
+_RESULTS = {
+    "forward": "output",
+    "full_tensor": "full",
+    "state_dict": "state_dict",
+    "get_model_state_dict": "state_dict",
+    "get_optimizer_state_dict": "optimizer_state",
+    "get_state_dict": "state_dict",
+    "optim_state_dict": "optimizer_state",
+    "full_optim_state_dict": "optimizer_state",
+    "clip_grad_norm_": "norm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A call that some ranks do not make.
+
+    Attributes:
+        test: what keeps them away, in the function of ``call``.
+        telling: the operands of ``test`` that do so.
+        others: further such calls behind the same test, which keep their order.
+        early: they have left before, rather than taken another arm.
+        name: what a variable for the result is called.
+        fixed: it has to stay behind what comes before it, as a barrier has.
+    """
+
+    call: ir.Expr
+    test: ir.Node
+    telling: tuple[ir.Node, ...]
+    others: tuple[ir.Node, ...]
+    early: bool
+    name: str
+    fixed: bool
+
+
+@builder
+def call_on_every_rank(code: Code, guarded: Guarded) -> Fix:
+    """Moves the call out of the branch, and leaves there what is done with its result."""
+    place = code.statement(guarded.test)
+    if isinstance(place, ir.Case):
+        raise NoFixError(f"`{code.short(place)}` is one of several branches")
+    if not isinstance(place, ir.If) or not _inside(guarded.test, place.test):
+        raise NoFixError(f"`{code.short(guarded.test)}` is part of a larger expression")
+    edits = _out_of_branch(code, guarded, place)
+    title = f"let every rank call `{code.short(_callee(guarded.call))}`"
+    return Fix(title, Safety.UNSAFE, tuple(edits))
+
+
+def result_name(collective: str) -> str:
+    """What a variable for the result of a collective is called."""
+    return _RESULTS.get(collective.rpartition(".")[2], "result")
+
+
+def _callee(call: ir.Expr) -> ir.Node:
+    return call.func if isinstance(call, ir.Call) else call
+
+
+def _inside(node: ir.Node, outer: ir.Node) -> bool:
+    return outer.start <= node.start and node.end <= outer.end
+
+
+# Branches
+
+
+def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
+    if code.is_elif(place):
+        raise NoFixError(f"`{code.short(guarded.test)}` is one of several branches")
+    arm = _arm(code, guarded, place)
+    statement = next((s for s in arm if _inside(guarded.call, s)), None)
+    if statement is None:
+        raise NoFixError(f"`{code.short(guarded.test)}` is not in the block of the call")
+    for decides in conditions(code, place, statement, (place,)):
+        raise NoFixError(
+            f"`{code.short(decides.test)}` decides below the test of the rank whether this is "
+            "called; test it above, so that all ranks agree on it"
+        )
+    condition = _condition(code, guarded, place, arm)
+    moved = _moved(code, arm, statement, guarded)
+    if moved is None:
+        earlier = arm[: arm.index(statement)]
+        _check_unwritten(code, guarded, _whole(code, guarded.call, statement), earlier)
+        return _extracted(code, guarded, statement, place, condition)
+    if len(moved) == len(arm) and arm is place.body and not place.orelse:
+        return _without_test(code, place, condition)
+    return _lifted(code, guarded, place, arm, moved, condition)
+
+
+def _arm(code: Code, guarded: Guarded, place: ir.If) -> tuple[ir.Stmt, ...]:
+    """The statements that only some ranks reach, in order."""
+    if guarded.early:
+        block = code.block(place).statements
+        return block[block.index(place) + 1 :]
+    return place.body if any(_inside(guarded.call, s) for s in place.body) else place.orelse
+
+
+def _condition(code: Code, guarded: Guarded, place: ir.If, arm: Sequence[ir.Stmt]) -> str:
+    """What the test asks besides the rank, which goes with the call."""
+    if not any(isinstance(node, ir.BoolOp) for node in ir.walk(place.test)):
+        return ""
+    parts = list(_conjuncts(place.test))
+    others = [part for part in parts if part not in guarded.telling]
+    mixed = any(isinstance(part, ir.BoolOp) for part in parts if part not in others)
+    if arm is not place.body or mixed or len(others) == len(parts):
+        raise NoFixError(f"`{code.short(guarded.test)}` asks for more than the rank")
+    return " and ".join(code.slice(part) for part in others)
+
+
+def _conjuncts(test: ir.Expr) -> Iterator[ir.Expr]:
+    if isinstance(test, ir.BoolOp) and test.op == "and":
+        yield from _conjuncts(test.left)
+        yield from _conjuncts(test.right)
+    else:
+        yield test
+
+
+# What goes along
+
+
+def _moved(
+    code: Code, arm: Sequence[ir.Stmt], statement: ir.Stmt, guarded: Guarded
+) -> list[ir.Stmt] | None:
+    """The statement of the call with those that prepare it; None if the call leaves it alone."""
+    whole = isinstance(statement, (ir.Assign, ir.AugAssign)) or (
+        isinstance(statement, ir.Expression) and statement.value is guarded.call
+    )
+    if isinstance(statement, COMPOUND):
+        _check_quiet(code, statement, guarded)
+    elif not whole:
+        return None
+    moved, reads = [statement], set(names_in(statement).reads)
+    for earlier in reversed(arm[: arm.index(statement)]):
+        other = any(_inside(call, earlier) for call in guarded.others)
+        if other and isinstance(earlier, ir.Assign):
+            moved.insert(0, earlier)
+            reads |= names_in(earlier).reads
+        elif clash(reads, names_in(earlier).writes):
+            _check_quiet(code, earlier, guarded)
+            moved.insert(0, earlier)
+            reads |= names_in(earlier).reads
+    return moved
+
+
+def _check_quiet(code: Code, statement: ir.Stmt, guarded: Guarded) -> None:
+    """Raises where a statement does more than its variables show."""
+    kinds = (ir.Assign, ir.AugAssign, ir.Expression, ir.For, ir.With, ir.Pass)
+    inner = [node for node in ir.walk(statement) if isinstance(node, _STATEMENTS)]
+    calls = [node for node in ir.walk(statement) if isinstance(node, ir.Call)]
+    others = (call for call in calls if call is not guarded.call)
+    loud = [call for call in others if ir.last_name(call.func) not in _QUIET]
+    if loud or not all(isinstance(node, kinds) for node in inner):
+        raise NoFixError(f"`{code.short(statement)}` does more than the collective needs")
+
+
+_STATEMENTS = (*COMPOUND, ir.Return, ir.Raise, ir.Delete, ir.Break, ir.Continue, ir.Assign, ir.Pass)
+
+
+def _check_unwritten(
+    code: Code, guarded: Guarded, expression: ir.Node, earlier: Sequence[ir.Stmt]
+) -> None:
+    written = {name for statement in earlier for name in names_in(statement).writes}
+    changed = clash(names_in(expression).reads, written)
+    if changed is not None:
+        raise NoFixError(f"`{changed}` changes between the rank test and the collective")
+    if guarded.fixed and earlier:
+        raise NoFixError(f"`{code.short(guarded.call)}` has to stay behind what comes before it")
+
+
+# Edits
+
+
+def _whole(code: Code, call: ir.Expr, statement: ir.Stmt) -> ir.Expr:
+    """The call, or the comprehension that makes it for every element.
+
+    Raises:
+        NoFixError: the expression may not be evaluated, or not once.
+    """
+    found = call
+    for node in code.ancestors(call):
+        if node is statement:
+            return found
+        if isinstance(node, ir.Comprehension):
+            found = node
+        elif isinstance(node, (ir.Lambda, ir.BoolOp, ir.Conditional)):
+            raise NoFixError(f"`{code.short(node)}` does not always make the call")
+    raise NoFixError(f"`{code.short(call)}` is in no statement of its own")
+
+
+def _extracted(
+    code: Code, guarded: Guarded, statement: ir.Stmt, place: ir.Stmt, condition: str
+) -> list[Edit]:
+    """``name = call`` above ``place``, and the name where the call was."""
+    expression = _whole(code, guarded.call, statement)
+    if not code.starts_line(place):
+        raise NoFixError(f"`{code.short(place)}` shares its line with other code")
+    name = fresh(code, guarded.call, guarded.name)
+    text = f"{name} = {code.slice(expression)}{code.newline}"
+    text = _under(code, condition, text, code.indentation(place))
+    return [
+        code.insert_lines(code.line_start(place.start), text),
+        code.edit(expression.start, expression.end, name),
+    ]
+
+
+def _lifted(
+    code: Code,
+    guarded: Guarded,
+    place: ir.If,
+    arm: Sequence[ir.Stmt],
+    moved: Sequence[ir.Stmt],
+    condition: str,
+) -> list[Edit]:
+    """The moved statements above the test, or below the branch whose end they are."""
+    staying = [statement for statement in arm if statement not in moved]
+    first, last = arm.index(moved[0]), arm.index(moved[-1])
+    below = last == len(arm) - 1 and first == len(arm) - len(moved) and not guarded.early
+    result_used = isinstance(moved[-1], ir.Assign)
+    if below and not result_used and not place.orelse and staying:
+        at = code.after(place)
+    else:
+        _check_order(code, guarded, place, staying, moved)
+        at = code.line_start(place.start)
+    indent = code.indentation(place)
+    extents = [code.extent(statement) for statement in moved]
+    body = "".join(_reindented(code, start, end, moved[0]) for start, end in extents)
+    if not code.starts_line(place):
+        raise NoFixError(f"`{code.short(place)}` shares its line with other code")
+    deletions = [code.delete_lines(start, end) for start, end in extents]
+    if not staying:
+        deletions = [code.edit(*extents[0], f"{code.indentation(moved[0])}pass{code.newline}")]
+    return [code.insert_lines(at, _under(code, condition, body, indent)), *deletions]
+
+
+def _check_order(
+    code: Code,
+    guarded: Guarded,
+    place: ir.If,
+    staying: Sequence[ir.Stmt],
+    moved: Sequence[ir.Stmt],
+) -> None:
+    before = [statement for statement in staying if statement.start < moved[-1].start]
+    if guarded.fixed and before:
+        raise NoFixError(f"`{code.short(guarded.call)}` has to stay behind what comes before it")
+    written = {name for statement in moved for name in names_in(statement).writes}
+    read = {name for statement in before for name in names_in(statement).reads}
+    used = clash(written, read | names_in(place.test).reads)
+    if used is not None:
+        raise NoFixError(f"`{used}` is used before the collective changes it")
+
+
+def _reindented(code: Code, start: int, end: int, statement: ir.Stmt) -> str:
+    """The lines without the indentation of their statement; what is in strings stays."""
+    old = code.indentation(statement)
+    ends = set(code.code_lines(start, end))
+    lines = []
+    while start < end:
+        following = code.line_end(start)
+        line = code.text[start:following]
+        lines.append(line.removeprefix(old) if start in ends else line)
+        start = following
+    text = "".join(lines)
+    return text if text.endswith(("\n", "\r")) else text + code.newline
+
+
+def _under(code: Code, condition: str, body: str, indent: str) -> str:
+    """Lines that stand at no depth, at ``indent``, or one deeper below ``if condition:``."""
+    if condition:
+        head, inner = f"{indent}if {condition}:{code.newline}", indent + code.unit
+    else:
+        head, inner = "", indent
+    return head + indented(body, inner)
+
+
+def _without_test(code: Code, place: ir.If, condition: str) -> list[Edit]:
+    """The body alone, or under what else was asked."""
+    colon = code.text.index(":", place.test.end)
+    first = place.body[0]
+    head = f"if {condition}:" if condition else ""
+    if first.start < code.line_end(colon):
+        return [code.edit(place.start, first.start, f"{head} " if head else "")]
+    if head:
+        return [code.edit(place.start, colon + 1, head)]
+    remark = code.text[colon + 1 : code.line_end(colon)].strip()
+    kept = f"{code.indentation(place)}{remark}{code.newline}" if remark else ""
+    return code.unwrapped(place, kept)
