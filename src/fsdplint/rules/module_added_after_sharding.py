@@ -1,4 +1,8 @@
-"""Weights tied once a sharded model has run, which its units untie again."""
+"""A finding is an assignment, or a call that adds modules, behind the sharding of its owner.
+
+Modules and parameters count if an optimizer trains them and nothing shards them later; embeddings
+that are resized raise.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine.facts.coverage import is_frozen, is_replicated, is_synchronized
-from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
-from fsdplint.engine.facts.loops import share_loop
-from fsdplint.engine.facts.places import common_frame
-from fsdplint.engine.facts.sharding import exclude_each_other, unfollowed_sharding
-from fsdplint.engine.facts.weights import related, root
+from fsdplint.engine.facts.layers import surely_in, with_parameters
+from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Store, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Origin, class_names, resolved
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Safety, Severity
 from fsdplint.fixes.move import before_sharding
-from fsdplint.knowledge.calls import STATE_HELPERS, Generation
-from fsdplint.knowledge.initialisation import keeps_weights
-from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER, PARAMETER_LAYERS
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import ADDS_ADAPTERS
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -141,118 +141,6 @@ def _after(
     return None
 
 
-# Methods that apply a function to every parameter, after which units take the module's ones
-# (torch 2.13, `FSDPModule._apply`), although the values stay the same.
-_APPLIES = frozenset(
-    {"bfloat16", "cpu", "cuda", "double", "float", "half", "to", "to_empty", "type", "xpu"}
-)
-_STATE = frozenset({"state_dict", "step", "backward", *STATE_HELPERS})
-
-
-@dataclass(frozen=True, slots=True)
-class Retied:
-    """A weight that another module's takes the place of between two forwards.
-
-    Attributes:
-        site: where it is done, in the function that runs the forward.
-        first: the first call that shards the model or a part of it.
-        around: the unit of the weight.
-        before: a forward behind which units know their parameters.
-    """
-
-    site: Site
-    first: Shard
-    around: Shard
-    before: Call
-
-
-def retied(program: Program) -> Iterator[Retied]:
-    """Ties of layers of one model that are made after its first forward and not before."""
-    for trace in program.traces:
-        for store in trace.of(Store):
-            fact = _retied(program, trace, store)
-            if fact is not None and program.together(store.site, fact.around.site):
-                yield fact
-
-
-def _retied(program: Program, trace: Trace, store: Store) -> Retied | None:
-    owner, weight = store.owner, resolved(store.value)
-    if not isinstance(owner, Object) or not isinstance(weight, Object):
-        return None
-    if not _ties(owner, store.name, weight) or _tied_before(trace, store, weight):
-        return None
-    shards = [s for s in trace.of(Shard) if related(s.module, root(owner))]
-    around = [s for s in shards if s.module in (owner, *owner.ancestors())]
-    if not around or any(s.generation is not Generation.FSDP2 for s in shards):
-        return None
-    if any(s.time > store.time for s in shards):
-        return None
-    before = _forward_before(trace, store, owner, around[-1])
-    if before is None or not _undone(program, trace, store, owner, before):
-        return None
-    frame = common_frame(store.site, before.site)
-    site = store.site
-    if frame is not None:
-        depth = [node for _, node in site.frames()].index(frame[1])
-        site = Site(frame[0], frame[1], site.calls[:depth], site.guards)
-    return Retied(site, shards[0], around[-1], before)
-
-
-def _ties(owner: Object, name: str, weight: Object) -> bool:
-    """Whether a layer gets the parameter of another module of its model."""
-    if name != "weight" or library_class(owner) not in PARAMETER_LAYERS:
-        return False
-    other = weight.parent
-    if other is None or other is owner or root(other) is not root(owner) or owner is root(owner):
-        return False
-    named = weight.step == ".weight" and library_class(other) in PARAMETER_LAYERS
-    return named or library_class(weight) == PARAMETER
-
-
-def _tied_before(trace: Trace, store: Store, weight: Object) -> bool:
-    """Whether the layer, or the other one, got the same parameter already."""
-    return any(
-        resolved(each.value) is weight and each.name == store.name and each.time < store.time
-        for each in trace.of(Store)
-        if each.owner is store.owner
-    )
-
-
-def _forward_before(trace: Trace, store: Store, owner: Object, unit: Shard) -> Call | None:
-    """The last forward that surely ran through ``owner`` as a part of its unit."""
-    runs = [
-        call
-        for call in trace.calls("forward")
-        if unit.time < call.time < store.time
-        and call.receiver in (owner, *owner.ancestors())
-        and not exclude_each_other(call.site, store.site)
-    ]
-    return runs[-1] if runs else None
-
-
-def _undone(program: Program, trace: Trace, store: Store, owner: Object, before: Call) -> bool:
-    """Whether another forward comes, and nothing before it that has units take what is there."""
-    model = root(owner)
-    later = [
-        call.time
-        for call in trace.calls("forward")
-        if call.time > store.time and call.receiver in (owner, *owner.ancestors())
-    ]
-    if not later and not share_loop(program, store.site, before.site):
-        return False
-    uses = [use for use in trace.uses if store.time < use.time and model in use.objects]
-    if later:
-        uses = [use for use in uses if use.time < later[0]]
-    else:
-        uses = [use for use in uses if share_loop(program, store.site, use.site)]
-    return not any(_takes(use.name) for use in uses)
-
-
-def _takes(name: str) -> bool:
-    """Whether a call may have units take the parameters that their modules have now."""
-    return name in _APPLIES or not (keeps_weights(name) or name in _STATE)
-
-
 def reports(program: Program) -> Iterator[Report]:
     for fact in additions(program):
         text = program.text(fact.site.path, fact.site.node)
@@ -271,19 +159,6 @@ def reports(program: Program) -> Iterator[Report]:
             "the old ones are in parts" if fact.training is None else "is in no unit",
             _evidence(program, fact),
             partial(before_sharding, program, fact.site, fact.first),
-        )
-    for tie in retied(program):
-        yield Report(
-            program.span(tie.site),
-            "this ties weights of a sharded model that has run already "
-            f"{program.where(tie.before.site, tie.site)}: its next forward unties them",
-            "holds until the next forward",
-            (
-                program.evidence(tie.around.site, "sharded here, with weights of its own"),
-                program.evidence(tie.before.site, "from here on the unit knows its parameters"),
-                *program.conditions(tie.around.site, tie.site),
-            ),
-            partial(before_sharding, program, tie.site, tie.first),
         )
 
 
