@@ -1,28 +1,27 @@
-"""Distributed checkpoints whose load reaches no optimizer or no model."""
+"""A finding is a load that is lost on every path that comes to it, as `facts/lost_loads` says.
+
+The fix has the load fill what the helpers of PyTorch give, which name every tensor, and changes the
+saves that write the same checkpoint.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import sharding_of
-from fsdplint.engine.facts.state_files import is_stateless
-from fsdplint.engine.facts.weights import driven, related
-from fsdplint.engine.frontend.tree import Tree
-from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Trace, Use
-from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.facts.lost_loads import (
+    Entry,
+    LostLoad,
+    Why,
+    lost_loads,
+    saved_entries,
+    state_argument,
+)
+from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
-    Const,
-    Mapping,
-    Object,
-    Sequence,
-    StateDict,
-    Symbol,
-    Value,
     resolved,
 )
 from fsdplint.engine.program import Program
@@ -34,15 +33,8 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import (
-    FILLS,
     HELPERS,
-    LOADS,
-    PLAIN_PLANNERS,
-    SAVES,
-    keeps_fresh,
-    starts_empty,
 )
-from fsdplint.knowledge.names import KEYWORD_ONLY
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -53,351 +45,6 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
-
-
-GIVES_BACK = (
-    "load_state_dict",
-    *(f"{HELPERS}.set_{what}state_dict" for what in ("model_", "optimizer_", "")),
-)
-_GETTERS = tuple(f"{HELPERS}.get_{what}state_dict" for what in ("model_", "optimizer_", ""))
-
-
-class Why(Enum):
-    """Why what is loaded does not arrive: the state names no tensor yet, or only a copy of one."""
-
-    FRESH = "fresh"
-    COPY = "copy"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """State at ``keys`` of what a distributed checkpoint saves or loads.
-
-    Attributes:
-        given: the call that gave it; None where the model or the optimizer itself stands there.
-        owner: the model, or what the optimizer trains.
-        optimizer: None where it is a model's state.
-    """
-
-    keys: tuple[object, ...]
-    value: Value
-    given: Call | None
-    owner: Object
-    optimizer: Object | None
-
-    @property
-    def raw(self) -> bool:
-        """Whether the optimizer's own ``state_dict`` gave it, here or in the checkpoint's code."""
-        return self.optimizer is not None and (
-            self.given is None or self.given.receiver is not None
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LostLoad:
-    """A distributed checkpoint's load of ``entries`` that restores none of their state."""
-
-    trace: Trace
-    call: Call
-    why: Why
-    entries: tuple[Entry, ...]
-    shard: Shard
-
-
-def lost_loads(program: Program) -> Iterator[LostLoad]:
-    """Loads that lose state on every path that comes to them."""
-    found: list[LostLoad] = []
-    kept: set[object] = set()
-    for trace in program.traces:
-        for call in trace.calls(*LOADS):
-            fact = _load(program, trace, call)
-            if fact is None:
-                kept.add(call.site.frames())
-            else:
-                found.append(fact)
-    yield from (fact for fact in found if fact.call.site.frames() not in kept)
-
-
-def saved_entries(program: Program) -> Iterator[tuple[Trace, Call, Entry]]:
-    """What the program's distributed checkpoints are written with, as far as it is known."""
-    for trace in program.traces:
-        for call in trace.calls(*SAVES):
-            yield from ((trace, call, entry) for entry in entries(trace, call))
-
-
-def entries(trace: Trace, call: Call) -> list[Entry]:
-    """The states in the first argument of a save or a load."""
-    given = call.argument(0, "state_dict")
-    return [] if given is None else list(_entries(trace, call, given, ()))
-
-
-def _entries(trace: Trace, call: Call, value: Value, keys: tuple[object, ...]) -> Iterator[Entry]:
-    value = resolved(value)
-    if isinstance(value, Mapping) and len(keys) < 4:
-        for key, item in value.items.items():
-            yield from _entries(trace, call, item, (*keys, key))
-    elif isinstance(value, Object) and value.captures and keys:
-        yield Entry(keys, value, None, value.captures[0].module, value)
-    elif isinstance(value, (Object, StateDict)):
-        entry = _given(trace, call, value, keys)
-        if entry is not None:
-            yield entry
-
-
-def _given(
-    trace: Trace, call: Call, value: Object | StateDict, keys: tuple[object, ...]
-) -> Entry | None:
-    for source in trace.calls("state_dict", *_GETTERS):
-        part = _part(source, value)
-        if source.time > call.time or part is None:
-            continue
-        if source.receiver is not None:
-            owner, optimizer = _owner(source.receiver)
-        else:
-            model, other = source.argument(0, "model"), source.argument(1, "optimizers")
-            owner = model if isinstance(model, Object) else None
-            of_model = source.name == _GETTERS[0] or part == 0
-            optimizer = other if isinstance(other, Object) and not of_model else None
-            if optimizer is None and not of_model:
-                return None
-        return None if owner is None else Entry(keys, value, source, owner, optimizer)
-    return None
-
-
-def _part(source: Call, value: Object | StateDict) -> int | None:
-    """Which result of ``source`` the value is, -1 where there is one; None if it is none."""
-    if source.result is value:
-        return -1
-    if isinstance(source.result, Sequence):
-        return next((i for i, item in enumerate(source.result.items) if item is value), None)
-    held = source.result.elements if isinstance(source.result, Object) else {}
-    return next((i for i, item in held.items() if item is value and isinstance(i, int)), None)
-
-
-def _owner(receiver: Value) -> tuple[Object | None, Object | None]:
-    if not isinstance(receiver, Object):
-        return None, None
-    if receiver.captures:
-        return receiver.captures[0].module, receiver
-    return receiver, None
-
-
-def _load(program: Program, trace: Trace, call: Call) -> LostLoad | None:
-    if not _is_plain(call):
-        return None
-    held = entries(trace, call)
-    for why, test in ((Why.FRESH, _is_fresh), (Why.COPY, _is_dropped)):
-        lost = [(entry, shard) for entry in held if (shard := test(program, trace, call, entry))]
-        if lost:
-            dropped = [e for e in held if why is Why.FRESH and _is_dropped(program, trace, call, e)]
-            known = tuple(dict.fromkeys([*(entry for entry, _ in lost), *dropped]))
-            return LostLoad(trace, call, why, known, lost[0][1])
-    return None
-
-
-def _is_plain(call: Call) -> bool:
-    """Whether the load fills what it is given, and no planner of the program's own adds to it."""
-    planner = call.argument(KEYWORD_ONLY, "planner")
-    if call.arguments.open or len(call.arguments.args) > 4:
-        return False
-    if planner is None or (isinstance(planner, Const) and planner.value is None):
-        return True
-    cls = planner.cls if isinstance(planner, Object) else None
-    return isinstance(cls, Symbol) and cls.name in PLAIN_PLANNERS
-
-
-def _is_fresh(program: Program, trace: Trace, call: Call, entry: Entry) -> Shard | None:
-    """The sharding of what an optimizer trains that has no state when the load asks for it."""
-    optimizer, at = entry.optimizer, entry.given or call
-    if optimizer is None or not entry.raw or is_stateless(optimizer):
-        return None
-    if not isinstance(optimizer.cls, Symbol) or not starts_empty(optimizer.cls.name):
-        return None
-    if entry.given is None and call.name not in FILLS:
-        return None
-    build = next((b for b in trace.of(BuildOptimizer) if b.optimizer is optimizer), None)
-    if build is None or not driven(build.site, call.site):
-        return None
-    uses = [u for u in trace.uses if build.time < u.time < at.time and optimizer in u.objects]
-    if not all(_leaves_fresh(trace, use, optimizer) for use in uses):
-        return None
-    if _repeats(program, trace, call, optimizer) or _restored(trace, call, entry):
-        return None
-    shard = _sharded(trace, entry.owner, call.time)
-    if shard is None or not program.together(call.site, shard.site):
-        return None
-    return shard if program.together(call.site, build.site) else None
-
-
-def _leaves_fresh(trace: Trace, use: Use, optimizer: Object) -> bool:
-    """Whether a use gives the optimizer no state; a scheduler's methods do not."""
-    own = [c for c in trace.of(Call) if c.time == use.time and isinstance(c.receiver, Object)]
-    if own and own[0].receiver is not optimizer:
-        cls = own[0].receiver.cls if isinstance(own[0].receiver, Object) else None
-        return isinstance(cls, Symbol) and keeps_fresh(cls.name)
-    return keeps_fresh(use.name)
-
-
-def _repeats(program: Program, trace: Trace, call: Call, optimizer: Object) -> bool:
-    """Whether a loop around the load steps the optimizer too, as it has when it comes again."""
-    around = _loops(program, call.site)
-    steps = (step for step in trace.calls("step") if step.receiver is optimizer)
-    return any(around & _loops(program, step.site) for step in steps)
-
-
-def _loops(program: Program, site: Site) -> set[ir.Node]:
-    found: set[ir.Node] = set()
-    for path, node in site.frames():
-        tree = program.tree(path)
-        function = tree.function(node)
-        for above in tree.ancestors(node):
-            if above is function:
-                break
-            if isinstance(above, (ir.For, ir.While)):
-                found.add(above)
-    return found
-
-
-def _restored(trace: Trace, call: Call, entry: Entry) -> bool:
-    """Whether the state comes from elsewhere between the load and the next step."""
-    for later in trace.calls("step", *GIVES_BACK):
-        if later.time < call.time or entry.optimizer not in (later.receiver, *_given_to(later)):
-            continue
-        if later.name == "step":
-            return False
-        values = map(resolved, later.arguments.values())
-        if entry.given is None or not any(value is entry.value for value in values):
-            return True
-    return False
-
-
-def _given_to(call: Call) -> list[Value]:
-    return [resolved(value) for value in call.arguments.args[:2]]
-
-
-def _is_dropped(program: Program, trace: Trace, call: Call, entry: Entry) -> Shard | None:
-    """The sharding of what a copy is loaded of, which nothing can give back."""
-    given = entry.given
-    if given is None or given.site.calls != call.site.calls or given.site.path != call.site.path:
-        return None
-    shard = _sharded(trace, entry.owner, given.time)
-    if shard is None or not _is_copy(program, given, entry, shard):
-        return None
-    about = [item for item in (entry.owner, entry.optimizer) if item is not None]
-    gone = [escape for escape in trace.escapes if escape.time > call.time]
-    if any(related(item, other) for item in about for e in gone for other in e.objects):
-        return None
-    if isinstance(entry.value, Object) and entry.value.escaped is not None:
-        return None
-    later = [c for c in trace.calls(*GIVES_BACK) if c.time > call.time]
-    if any(_may_give(c, entry) for c in later):
-        return None
-    if not program.together(call.site, shard.site) or _is_read(program, call, entry):
-        return None
-    return shard
-
-
-def _may_give(call: Call, entry: Entry) -> bool:
-    """Whether a load by `GIVES_BACK` may be one into what ``entry`` is the state of."""
-    position = 1 if entry.optimizer is not None else 0
-    if call.receiver is not None:
-        target: Value | None = resolved(call.receiver)
-    elif call.name.endswith(f"set_{'model' if position else 'optimizer'}_state_dict"):
-        return False
-    else:
-        target = call.argument(position, "optimizers" if position else "model")
-    if not isinstance(target, Object):
-        return True
-    known = target.captures or is_module(target)
-    return not known or related(target, entry.optimizer or entry.owner)
-
-
-def _is_copy(program: Program, given: Call, entry: Entry, shard: Shard) -> bool:
-    """Whether the tensors of a state are surely others than those that are trained."""
-    flat = shard.generation is Generation.FSDP1
-    if given.receiver is not None:
-        paths = {path for path, _ in (*given.site.frames(), *shard.site.frames())}
-        local = any("LOCAL_STATE_DICT" in program.tree(path).text for path in paths)
-        return flat and entry.optimizer is None and not local
-    options = given.argument(KEYWORD_ONLY, "options")
-    full = options.keywords.get("full_state_dict") if isinstance(options, Object) else None
-    return flat or (isinstance(full, Const) and full.value is True)
-
-
-def _sharded(trace: Trace, module: Object, time: int) -> Shard | None:
-    """What surely cut a module's parameters before ``time``."""
-    around = {module, *module.ancestors()}
-    flat = [s for s in trace.of(Shard) if s.cuts_flat and s.module in around and s.time < time]
-    if flat:
-        return flat[-1]
-    shard = sharding_of(trace, module) if is_module(module) or module.sharded else None
-    return shard if shard is not None and shard.time < time else None
-
-
-def _is_read(program: Program, call: Call, entry: Entry) -> bool:
-    """Whether the function may read what was loaded, other than what stands under another key."""
-    tree, node = program.tree(call.site.path), call.site.node
-    argument = state_argument(node) if isinstance(node, ir.Call) else None
-    if not isinstance(argument, (ir.Name, ir.DictDisplay)) or entry.given is None:
-        return True
-    whole = {argument.id} if isinstance(argument, ir.Name) else set()
-    names = set(whole)
-    statement = tree.statement(entry.given.site.node)
-    for target in statement.targets if isinstance(statement, ir.Assign) else ():
-        base = target.value if isinstance(target, ir.Subscript) else target
-        parts = base.elements if isinstance(base, ir.Collection) else (base,)
-        if not all(isinstance(part, ir.Name) for part in parts):
-            return True
-        names |= {part.id for part in parts if isinstance(part, ir.Name)}
-    key = entry.keys[0] if entry.keys else None
-    scope = tree.function(node) or tree.module
-    whole, names = _also_named(scope, whole), _also_named(scope, names)
-    uses = [n for n in ir.walk(scope) if isinstance(n, ir.Name) and n.id in names]
-    return any(n is not argument and not _builds(tree, n, whole, key) for n in uses)
-
-
-def _also_named(scope: ir.Node, names: set[str]) -> set[str]:
-    """``names`` with the other names that a scope gives to the same, in any order."""
-    alike = [
-        {node.value.id, *(t.id for t in node.targets if isinstance(t, ir.Name))}
-        for node in ir.walk(scope)
-        if isinstance(node, ir.Assign) and isinstance(node.value, ir.Name)
-    ]
-    found, before = set(names), set[str]()
-    while found != before:
-        before = found
-        found = found.union(*(group for group in alike if group & found))
-    return found
-
-
-def _builds(tree: Tree, name: ir.Name, whole: set[str], key: object) -> bool:
-    """Whether a name is there to be bound, to put the state together, or for what is at another
-    key."""
-    parent = tree.parent(name)
-    if isinstance(parent, ir.Subscript) and parent.value is name:
-        stored = tree.parent(parent)
-        other = isinstance(parent.index, ir.Constant) and parent.index.value != key
-        return other or (isinstance(stored, ir.Assign) and stored.value is not parent)
-    if isinstance(parent, ir.Collection):
-        parent, item = tree.parent(parent), parent
-        return isinstance(parent, ir.Assign) and parent.value is not item
-    if isinstance(parent, ir.Assign) and parent.value is name:
-        return all(isinstance(t, ir.Name) or _is_in(t, whole) for t in parent.targets)
-    return isinstance(parent, (ir.Assign, ir.DictDisplay))
-
-
-def _is_in(target: ir.Expr, names: set[str]) -> bool:
-    """Whether an assignment's target is an element of one of ``names``."""
-    base = target.value if isinstance(target, ir.Subscript) else None
-    return isinstance(base, ir.Name) and base.id in names
-
-
-def state_argument(node: ir.Call) -> ir.Expr | None:
-    """What a save or a load is told to write or to fill."""
-    for index, argument in enumerate(node.args):
-        if argument.keyword == "state_dict" or (index == 0 and argument.keyword is None):
-            return None if argument.star else argument.value
-    return None
 
 
 def reports(program: Program) -> Iterator[Report]:
@@ -633,40 +280,31 @@ def _saves(program: Program, code: Code, imports: Imports, lost: Iterable[_State
     keys = {state.entry.keys for state in lost}
     seen: set[ir.Node] = {state.node for state in lost}
     edits: list[Edit] = []
-    files = {code.path: (code, imports)}
     found: set[tuple[object, ...]] = set()
     for trace, call, entry in saved_entries(program):
         if entry.keys not in keys or entry.optimizer is None:
             continue
         found.add(entry.keys)
-        if not entry.raw:
-            continue
-        state = _state(program, trace, call, entry)
-        if state.node in seen:
-            continue
-        seen.add(state.node)
-        edits.append(_of_save(program, files, call.site, state))
+        state = _state(program, trace, call, entry) if entry.raw else None
+        if state is not None and state.node not in seen:
+            seen.add(state.node)
+            _check_saved(code, call.site, state)
+            edits.append(_asked(code, imports, state))
     if found < keys:
         raise NoFixError(
             "no save of this checkpoint is seen, and what `optimizer.state_dict()` saved "
             "does not have the names that the helper asks for"
         )
-    others = [other for path, (_, other) in files.items() if path != code.path]
-    return [*(edit for other in others for edit in other.edits()), *edits]
+    return edits
 
 
-def _of_save(
-    program: Program, files: dict[str, tuple[Code, Imports]], site: Site, state: _State
-) -> Edit:
-    if site.path not in files:
-        other = Code.of(program.tree(site.path))
-        require_exact(other)
-        files[site.path] = (other, Imports(other, site.node))
-    code, imports = files[site.path]
+def _check_saved(code: Code, save: Site, state: _State) -> None:
+    """Raise ``NoFixError`` unless the helper can take the place of a save's state."""
+    if save.path != code.path:
+        raise NoFixError("the checkpoint is saved in another file, which would have to change too")
     taken = code.statement(state.node)
-    for condition in () if runs_once(code, taken) else conditions(code, taken, site.node, ()):
+    for condition in () if runs_once(code, taken) else conditions(code, taken, save.node, ()):
         raise NoFixError(
             f"`{code.short(condition.test)}` decides below the save's state whether it is saved, "
             "and the helper above it would run every time; take the state below it"
         )
-    return _asked(code, imports, state)
