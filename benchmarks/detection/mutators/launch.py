@@ -43,8 +43,6 @@ REFUSED = {
     "backend": f'{MAKES}({MARK}"cpu:gloo;cuda:nccl")',
     "misspelt": f'{MAKES}(backend={MARK}"ncll")',
     "device": f'{MAKES}("cpu:gloo,cuda:nccl", device_id={MARK}"cuda:0")',
-    "url": f'{MARK}{MAKES}("gloo", "tcp://10.0.0.1:1234")',
-    "file": f'{MARK}{MAKES}("gloo", init_method=f"file:///{{os.environ[\'JOB\']}}", world_size=2)',
     "twice": f"{MAKES}(); {MARK}{MAKES}()",
 }
 ACCEPTED = {

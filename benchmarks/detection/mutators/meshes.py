@@ -15,7 +15,6 @@ WRONG = {
     "device": 'torch.device("cuda"), (8,)',
     "number": '"cuda", 8',
     "text": '"cuda", (8,), mesh_dim_names="dp"',
-    "length": '"cuda", (2, 4), mesh_dim_names=("dp",)',
     "position": '"cuda", (8,), ("dp",)',
     "": '"cuda", (2, 4), mesh_dim_names=("dp", "tp")',
 }

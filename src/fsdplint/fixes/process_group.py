@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
-from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 
@@ -19,29 +18,6 @@ def as_timedelta(code: Code, timeout: ir.Node) -> Fix:
     text = f"{name}(seconds={code.slice(timeout)})"
     edits = (code.edit(timeout.start, timeout.end, text), *imports.edits())
     return Fix(f"give the seconds as `{name}`", Safety.UNSAFE, edits)
-
-
-@builder
-def numbered(code: Code, call: ir.Node, missing: tuple[str, ...]) -> Fix:
-    """Adds ``rank`` and ``world_size`` from the environment."""
-    if not isinstance(call, ir.Call) or not call.args or any(a.star for a in call.args):
-        raise NoFixError(f"`{code.short(call)}` has no arguments to add to")
-    imports = Imports(code, call)
-    module = imports.module("os", "os")
-    added = "".join(f', {name}=int({module}.environ["{name.upper()}"])' for name in missing)
-    at = call.args[-1].end
-    edits = (code.edit(at, at, added), *imports.edits())
-    return Fix(f"number the processes by `{'` and `'.join(missing)}`", Safety.UNSAFE, edits)
-
-
-@builder
-def without_method(code: Code, call: ir.Node, method: ir.Node) -> Fix:
-    """Leaves the processes to meet by the store alone."""
-    assert isinstance(call, ir.Call)
-    kept = [each for each in call.args if each is not method]
-    if any(each.keyword is None for each in call.args[call.args.index(method) + 1 :]):
-        raise NoFixError("other arguments are told by their places behind `init_method`")
-    return Fix("drop `init_method`", Safety.UNSAFE, tuple(without(code, call.args, kept)))
 
 
 @builder

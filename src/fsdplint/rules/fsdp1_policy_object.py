@@ -8,16 +8,13 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.policies import Misfit, WrongPolicy, wrong_policies
 from fsdplint.engine.program import Program
-from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.arguments import without
+from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.policies import meaning, precision_policy, unused
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
     CPU_OFFLOAD_POLICY,
-    DTYPE_FIELDS,
-    FLOATS,
     MIXED_PRECISION,
     MIXED_PRECISION_POLICY,
     PolicyArgument,
@@ -66,8 +63,6 @@ def _message(program: Program, fact: WrongPolicy) -> str:
         Misfit.FOREIGN: f"{call} takes a {own}, and is given the {foreign} of the other FSDP",
         Misfit.CLASS: f"{call} is given the class {text} and no object of it",
         Misfit.DTYPE: f"{call} takes a {own}, and is given the dtype {text}",
-        Misfit.TEXT: f"`{fact.field}` of the {own} for {call} is text and no dtype",
-        Misfit.NONE: f"{call} takes a {own} for `{fact.argument.keyword}`, and None is none",
         Misfit.VALUE: f"{call} takes a {own} for `{fact.argument.keyword}`, and is given {text}",
     }[fact.misfit]
     return f"{said}: {_consequence(fact)}"
@@ -86,10 +81,6 @@ def _fix(program: Program, fact: WrongPolicy) -> Fix | Declined:
         return Declined("a model of the other FSDP takes the same object")
     if fact.misfit is Misfit.CLASS:
         return call_class(code, fact.place.node)
-    if fact.misfit is Misfit.TEXT:
-        return dtypes(code, fact.place.node)
-    if fact.misfit is Misfit.NONE:
-        return leave_out(code, fact.shard.call, fact.argument.keyword)
     return own_policy(code, fact.place.node, fact.argument)
 
 
@@ -153,40 +144,3 @@ def call_class(code: Code, given: ir.Node) -> Fix:
         raise NoFixError(f"what `{code.short(given)}` is to be made with is not said")
     edit = code.edit(given.end, given.end, "()")
     return Fix("make an object of the class", Safety.UNSAFE, (edit,))
-
-
-@builder
-def leave_out(code: Code, call: ir.Call, keyword: str) -> Fix:
-    """Leaves the argument out, which is then the default."""
-    kept = [argument for argument in call.args if argument.keyword != keyword]
-    none = [a.value for a in call.args if a.keyword == keyword]
-    if not none or not isinstance(none[0], ir.Constant):
-        raise NoFixError("the argument is not None everywhere the call is made")
-    if code.comments(call.start, call.end):
-        raise NoFixError("a comment stands inside the call")
-    return Fix(f"leave `{keyword}` out", Safety.SAFE, tuple(without(code, call.args, kept)))
-
-
-@builder
-def dtypes(code: Code, made: ir.Node) -> Fix:
-    """``param_dtype="bfloat16"`` to ``param_dtype=torch.bfloat16``."""
-    if not isinstance(made, ir.Call):
-        raise NoFixError("the policy is not made by a call")
-    imports = Imports(code, made)
-    edits = [edit for argument in made.args for edit in _dtype(code, argument, imports)]
-    if not edits:
-        raise NoFixError("the text does not stand where the policy is made")
-    return Fix("name the dtype", Safety.SAFE, (*edits, *imports.edits()))
-
-
-def _dtype(code: Code, argument: ir.Argument, imports: Imports) -> list[Edit]:
-    value = argument.value
-    text = value.value if isinstance(value, ir.Constant) else None
-    if not isinstance(text, str) or argument.keyword not in (None, *DTYPE_FIELDS):
-        return []
-    name = text.removeprefix("torch.")
-    if name not in FLOATS:
-        raise NoFixError(f"`{code.short(value)}` is no dtype of torch")
-    torch = imports.bound("torch")
-    dtype = imports.name("torch", name) if torch is None else f"{torch}.{name}"
-    return [code.edit(value.start, value.end, dtype)]

@@ -28,12 +28,8 @@ _MESSAGES = {
     "index": "the device type of a mesh has no index: each rank has a device of its own",
     "device": "the device type of a mesh is a string, and no `torch.device`",
     "number": "the shape of a mesh is a tuple, and not the number {0}",
-    "size": "a dimension of a mesh cannot have the size {0}, which is not worked out",
     "position": "the names of a mesh's dimensions are a keyword argument, `mesh_dim_names`",
     "text": "the string `{0!r}` is taken letter by letter for the names of {1} dimension(s)",
-    "length": "{0} name(s) for the {1} dimension(s) of a mesh",
-    "repeated": "two dimensions of a mesh have the name `{0}`",
-    "no mesh": "`mesh` is {0}, and no device mesh",
     "dimensions": "`fully_shard` takes a mesh of one or two dimensions, and not of {0}",
     "nameless": "`fully_shard` takes a mesh of two dimensions only if these have names",
 }

@@ -10,6 +10,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.facts.literal_arguments import argument
+from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names
@@ -20,9 +21,7 @@ from fsdplint.fixes.process_group import (
     as_timedelta,
     backend,
     device,
-    numbered,
     only_once,
-    without_method,
 )
 from fsdplint.knowledge.launch import (
     DESTROY,
@@ -49,8 +48,6 @@ RULE = declare(
 class Wrong(Enum):
     """What is wrong with a process group, as torch puts it."""
 
-    STORE_AND_METHOD = "store and init_method"
-    UNNUMBERED = "no rank or world_size"
     TIMEOUT = "timeout"
     DEVICE = "device_id"
     BACKEND = "backend"
@@ -63,14 +60,14 @@ class WrongGroup:
 
     Attributes:
         node: the argument that is wrong, or the call.
-        meant: the parameters that are missing, or the backend that was meant.
+        meant: the backend that was meant.
         first: what made the process group before.
     """
 
     call: Call
     wrong: Wrong
     node: ir.Node
-    meant: tuple[str, ...] = ()
+    meant: str = ""
     first: Call | None = None
 
 
@@ -96,37 +93,6 @@ def _wrong_init(program: Program, call: Call) -> Iterator[WrongGroup]:
     yield from _wrong_timeout(call, 2)
     yield from _wrong_backend(program, call)
     yield from _wrong_device(call)
-    store, method = _given(call, 5, "store"), _given(call, 1, "init_method")
-    given = argument(call.site.node, 1, "init_method")
-    if store and method and given is not None:
-        yield WrongGroup(call, Wrong.STORE_AND_METHOD, given)
-    elif store or (given is not None and _is_unnumbered(given.value)):
-        places = {"rank": 4, "world_size": 3}
-        missing = [name for name, place in places.items() if _absent(call, place, name)]
-        if missing:
-            yield WrongGroup(call, Wrong.UNNUMBERED, call.site.node, tuple(missing))
-
-
-def _given(call: Call, position: int, keyword: str) -> bool:
-    """Whether an argument surely is something else than None."""
-    value = call.arguments.get(position, keyword)
-    if isinstance(value, Const):
-        return value.value is not None
-    return isinstance(value, Object) and value.cls is not None
-
-
-def _absent(call: Call, position: int, keyword: str) -> bool:
-    value = call.arguments.get(position, keyword)
-    return value is None or (isinstance(value, Const) and value.value == -1)
-
-
-def _is_unnumbered(method: ir.Expr) -> bool:
-    """Whether a URL of the kinds that number no processes says nothing of their numbers."""
-    if isinstance(method, ir.FormattedString):
-        text = "{}".join(method.literals)
-    else:
-        text = str(method.value) if isinstance(method, ir.Constant) else ""
-    return text.startswith(("tcp://", "file://")) and "?" not in text
 
 
 def _wrong_timeout(call: Call, position: int) -> Iterator[WrongGroup]:
@@ -144,9 +110,9 @@ def _wrong_backend(program: Program, call: Call) -> Iterator[WrongGroup]:
         return
     text = value.value
     if ";" in text:
-        yield WrongGroup(call, Wrong.BACKEND, written.value, (text.replace(";", ","),))
+        yield WrongGroup(call, Wrong.BACKEND, written.value, text.replace(";", ","))
     elif text.lower() in MISSPELT_BACKENDS and not any(program.trees_with(REGISTERS_BACKEND)):
-        yield WrongGroup(call, Wrong.BACKEND, written.value, (MISSPELT_BACKENDS[text.lower()],))
+        yield WrongGroup(call, Wrong.BACKEND, written.value, MISSPELT_BACKENDS[text.lower()])
 
 
 def _wrong_device(call: Call) -> Iterator[WrongGroup]:
@@ -185,13 +151,12 @@ def _again(trace: Trace) -> Iterator[WrongGroup]:
         elif first is None:
             first = call
         elif call.name == INIT and _both(first.site, call.site):
-            yield WrongGroup(call, Wrong.TWICE, call.site.node, (), first)
+            yield WrongGroup(call, Wrong.TWICE, call.site.node, first=first)
 
 
 def _both(one: Site, other: Site) -> bool:
     """Whether two places are not in different arms of a branch, nor one and the same."""
-    taken = {guard.key: guard.taken for guard in one.guards}
-    apart = any(taken.get(guard.key, guard.taken) is not guard.taken for guard in other.guards)
+    apart = exclude_each_other(one, other)
     caught = any(isinstance(g.test, (ir.Handler, ir.Try)) for g in (*one.guards, *other.guards))
     return not apart and not caught and one.node is not other.node
 
@@ -212,17 +177,12 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _words(program: Program, fact: WrongGroup) -> tuple[str, str]:
     text = program.text(fact.call.site.path, fact.node)
-    if fact.wrong is Wrong.STORE_AND_METHOD:
-        return "the processes meet either by `store` or by `init_method`", "the second way to meet"
-    if fact.wrong is Wrong.UNNUMBERED:
-        names = "` and `".join(fact.meant)
-        return f"nothing numbers the processes: `{names}` must be given here", f"no `{names}`"
     if fact.wrong is Wrong.TIMEOUT:
         return f"the timeout `{text}` is a number, and must be a `timedelta`", "a number"
     if fact.wrong is Wrong.DEVICE:
         return f"`device_id` must be a device with its number, not `{text}`", "no numbered device"
     if fact.wrong is Wrong.BACKEND:
-        return f"there is no backend `{text}`; `{fact.meant[0]}` is one", "no backend"
+        return f"there is no backend `{text}`; `{fact.meant}` is one", "no backend"
     assert fact.first is not None
     where = program.where(fact.first.site, fact.call.site)
     return f"the process group has been made {where} and is still up", "makes it once more"
@@ -230,14 +190,10 @@ def _words(program: Program, fact: WrongGroup) -> tuple[str, str]:
 
 def _fix(program: Program, fact: WrongGroup) -> Fix | Declined:
     code, call = Code.of(program.tree(fact.call.site.path)), fact.call.site.node
-    if fact.wrong is Wrong.STORE_AND_METHOD:
-        return without_method(code, call, fact.node)
-    if fact.wrong is Wrong.UNNUMBERED:
-        return numbered(code, call, fact.meant)
     if fact.wrong is Wrong.TIMEOUT:
         return as_timedelta(code, fact.node)
     if fact.wrong is Wrong.DEVICE:
         return device(code, fact.node)
     if fact.wrong is Wrong.BACKEND:
-        return backend(code, fact.node, fact.meant[0])
+        return backend(code, fact.node, fact.meant)
     return only_once(code, call)

@@ -10,10 +10,10 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
+from fsdplint.engine.interpreter.values import Const, Object, Sequence, Value
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.launch import GROUPS, MESHES, NEW_GROUP, TORCH_DEVICE
+from fsdplint.knowledge.launch import MESHES, TORCH_DEVICE
 
 # Words for dimensions over which layers, stages or experts are split, and not batches.
 _OF_MODELS = frozenset(
@@ -81,28 +81,16 @@ def _shape(call: Call) -> Iterator[BadMesh]:
     shape = call.arguments.get(1, "mesh_shape")
     if isinstance(shape, Const) and isinstance(shape.value, int):
         yield BadMesh(call.site, "number", (shape.value,))
-    for size in shape.items if isinstance(shape, Sequence) else ():
-        number = size.value if isinstance(size, Const) else None
-        if isinstance(number, int) and number < 1:
-            yield BadMesh(call.site, "size", (number,))
 
 
 def _names(call: Call) -> Iterator[BadMesh]:
     if len(call.arguments.args) > 2:
         yield BadMesh(call.site, "position")
     names = call.arguments.get(2, "mesh_dim_names")
+    text = names.value if isinstance(names, Const) else None
     dimensions = _dimensions(call)
-    if isinstance(names, Const) and isinstance(names.value, str) and dimensions is not None:
-        if dimensions != 1 or len(names.value) != 1:
-            yield BadMesh(call.site, "text", (names.value, dimensions))
-        return
-    known = names_of(call)
-    if known is None:
-        return
-    if dimensions is not None and len(known) != dimensions:
-        yield BadMesh(call.site, "length", (len(known), dimensions))
-    elif len(set(known)) < len(known):
-        yield BadMesh(call.site, "repeated", (next(n for n in known if known.count(n) > 1),))
+    if isinstance(text, str) and dimensions is not None and (dimensions, len(text)) != (1, 1):
+        yield BadMesh(call.site, "text", (text, dimensions))
 
 
 def _dimensions(call: Call) -> int | None:
@@ -122,15 +110,6 @@ def names_of(call: Call) -> tuple[str, ...] | None:
 
 def _given(trace: Trace, shard: Shard) -> Iterator[BadMesh]:
     """What is wrong with the mesh that ``fully_shard`` gets."""
-    mesh = shard.keywords["mesh"]
-    if isinstance(mesh, Const) and isinstance(mesh.value, str):
-        yield BadMesh(shard.site, "no mesh", ("a string",))
-    elif isinstance(mesh, Sequence):
-        yield BadMesh(shard.site, "no mesh", (f"a {mesh.kind}",))
-    elif (isinstance(mesh, Symbol) and mesh.name.startswith(GROUPS)) or (
-        _result_of(trace, mesh, NEW_GROUP)
-    ):
-        yield BadMesh(shard.site, "no mesh", ("a process group",))
     made = made_by(trace, shard)
     if made is None or made.arguments.open or "dp_mesh_dims" in shard.keywords:
         return

@@ -23,11 +23,7 @@ from fsdplint.engine.program import Program
 from fsdplint.knowledge.policies import (
     ARGUMENTS,
     CPU_OFFLOAD,
-    DTYPE_FIELDS,
     FLOATS,
-    MIXED_PRECISION_FIELDS,
-    MIXED_PRECISION_POLICY,
-    MIXED_PRECISION_POLICY_FIELDS,
     PolicyArgument,
 )
 
@@ -36,8 +32,6 @@ class Misfit(Enum):
     FOREIGN = "an object of the other FSDP's class"
     CLASS = "the class itself"
     DTYPE = "a dtype"
-    TEXT = "an object with text for a dtype"
-    NONE = "None where that is not the default"
     VALUE = "a flag, text or a dictionary"
 
 
@@ -47,7 +41,6 @@ class WrongPolicy:
 
     Attributes:
         place: the call that makes it, or else the argument.
-        field: the field that is text.
         shared: an FSDP of the other kind takes the same object, and rightly.
     """
 
@@ -55,7 +48,6 @@ class WrongPolicy:
     argument: PolicyArgument
     misfit: Misfit
     place: Site
-    field: str = ""
     shared: bool = False
 
 
@@ -66,13 +58,13 @@ def wrong_policies(program: Program) -> Iterator[WrongPolicy]:
         if isinstance(value, Object) and value.site and argument.own in class_names(value.cls)
     }
     for shard, argument, value in _given(program):
-        misfit, field = _misfit(argument, value)
+        misfit = _misfit(argument, value)
         if misfit is None or is_caught(program, shard.site, "AttributeError"):
             continue
         made = value.site if isinstance(value, Object) else None
         place = made if made and isinstance(made.node, ir.Call) else _argument(shard, argument)
         shared = misfit is Misfit.FOREIGN and place.node in rightly
-        yield WrongPolicy(shard, argument, misfit, place, field, shared)
+        yield WrongPolicy(shard, argument, misfit, place, shared)
 
 
 def _given(program: Program) -> Iterator[tuple[Shard, PolicyArgument, Value]]:
@@ -101,35 +93,26 @@ def _argument(shard: Shard, argument: PolicyArgument) -> Site:
     return site
 
 
-def _misfit(argument: PolicyArgument, value: Value) -> tuple[Misfit | None, str]:
+def _misfit(argument: PolicyArgument, value: Value) -> Misfit | None:
     if isinstance(value, Object):
         return _wrong_object(argument, value)
     if isinstance(value, Symbol):
         package, _, last = value.name.rpartition(".")
         if value.name in (argument.own, argument.foreign):
-            return Misfit.CLASS, ""
-        return (Misfit.DTYPE, "") if package == "torch" and last in FLOATS else (None, "")
-    if isinstance(value, Const) and value.value is None:
-        return (Misfit.NONE, "") if argument.keyword == "mp_policy" else (None, "")
-    if isinstance(value, Const) and (value.value or argument.keyword == "mp_policy"):
-        return Misfit.VALUE, ""
+            return Misfit.CLASS
+        return Misfit.DTYPE if package == "torch" and last in FLOATS else None
+    if isinstance(value, Const):
+        is_flag = value.value or (argument.keyword == "mp_policy" and value.value is not None)
+        return Misfit.VALUE if is_flag else None
     filled = isinstance(value, Mapping) and (value.items or value.rest)
-    return (Misfit.VALUE, "") if filled else (None, "")
+    return Misfit.VALUE if filled else None
 
 
-def _wrong_object(argument: PolicyArgument, value: Object) -> tuple[Misfit | None, str]:
-    names = class_names(value.cls)
-    if argument.foreign in names and argument.foreign == CPU_OFFLOAD:
+def _wrong_object(argument: PolicyArgument, value: Object) -> Misfit | None:
+    if argument.foreign not in class_names(value.cls):
+        return None
+    if argument.foreign == CPU_OFFLOAD:
         flag = value.args[0] if value.args else value.keywords.get("offload_params")
         off = flag is None or (isinstance(flag, Const) and not flag.value)
-        return (None if off else Misfit.FOREIGN), ""
-    if argument.foreign in names:
-        return Misfit.FOREIGN, ""
-    modern = argument.own == MIXED_PRECISION_POLICY
-    order = MIXED_PRECISION_POLICY_FIELDS if modern else MIXED_PRECISION_FIELDS
-    fields = {**dict(zip(order, value.args, strict=False)), **value.keywords}
-    for name in sorted(fields.keys() & DTYPE_FIELDS) if argument.own in names else ():
-        held = fields[name]
-        if isinstance(held, Const) and isinstance(held.value, str):
-            return Misfit.TEXT, name
-    return None, ""
+        return None if off else Misfit.FOREIGN
+    return Misfit.FOREIGN
