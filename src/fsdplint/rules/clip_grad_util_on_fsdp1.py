@@ -13,10 +13,9 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.fixes.imports import Imports, orphans, qualified
-from fsdplint.fixes.names import bound_by, clash, dotted, written_between
-from fsdplint.knowledge.collectives import CLIPPING
-from fsdplint.knowledge.names import FSDP1, canonical, is_optimizer
+from fsdplint.fixes.imports import Imports, orphans
+from fsdplint.fixes.names import clash, dotted, written_between
+from fsdplint.knowledge.names import FSDP1
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -87,10 +86,6 @@ def _is_wrapped(program: Program, site: Site, root: str) -> bool:
 # second and the third.
 _PARAMETERS = ("parameters", "max_norm", "norm_type", "error_if_nonfinite", "foreach")
 _KEPT = ("max_norm", "norm_type")
-# They leave a model's parameters with a gradient what they are.
-_LISTING = ("list", "tuple", "iter")
-# They leave a list that they are given as it is.
-_READING = frozenset({"len", "list", "tuple", "iter", "print", "sum", "enumerate", "zip"})
 
 
 @builder
@@ -162,43 +157,10 @@ def _root(code: Code, parameters: ir.Expr) -> str:
     Raises:
         NoFixError: they come from elsewhere, or some are left out.
     """
-    source: ir.Expr | None = parameters
-    if isinstance(parameters, ir.Name):
-        source = _assigned(code, parameters)
-    while isinstance(source, (ir.Call, ir.Comprehension)):
-        inner = _model(code, source)
-        if inner is not None:
-            return _wrapper(code, inner, parameters)
-        source = _listed(source)
-    raise NoFixError(f"`{code.short(parameters)}` does not name the model")
-
-
-def _assigned(code: Code, name: ir.Name) -> ir.Expr:
-    """What the function assigned to ``name``, once and for all."""
-    scope = code.function(name) or code.module
-    assigns = [node for node in ir.walk(scope) if name.id in bound_by(node)]
-    first = assigns[0] if len(assigns) == 1 else None
-    if not isinstance(first, ir.Assign) or first.start > name.start:
-        raise NoFixError(f"`{name.id}` does not name the model")
-    if clash([name.id], written_between(code, name, first.end, scope.end)):
-        raise NoFixError(f"`{name.id}` is changed after it is listed")
-    for use in ir.walk(scope):
-        used = isinstance(use, ir.Name) and use.id == name.id and use is not name
-        if used and not _only_read(code, use, first):
-            raise NoFixError(f"`{code.short(code.statement(use))}` may change `{name.id}`")
-    return first.value
-
-
-def _only_read(code: Code, use: ir.Node, assigned: ir.Assign) -> bool:
-    """Whether a list stays as it is where its variable stands."""
-    parent = code.parent(use)
-    if parent is assigned or isinstance(parent, (ir.For, ir.Clause)):
-        return True
-    call = code.parent(parent) if isinstance(parent, ir.Argument) else None
-    if not isinstance(call, ir.Call):
-        return False
-    name = qualified(code, call.func) or code.slice(call.func)
-    return name in _READING or is_optimizer(canonical(name)) or canonical(name) in CLIPPING
+    model = _model(code, parameters)
+    if model is None:
+        raise NoFixError(f"`{code.short(parameters)}` does not name the model")
+    return _wrapper(code, model, parameters)
 
 
 def _model(code: Code, parameters: ir.Expr) -> ir.Expr | None:
@@ -209,33 +171,6 @@ def _model(code: Code, parameters: ir.Expr) -> ir.Expr | None:
             raise NoFixError(f"`{code.short(parameters)}` leaves parameters out")
         return method.value
     return None
-
-
-def _listed(parameters: ir.Expr) -> ir.Expr | None:
-    """What a list, or a comprehension that leaves out what has no gradient, is made of."""
-    if isinstance(parameters, ir.Call):
-        name = parameters.func.id if isinstance(parameters.func, ir.Name) else ""
-        single = len(parameters.args) == 1 and not parameters.args[0].star
-        return parameters.args[0].value if name in _LISTING and single else None
-    if not isinstance(parameters, ir.Comprehension) or len(parameters.clauses) != 1:
-        return None
-    clause, element = parameters.clauses[0], parameters.element
-    plain = isinstance(element, ir.Name) and isinstance(clause.target, ir.Name)
-    same = plain and element.id == clause.target.id  # type: ignore[union-attr]  # both are names
-    if not same or not all(_on_gradient(each, element) for each in clause.conditions):
-        return None
-    return clause.iterable
-
-
-def _on_gradient(condition: ir.Expr, element: ir.Expr) -> bool:
-    """``p.requires_grad`` or ``p.grad is not None``."""
-    tested, attribute = condition, "requires_grad"
-    if isinstance(condition, ir.Compare):
-        none = isinstance(condition.right, ir.Constant) and condition.right.value is None
-        if condition.op != "IsNot" or not none:
-            return False
-        tested, attribute = condition.left, "grad"
-    return dotted(tested) == f"{dotted(element)}.{attribute}"
 
 
 def _wrapper(code: Code, model: ir.Expr, given: ir.Expr) -> str:

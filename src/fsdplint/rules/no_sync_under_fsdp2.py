@@ -80,8 +80,7 @@ def sync_last_micro_batch(code: Code, call: ir.Call | ir.Attribute) -> Fix:
     """Replaces the use of ``call``, which is ``model.no_sync()`` or ``model.no_sync`` itself.
 
     It may be an item of a with statement, alone or as one arm of a conditional expression whose
-    other arm does nothing, be assigned to a variable used in one with statement, or be entered
-    on an exit stack.
+    other arm does nothing, or be assigned to a variable used in one with statement.
     """
     context = _context(code, call)
     edits = list(_edits(code, context))
@@ -113,11 +112,7 @@ def _chosen(
     called = isinstance(call, ir.Call)
     function = other.func if called and isinstance(other, ir.Call) else other
     name = qualified(code, function)
-    empty = not (isinstance(other, ir.Call) and other.args)
-    if called != isinstance(other, ir.Call) or not (
-        name == "contextlib.nullcontext"
-        or (name in ("contextlib.suppress", "contextlib.ExitStack") and empty)
-    ):
+    if called != isinstance(other, ir.Call) or name != "contextlib.nullcontext":
         raise NoFixError(f"`{code.short(other)}` may do more than nothing")
     flag = negated(code, test) if call.start < other.start else code.slice(test)
     return replace(context, flag=flag, test=test, other=function)
@@ -146,7 +141,7 @@ def _edits(code: Code, context: _Context) -> Iterator[Edit]:
     elif isinstance(parent, ir.Assign):
         yield from _in_variable(code, context, parent)
     elif isinstance(parent, ir.Argument):
-        yield from _on_stack(code, context, parent)
+        raise NoFixError(f"`{code.short(context.node)}` is passed to code that is not known")
     else:
         raise NoFixError(f"`{code.short(context.node)}` is not entered where it is made")
 
@@ -234,28 +229,16 @@ def _header(code: Code, with_: ir.With, item: ir.WithItem, off: str) -> Edit:
 
 def _without_item(code: Code, with_: ir.With, item: ir.WithItem) -> Edit:
     index = with_.items.index(item)
-    begin, finish = _parenthesised(code, item)
     if index + 1 < len(with_.items):
-        following, _ = _parenthesised(code, with_.items[index + 1])
-        start, end, between = begin, following, code.text[finish:following]
+        start, end = item.start, with_.items[index + 1].start
+        between = code.text[item.end : end]
     else:
         before = with_.items[index - 1]
-        preceding = before.target.end if before.target else _parenthesised(code, before)[1]
-        start, end, between = preceding, finish, code.text[preceding:begin]
+        start, end = before.target.end if before.target else before.end, item.end
+        between = code.text[start : item.start]
     if not _COMMA.fullmatch(between):
         raise NoFixError(f"`{code.short(item)}` cannot be told apart from the items beside it")
     return code.edit(start, end, "")
-
-
-def _parenthesised(code: Code, item: ir.WithItem) -> tuple[int, int]:
-    """Where ``item``'s value begins and ends with the parentheses right around it."""
-    before, after = code.text[: item.start].rstrip(), code.text[item.end :]
-    start, end = item.start, item.end
-    while before.endswith("(") and after.lstrip().startswith(")"):
-        start = len(before) - 1
-        end = len(code.text) - len(after.lstrip()) + 1
-        before, after = code.text[:start].rstrip(), code.text[end:]
-    return start, end
 
 
 # Variables
@@ -303,25 +286,3 @@ def _check_unchanged(code: Code, context: _Context, statement: ir.Stmt, with_: i
     changed = clash(read, written_between(code, with_, statement.end, end))
     if changed is not None:
         raise NoFixError(f"`{changed}` changes before the context is entered")
-
-
-# Exit stacks
-
-
-def _on_stack(code: Code, context: _Context, argument: ir.Argument) -> Iterator[Edit]:
-    enter = code.parent(argument)
-    method = enter.func if isinstance(enter, ir.Call) else None
-    statement = code.parent(enter)
-    if (
-        not isinstance(method, ir.Attribute)
-        or method.attr != "enter_context"
-        or not isinstance(statement, ir.Expression)
-        or not isinstance(context.node, (ir.Call, ir.Conditional))
-    ):
-        raise NoFixError(f"`{code.short(context.node)}` is passed to code that is not known")
-    off, _ = _calls(code, context)
-    setter = f"{code.slice(context.model)}.{_SETTER}"
-    back = f"{code.slice(method.value)}.callback({setter}, True)"
-    alone = code.starts_line(statement)
-    separator = code.newline + code.indentation(statement) if alone else "; "
-    yield code.edit(statement.start, statement.end, off + separator + back)
