@@ -10,10 +10,11 @@ import pytest
 from helpers import script
 
 from fsdplint.engine.facts.containers import sharded_containers
-from fsdplint.engine.facts.resharding import bad_values, kept_blocks
 from fsdplint.engine.program import Program
+from fsdplint.rules.blocks_kept_unsharded import kept_blocks
 from fsdplint.rules.ddp_around_fsdp import mixtures
 from fsdplint.rules.deepcopy_of_sharded_model import copies
+from fsdplint.rules.reshard_after_forward_value import bad_values
 from fsdplint.rules.root_sharded_before_children import roots_first
 from fsdplint.rules.sharded_twice import repeats
 from fsdplint.rules.tied_weights_in_different_groups import ties

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import ShardedWrite
 from fsdplint.engine.interpreter.events import Call, Trace
-from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.interpreter.values import Object, StateDict
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety
@@ -256,11 +256,15 @@ def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
     states = [state for state in gathered if state is not None]
     if len(states) < len(gathered):
         return Declined("it is not clear which model the state belongs to")
-    function = code.function(write)
-    own = [guard for guard in fact.guards if guard.path == site.path]
-    tests = [code.statement(guard.test) for guard in own]
-    local = [test for test in tests if isinstance(test, ir.If) and code.function(test) is function]
+    local = local_tests(code, site, fact.guards)
     return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
+
+
+def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:
+    """The tests of ``guards`` that are if statements in the function of a place."""
+    function = code.function(site.node)
+    tests = [code.statement(guard.test) for guard in guards if guard.path == site.path]
+    return [test for test in tests if isinstance(test, ir.If) and code.function(test) is function]
 
 
 def model_name(

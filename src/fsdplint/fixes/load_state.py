@@ -9,7 +9,7 @@ from fsdplint.engine.facts.state_files import PlainLoad
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.fixes.gather_state import model_name, receiver
+from fsdplint.fixes.gather_state import local_tests, model_name, receiver
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.checkpoints import HELPERS
@@ -103,9 +103,6 @@ def whole_load(program: Program, fact: PlainLoad) -> Fix | Declined:
         if known is None:
             return Declined("it is not clear what the model is called where the state is loaded")
         model, optimizer = known, model
-    function = code.function(site.node)
-    own = [guard for guard in fact.guards if guard.path == site.path]
-    tests = [code.statement(guard.test) for guard in own]
-    local = [test for test in tests if isinstance(test, ir.If) and code.function(test) is function]
+    local = local_tests(code, site, fact.guards)
     outside = len(local) < len(fact.guards)
     return load_state(code, site.node, model, optimizer, local, rank_zero=outside)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsdplint.engine.facts.resharding import kept_blocks
+from fsdplint.engine.facts.branches import on_every_path
+from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.values import Const
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.arguments import drop_argument
 from fsdplint.fixes.code import Code
+from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -21,6 +24,34 @@ RULE = declare(
     since="0.1.0",
     preview="it is a choice between memory and communication.",
 )
+
+
+def kept_blocks(program: Program) -> Iterator[tuple[Shard, Shard]]:
+    """Blocks that stay gathered from forward to backward, with the call on the model around."""
+    kept = on_every_path(
+        (shard.call, (trace, shard) if _keeps(shard) else None)
+        for trace in program.traces
+        for shard in trace.of(Shard)
+    )
+    for trace, shard in kept:
+        if shard.generation is Generation.FSDP2 and shard.module.step == "[]":
+            root = _root(trace, shard)
+            if root is not None:
+                yield shard, root
+
+
+def _keeps(shard: Shard) -> bool:
+    value = shard.keywords.get("reshard_after_forward")
+    return isinstance(value, Const) and value.value is False
+
+
+def _root(trace: Trace, block: Shard) -> Shard | None:
+    """The call on the model around a block, if blocks are not told apart."""
+    if any(guard.progress for guard in block.site.guards):
+        return None
+    others = [s for s in trace.of(Shard) if s.module is block.module and s is not block]
+    roots = [s for s in trace.of(Shard) if s.module in block.module.ancestors()]
+    return roots[-1] if roots and not others else None
 
 
 def reports(program: Program) -> Iterator[Report]:

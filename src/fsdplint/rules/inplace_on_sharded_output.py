@@ -9,7 +9,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode, last_called
-from fsdplint.engine.facts.iteration import iterated
+from fsdplint.engine.facts.loops import source_of
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.site import Site
@@ -115,7 +115,7 @@ def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
     for node in tree.nodes_of(forward.function):
         if isinstance(node, ir.For) and held is not module:
             bound = {each.id for each in ir.walk(node.target) if isinstance(each, ir.Name)}
-            names |= {name for name in bound if _is_own(iterated(tree, node, name), attribute)}
+            names |= {name for name in bound if _is_own(source_of(tree, node, name), attribute)}
     for node in tree.nodes_of(forward.function):
         called = tree.meaning(node.func) if isinstance(node, ir.Call) else node
         if last_called(called) in names and isinstance(called, (ir.Name, ir.Attribute)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.policies import given
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
@@ -54,14 +55,10 @@ class LowReduction:
 
 def low_reductions(program: Program) -> Iterator[LowReduction]:
     """Calls whose policy has gradients added up in a low precision, whichever one they get."""
-    policies = _policies(program)
-    chosen = {shard.call for shard, policy in policies if _low(policy) is None}
-    for shard, policy in policies:
-        dtype, place = _low(policy), policy.site
-        if dtype is None or place is None or shard.call in chosen:
-            continue
-        if _is_written(program, place) and not _only_infers(program, shard):
-            yield LowReduction(shard, place, dtype)
+    found = on_every_path((shard.call, _low(shard, policy)) for shard, policy in _policies(program))
+    for fact in found:
+        if _is_written(program, fact.place) and not _only_infers(program, fact.shard):
+            yield fact
 
 
 def _policies(program: Program) -> list[tuple[Shard, Object]]:
@@ -76,15 +73,14 @@ def _policies(program: Program) -> list[tuple[Shard, Object]]:
     return [pair for pair in found if class_names(pair[1].cls) & _CLASSES]
 
 
-def _low(policy: Object) -> str | None:
+def _low(shard: Shard, policy: Object) -> LowReduction | None:
     """The low precision that a policy has gradients added up in, None if that is not known."""
     fields = {**dict(zip(_FIELDS, policy.args, strict=False)), **policy.keywords}
     reduced, made = fields.get("reduce_dtype"), policy.site
-    called = made is not None and isinstance(made.node, ir.Call)
-    low = isinstance(reduced, Symbol) and reduced.name in LOW_PRECISIONS
-    if called and low and isinstance(reduced, Symbol):
-        return reduced.name.rpartition(".")[2]
-    return None
+    if made is None or not isinstance(made.node, ir.Call) or not isinstance(reduced, Symbol):
+        return None
+    low = reduced.name in LOW_PRECISIONS
+    return LowReduction(shard, made, reduced.name.rpartition(".")[2]) if low else None
 
 
 def _only_infers(program: Program, shard: Shard) -> bool:

@@ -8,13 +8,13 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_modes import GRADIENTS, NO_GRADIENTS, last_called
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.weights import (
     UndefinedWeights,
     driven,
     first_forward,
     gets_no_memory,
     root,
-    sharding_before,
     undefined_weights,
     uses_between,
 )
@@ -80,7 +80,7 @@ def _after(program: Program, trace: Trace, emptied: Call) -> Iterator[UndefinedB
     if gets_no_memory(emptied) or emptied.argument(KEYWORD_ONLY, "recurse") is not None:
         return
     forward = first_forward(trace, module, emptied.time)
-    shard = None if forward is None else sharding_before(trace, module, forward.time)
+    shard = None if forward is None else sharding_of(trace, module, None, before=forward.time)
     if forward is None or shard is None or shard.generation is not Generation.FSDP2:
         return
     load = _only_load(trace, module, emptied, forward)

@@ -8,12 +8,12 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.places import common_frame
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.weights import (
     driven,
     first_forward,
     related,
     root,
-    sharding_before,
     syncs_states,
     uses_between,
 )
@@ -190,7 +190,7 @@ def _stays_different(
     uses = uses_between(trace, model, start, forward.time)
     if any(_may_equal(use) for use in uses if use.time != load):
         return False
-    shard = sharding_before(trace, model, forward.time)
+    shard = sharding_of(trace, model, None, before=forward.time)
     if shard is None or any(
         each.generation is Generation.FSDP1 and syncs_states(each) is not False
         for each in trace.of(Shard)

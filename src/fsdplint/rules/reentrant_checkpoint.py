@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.iteration import iterated
 from fsdplint.engine.facts.layers import is_a, wrapped_classes
 from fsdplint.engine.facts.literal_arguments import library_name
+from fsdplint.engine.facts.loops import source_of
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -95,7 +95,7 @@ def _unit(tree: Tree, function: ir.Function, owner: Object, node: ir.Expr) -> Ob
     for loop in ir.walk(function):
         if not isinstance(loop, ir.For) or not isinstance(node, ir.Name):
             continue
-        held = iterated(tree, loop, node.id)
+        held = source_of(tree, loop, node.id)
         container = _part(owner, held) if isinstance(held, ir.Attribute) else None
         if container is not None:
             return next((m for m in reachable(container) if m.parent is container), None)

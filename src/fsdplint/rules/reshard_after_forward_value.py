@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.resharding import BadValue, bad_values
+from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.arguments import argument_of, set_argument
 from fsdplint.fixes.code import Code, Declined
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -24,6 +30,70 @@ RULE = declare(
 
 
 _KEYWORD = "reshard_after_forward"
+# What the strategies of FSDP1, and values that look like booleans, mean.
+_MEANT: dict[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "True": True, "False": False}
+
+
+@dataclass(frozen=True, slots=True)
+class BadValue:
+    """A value that is no boolean and no number of ranks.
+
+    Attributes:
+        setter: it is given to ``set_reshard_after_forward``.
+        quiet: it is taken, for something else than what it looks like.
+        meant: the boolean that it must stand for, None where that is not known.
+    """
+
+    site: Site
+    setter: bool
+    quiet: bool
+    meant: bool | None
+
+
+def bad_values(program: Program) -> Iterator[BadValue]:
+    """Arguments of FSDP2's calls that are no booleans, and no numbers of ranks."""
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            value = shard.keywords.get(_KEYWORD)
+            if shard.generation is Generation.FSDP2 and value is not None and _is_bad(value):
+                yield BadValue(shard.site, False, _number(value) == 1, _meant(value))
+        for call in trace.calls("set_reshard_after_forward"):
+            given = call.arguments.get(0, _KEYWORD)
+            module = call.receiver
+            if given is None or not isinstance(module, Object):
+                continue
+            if sharding_of(trace, module) is not None and (_is_bad(given) or _is_number(given)):
+                yield BadValue(call.site, True, False, _meant(given))
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, Const) and not isinstance(value.value, bool)
+
+
+def _number(value: Value) -> int | None:
+    """An integer that is known and is no boolean."""
+    if not isinstance(value, Const) or isinstance(value.value, bool):
+        return None
+    return value.value if isinstance(value.value, int) else None
+
+
+def _is_bad(value: Value) -> bool:
+    if isinstance(value, Const):
+        number = _number(value)
+        wrong = number is not None and number < 2
+        return wrong or isinstance(value.value, (str, bytes, float))
+    if isinstance(value, Symbol):
+        return value.name.startswith(SHARDING_STRATEGIES)
+    return isinstance(value, Sequence)
+
+
+def _meant(value: Value) -> bool | None:
+    if isinstance(value, Symbol):
+        return _MEANT.get(value.name.removeprefix(SHARDING_STRATEGIES))
+    if isinstance(value, Const) and isinstance(value.value, str):
+        return _MEANT.get(value.value.capitalize())
+    number = _number(value)
+    return None if number is None else {0: False, 1: True}.get(number)
 
 
 def reports(program: Program) -> Iterator[Report]:

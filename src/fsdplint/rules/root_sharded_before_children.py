@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.containers import container_class
-from fsdplint.engine.facts.enumeration import (
+from fsdplint.engine.facts.loops import (
     WHOLE_VIEWS,
     Loop,
     is_known_one,

@@ -16,7 +16,7 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.fixes.gather_state import GatheredState, gather_state, receiver
+from fsdplint.fixes.gather_state import GatheredState, gather_state, local_tests, receiver
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 
@@ -165,9 +165,7 @@ def pass_gathered_state(program: Program, fact: PretrainedSave) -> Fix | Decline
         return state
     if state.gather and not fact.guards:
         return _everywhere(code, site.node, state)
-    function = code.function(site.node)
-    own = [code.statement(g.test) for g in fact.guards if g.path == site.path]
-    local = [each for each in own if isinstance(each, ir.If) and code.function(each) is function]
+    local = local_tests(code, site, fact.guards)
     return gather_state(code, site.node, [state], local, rank_zero=len(local) < len(fact.guards))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.enumeration import is_chosen, is_known_one, iterated, loops
+from fsdplint.engine.facts.loops import is_chosen, is_known_one, iterated, loops
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.values import Object

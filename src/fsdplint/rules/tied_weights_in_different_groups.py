@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.enumeration import is_known_one
 from fsdplint.engine.facts.layers import surely_in
+from fsdplint.engine.facts.loops import is_known_one
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.interpreter.events import Shard, Store, Trace
 from fsdplint.engine.interpreter.values import Object, class_names, resolved

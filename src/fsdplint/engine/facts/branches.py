@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
+
+K = TypeVar("K")
+F = TypeVar("F")
 
 _EVERYTHING = frozenset({"Exception", "BaseException"})
 _NO_ERRORS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit"})
@@ -64,3 +70,10 @@ def follows(trace: Trace, first: Site, later: Site) -> bool:
         return False
     shared = {(guard.key, guard.taken) for guard in first.guards} | set(trace.decisions)
     return not own or all((g.key, g.taken) in shared or g.progress for g in later.guards)
+
+
+def on_every_path(judged: Iterable[tuple[K, F | None]]) -> Iterator[F]:
+    """The facts of those places of which no path says None, each place with its key."""
+    pairs = list(judged)
+    refuted = {key for key, fact in pairs if fact is None}
+    return (fact for key, fact in pairs if fact is not None and key not in refuted)

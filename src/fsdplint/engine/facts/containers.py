@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
-from fsdplint.engine.facts.enumeration import is_chosen, is_known_one
+from fsdplint.engine.facts.loops import is_chosen, is_known_one
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.values import ClassValue, Object, Symbol, class_names

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.places import name_in
 from fsdplint.engine.facts.weights import related
 from fsdplint.engine.frontend.tree import Tree
@@ -81,42 +82,41 @@ class SameOrder:
 
 def shared_data(program: Program) -> Iterator[SharedData]:
     """Loaders without any part for each rank, of data known to be the same in every process."""
-    found = []
-    spared: set[ir.Node] = set()
-    for trace in program.traces:
-        several = _many_dimensions(trace)
-        for training in _trainings(program, trace):
-            loader = training.loader
-            if several or not _is_whole(program, loader) or _adapted(trace, loader):
-                spared.add(loader.site.node)
-                continue
-            if _divided(program, training):
-                continue
-            shuffle = loader.argument(2, "shuffle")
-            if shuffle is None or (isinstance(shuffle, Const) and not shuffle.value):
-                found.append(SharedData(training, None))
-            elif isinstance(shuffle, Const) and loader.argument(KEYWORD_ONLY, "generator") is None:
-                seed = _common_seed(trace, training.loop.time)
-                found += [] if seed is None else [SharedData(training, seed)]
-    yield from (fact for fact in found if fact.training.loader.site.node not in spared)
+    return on_every_path(pair for trace in program.traces for pair in _shared(program, trace))
+
+
+def _shared(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SharedData | None]]:
+    several = _many_dimensions(trace)
+    for training in _trainings(program, trace):
+        loader, seed = training.loader, None
+        if several or not _is_whole(program, loader) or _adapted(trace, loader):
+            yield loader.site.node, None
+            continue
+        shuffle = loader.argument(2, "shuffle")
+        plain = shuffle is None or (isinstance(shuffle, Const) and not shuffle.value)
+        if not plain and isinstance(shuffle, Const):
+            given = loader.argument(KEYWORD_ONLY, "generator")
+            seed = _common_seed(trace, training.loop.time) if given is None else None
+        if (plain or seed is not None) and not _divided(program, training):
+            yield loader.site.node, SharedData(training, seed)
 
 
 def same_orders(program: Program) -> Iterator[SameOrder]:
     """Shuffling distributed samplers that several epochs go through without ``set_epoch``."""
-    found = []
-    told: set[ir.Node] = set()
-    for trace in program.traces:
-        samplers = _results(trace, DISTRIBUTED_SAMPLERS)
-        for training in _trainings(program, trace):
-            given = training.loader.argument(KEYWORD_ONLY, "sampler")
-            sampler = samplers.get(given) if isinstance(given, Object) else None
-            if sampler is None or training.epochs is None or not _shuffles(sampler):
-                continue
-            if _is_told(trace, sampler, training.loader) or _adapted(trace, sampler):
-                told.add(sampler.site.node)
-            elif not _adapted(trace, training.loader):
-                found.append(SameOrder(sampler, training, training.epochs))
-    yield from (fact for fact in found if fact.sampler.site.node not in told)
+    return on_every_path(pair for trace in program.traces for pair in _ordered(program, trace))
+
+
+def _ordered(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SameOrder | None]]:
+    samplers = _results(trace, DISTRIBUTED_SAMPLERS)
+    for training in _trainings(program, trace):
+        given = training.loader.argument(KEYWORD_ONLY, "sampler")
+        sampler = samplers.get(given) if isinstance(given, Object) else None
+        if sampler is None or training.epochs is None or not _shuffles(sampler):
+            continue
+        if _is_told(trace, sampler, training.loader) or _adapted(trace, sampler):
+            yield sampler.site.node, None
+        elif not _adapted(trace, training.loader):
+            yield sampler.site.node, SameOrder(sampler, training, training.epochs)
 
 
 # Training loops

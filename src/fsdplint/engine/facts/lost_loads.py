@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.loops import share_loop
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.state_files import is_stateless
@@ -92,16 +93,11 @@ class LostLoad:
 
 def lost_loads(program: Program) -> Iterator[LostLoad]:
     """Loads that lose state on every path that comes to them."""
-    found: list[LostLoad] = []
-    kept: set[object] = set()
-    for trace in program.traces:
-        for call in trace.calls(*LOADS):
-            fact = _load(program, trace, call)
-            if fact is None:
-                kept.add(call.site.frames())
-            else:
-                found.append(fact)
-    yield from (fact for fact in found if fact.call.site.frames() not in kept)
+    return on_every_path(
+        (call.site.frames(), _load(program, trace, call))
+        for trace in program.traces
+        for call in trace.calls(*LOADS)
+    )
 
 
 def saved_entries(program: Program) -> Iterator[tuple[Trace, Call, Entry]]:

@@ -37,10 +37,19 @@ def _ignored(shard: Shard) -> list[Parameters]:
 
 
 def sharding_of(
-    trace: Trace, module: Object, generation: Generation = Generation.FSDP2
+    trace: Trace,
+    module: Object,
+    generation: Generation | None = Generation.FSDP2,
+    before: int | None = None,
 ) -> Shard | None:
-    """The sharding call that made ``module`` hold shards: on it, around it or inside it."""
-    shards = [s for s in trace.of(Shard) if s.generation is generation]
+    """The sharding call that made ``module`` hold shards: on it, around it or inside it.
+
+    Args:
+        generation: of the call; either one if None.
+        before: the time that it has to come before, if any.
+    """
+    shards = [s for s in trace.of(Shard) if generation in (None, s.generation)]
+    shards = [s for s in shards if before is None or s.time < before]
     own = [s for s in shards if s.module is module]
     around = [s for s in shards if s.module in module.ancestors()]
     inside = [s for s in shards if module in s.module.ancestors()]

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.branches import on_every_path
+from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace, Use
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, Const, Context, Object, Symbol, resolved
@@ -41,24 +43,22 @@ class UndefinedWeights:
 
 def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
     """Sharded modules that nothing gives weights between ``to_empty`` and their first forward."""
-    found: list[UndefinedWeights] = []
-    given: set[Frames] = set()
-    for trace in program.traces:
-        for emptied in trace.calls("to_empty"):
-            module = emptied.receiver
-            if gets_no_memory(emptied):
-                continue
-            forward = first_forward(trace, module, emptied.time)
-            if forward is None or not isinstance(module, Object):
-                continue
-            uses = uses_between(trace, module, emptied.time, forward.time)
-            if any(not keeps_weights(use.name) for use in uses):
-                given.add(emptied.site.frames())
-                continue
-            shard = sharding_before(trace, module, forward.time)
-            if shard is not None and _certain(program, emptied, module, shard, forward):
-                found.append(UndefinedWeights(emptied, module, shard, forward))
-    yield from (fact for fact in found if fact.emptied.site.frames() not in given)
+    return on_every_path(pair for trace in program.traces for pair in _judged(program, trace))
+
+
+def _judged(program: Program, trace: Trace) -> Iterator[tuple[Frames, UndefinedWeights | None]]:
+    """Each ``to_empty`` with what is undefined behind it, None where something gives weights."""
+    for emptied in trace.calls("to_empty"):
+        module = emptied.receiver
+        forward = first_forward(trace, module, emptied.time)
+        if gets_no_memory(emptied) or forward is None or not isinstance(module, Object):
+            continue
+        uses = uses_between(trace, module, emptied.time, forward.time)
+        shard = sharding_of(trace, module, None, before=forward.time)
+        if any(not keeps_weights(use.name) for use in uses):
+            yield emptied.site.frames(), None
+        elif shard is not None and _certain(program, emptied, module, shard, forward):
+            yield emptied.site.frames(), UndefinedWeights(emptied, module, shard, forward)
 
 
 def gets_no_memory(emptied: Call) -> bool:
@@ -113,16 +113,6 @@ def first_forward(trace: Trace, module: object, after: int) -> Call | None:
 def uses_between(trace: Trace, module: Object, start: int, end: int) -> list[Use]:
     """What else than the program's own code got hold of a tracked module in a time."""
     return [use for use in trace.uses if start < use.time < end and module in use.objects]
-
-
-def sharding_before(trace: Trace, module: Object, time: int) -> Shard | None:
-    """The sharding call on a module, else on one around it, else on one inside it."""
-    shards = [shard for shard in trace.of(Shard) if shard.time < time]
-    own = [shard for shard in shards if shard.module is module]
-    around = [shard for shard in shards if shard.module in module.ancestors()]
-    inside = [shard for shard in shards if module in shard.module.ancestors()]
-    found = own or around or inside
-    return found[-1] if found else None
 
 
 def syncs_states(shard: Shard) -> bool | None:
