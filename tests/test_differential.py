@@ -37,7 +37,6 @@ SAMPLE = {
     "direct-forward": "forwards/always-inner-none-plain_object",
     "epoch-not-set": "epochs/switch-plain-function",
     "fsdp1-mixed-requires-grad": "policies/embed-root",
-    "global-rank-as-device": "devices/direct-text-first",
     "grad-scaler-on-fsdp1": "scalers/always-cuda-unscaled-none",
     "inference-mode-forward": "evaluations/always-decorator_bare-value",
     "local-rank-argument": "options/zero-evaluation",

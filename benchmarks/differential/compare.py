@@ -58,7 +58,6 @@ MAY_CHANGE: Mapping[str, Change] = {
     ),
     "epoch-not-set": _may("each epoch has another order", "shuffled"),
     "grad-scaler-on-fsdp1": _may("all ranks skip a step together", "sharded", late=True),
-    "global-rank-as-device": _may("a node has a device for each of its ranks", "several nodes"),
     "local-rank-argument": _may(
         "the local rank comes from torchrun, and help names the option's other spelling",
         "launched",

@@ -14,7 +14,7 @@ HEAD = "import os\nimport torch.distributed as dist\n"
 RANK = "rank = dist.get_rank()\n"
 USE = "set_device(<n:rank:n>)\n"
 GET = 'int(os.environ.get("LOCAL_RANK", 0))'
-SAFE, UNSAFE = Safety.SAFE, Safety.UNSAFE
+UNSAFE = Safety.UNSAFE
 
 
 def indented(text: str) -> str:
@@ -25,18 +25,18 @@ def indented(text: str) -> str:
     ("program", "expected", "safety"),
     [
         (f"{RANK}{USE}", READ, UNSAFE),
-        (f"{RANK}x = {READ}\n{USE}", "x", SAFE),
-        (f"{RANK}x = {READ} % 2\n{USE}", READ, SAFE),
-        (f"{RANK}x = {READ}\nx = 1\n{USE}", READ, SAFE),
-        (f"{RANK}set_device({READ})\n{USE}", READ, SAFE),
-        (f"rank = int(os.environ['RANK'])\nx = {READ}\n{USE}", "x", SAFE),
-        (f"x = {READ}\ndef f():\n{indented(RANK + USE)}", "x", SAFE),
-        (f"def f():\n{indented(f'x = {READ}')}{indented(RANK + USE)}", "x", SAFE),
+        (f"{RANK}x = {READ}\n{USE}", "x", UNSAFE),
+        (f"{RANK}x = {READ} % 2\n{USE}", READ, UNSAFE),
+        (f"{RANK}x = {READ}\nx = 1\n{USE}", READ, UNSAFE),
+        (f"{RANK}set_device({READ})\n{USE}", READ, UNSAFE),
+        (f"rank = int(os.environ['RANK'])\nx = {READ}\n{USE}", "x", UNSAFE),
+        (f"x = {READ}\ndef f():\n{indented(RANK + USE)}", "x", UNSAFE),
+        (f"def f():\n{indented(f'x = {READ}')}{indented(RANK + USE)}", "x", UNSAFE),
         (f"{RANK}x = int(os.environ.get('LOCAL_RANK'))\n{USE}", "x", UNSAFE),
         # Without torchrun this is 0 on every rank, where the rank was a device's number.
         (f"{RANK}x = {GET}\n{USE}", "x", UNSAFE),
         (f"{RANK}x = int(os.getenv('LOCAL_RANK', '0'))\n{USE}", "x", UNSAFE),
-        (f"{RANK}print({READ})\nx = {GET}\n{USE}", "x", SAFE),
+        (f"{RANK}print({READ})\nx = {GET}\n{USE}", "x", UNSAFE),
         # It may not be bound, or not be read yet.
         (f"{RANK}{USE}x = {READ}\n", READ, UNSAFE),
         (f"def f():\n{indented(RANK + USE)}x = {READ}\n", READ, UNSAFE),
@@ -47,14 +47,14 @@ def indented(text: str) -> str:
         (f"{RANK}x = y and {READ}\n{USE}", READ, UNSAFE),
         (f"{RANK}x = 0 if y else {READ}\n{USE}", READ, UNSAFE),
         # It may be another number by then.
-        (f"{RANK}x = {READ}\ndel x\n{USE}", READ, SAFE),
-        (f"{RANK}x = {READ}\nx += 10\n{USE}", READ, SAFE),
-        (f"{RANK}x = {READ}\nfor x in y:\n    pass\n{USE}", READ, SAFE),
-        (f"{RANK}x = {READ}\ndef g():\n    global x\n    x = 3\n{USE}", READ, SAFE),
-        (f"x = {READ}\ndef f(x):\n{indented(RANK + USE)}", READ, SAFE),
+        (f"{RANK}x = {READ}\ndel x\n{USE}", READ, UNSAFE),
+        (f"{RANK}x = {READ}\nx += 10\n{USE}", READ, UNSAFE),
+        (f"{RANK}x = {READ}\nfor x in y:\n    pass\n{USE}", READ, UNSAFE),
+        (f"{RANK}x = {READ}\ndef g():\n    global x\n    x = 3\n{USE}", READ, UNSAFE),
+        (f"x = {READ}\ndef f(x):\n{indented(RANK + USE)}", READ, UNSAFE),
         (f"{RANK}x = int('LOCAL_RANK' in os.environ)\n{USE}", READ, UNSAFE),
-        (f"{RANK}x = {READ} == 0\n{USE}", READ, SAFE),
-        (f"{RANK}x = int(os.environ['LOCAL_RANK']) // 2\n{USE}", READ, SAFE),
+        (f"{RANK}x = {READ} == 0\n{USE}", READ, UNSAFE),
+        (f"{RANK}x = int(os.environ['LOCAL_RANK']) // 2\n{USE}", READ, UNSAFE),
         (f"{RANK}x = int(os.environ.get('LOCAL_RANK', '0') or 1)\n{USE}", READ, UNSAFE),
         (f"{RANK}x = {READ}\nos.environ['LOCAL_RANK'] = '3'\n{USE}", "x", UNSAFE),
         (f"{RANK}x = {READ}\nos.environ.update(LOCAL_RANK='3')\n{USE}", "x", UNSAFE),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports, resolved
 from fsdplint.fixes.names import binders
-from fsdplint.knowledge.launch import LOCAL_RANKS
-from fsdplint.knowledge.names import DISTRIBUTED, canonical
+from fsdplint.knowledge.names import DISTRIBUTED
 
 
 @builder
@@ -22,21 +19,10 @@ def use_local_rank(code: Code, rank: ir.Expr, variable: str) -> Fix:
     """
     known = holder(code, rank, variable)
     imports = Imports(code, rank)
-    text = known[0] if known else _read(code, rank, variable, imports)
+    text = known or _read(code, rank, variable, imports)
     # A launcher of one's own may give the rank alone, which on one node is a device's number.
-    there = (known is not None and known[1]) or is_read_before(code, rank, variable)
-    sure = there and is_only_read(code, variable) and _is_global_rank(code, rank)
-    title = f"use the local rank, `{known[0] if known else variable}`"
     edits = (code.edit(rank.start, rank.end, text), *imports.edits())
-    return Fix(title, Safety.SAFE if sure else Safety.UNSAFE, edits)
-
-
-def _is_global_rank(code: Code, rank: ir.Expr) -> bool:
-    """Whether ``rank`` can be nothing but the rank among all nodes."""
-    meant = code.meaning(rank)
-    if isinstance(meant, ir.Call) and not meant.args:
-        return canonical(resolved(code, meant.func) or "") in LOCAL_RANKS
-    return (number(code, meant) or text(code, meant)) in LOCAL_RANKS
+    return Fix(f"use the local rank, `{known or variable}`", Safety.UNSAFE, edits)
 
 
 @builder
@@ -51,7 +37,7 @@ def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
     known = holder(code, statement, "LOCAL_RANK")
     imports = Imports(code, statement)
     module = imports.module("torch", "torch")
-    local = known[0] if known else _read(code, statement, "LOCAL_RANK", imports)
+    local = known or _read(code, statement, "LOCAL_RANK", imports)
     indent, newline = code.indentation(statement), code.newline
     lines = f"{indent}{module}.cuda.set_device({local}){newline}"
     if perhaps:
@@ -87,8 +73,6 @@ def ask_global_rank(code: Code, test: ir.Node) -> Fix:
 
 _ENVIRON = "os.environ"
 _GETTERS = ("os.getenv", f"{_ENVIRON}.get")
-# What surrounds an expression and may leave it out, or evaluate it at another time.
-_SOMETIMES = (ir.Function, ir.Comprehension, ir.Conditional, ir.BoolOp)
 
 
 def number(code: Code, node: ir.Node) -> str | None:
@@ -110,14 +94,8 @@ def text(code: Code, node: ir.Node) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def is_strict(code: Code, read: ir.Node) -> bool:
-    """Whether what reads a variable, or its number, fails where the environment lacks it."""
-    inner = read.args[0].value if isinstance(read, ir.Call) and number(code, read) else read
-    return isinstance(inner, ir.Subscript)
-
-
-def holder(code: Code, use: ir.Node, variable: str) -> tuple[str, bool] | None:
-    """A name that surely holds the number in ``variable`` at ``use``, and if its read is strict."""
+def holder(code: Code, use: ir.Node, variable: str) -> str | None:
+    """A name that surely holds the number in ``variable`` at ``use``."""
     inner: set[str] = set(code.shared)
     for scope in code.ancestors(use):
         if not isinstance(scope, (ir.Function, ir.ClassDef, ir.Module)):
@@ -128,7 +106,7 @@ def holder(code: Code, use: ir.Node, variable: str) -> tuple[str, bool] | None:
             if name is None or name in inner or bound[name] != [node]:
                 continue
             if isinstance(node, ir.Assign) and code.precedes(node, use):
-                return name, is_strict(code, node.value)
+                return name
         inner.update(bound)
     return None
 
@@ -139,40 +117,3 @@ def _assigned(code: Code, node: ir.Node, variable: str) -> str | None:
         return None
     (target, *others) = node.targets
     return target.id if isinstance(target, ir.Name) and not others else None
-
-
-def is_read_before(code: Code, use: ir.Node, variable: str) -> bool:
-    """Whether ``variable`` is surely in the environment when ``use`` runs, since it was read."""
-    return any(
-        is_strict(code, read) and _has_run(code, read, use) for read in _reads(code, variable)
-    )
-
-
-def _has_run(code: Code, read: ir.Node, use: ir.Node) -> bool:
-    statement = code.statement(read)
-    inside = [each for each in code.ancestors(read) if each.start >= statement.start]
-    sometimes = any(isinstance(each, _SOMETIMES) for each in inside)
-    simple = isinstance(statement, (ir.Assign, ir.Expression))
-    return simple and not sometimes and code.precedes(statement, use)
-
-
-def _reads(code: Code, variable: str) -> Iterator[ir.Node]:
-    for node in ir.walk(code.module):
-        parent = code.parent(node) if isinstance(node, ir.Subscript) else None
-        written = isinstance(parent, (ir.Assign, ir.Delete)) and node in parent.targets
-        written |= isinstance(parent, ir.AugAssign) and node is parent.target
-        if not written and text(code, node) == variable:
-            yield node
-
-
-def is_only_read(code: Code, variable: str) -> bool:
-    """Whether the file only reads ``variable``, or asks if it is there, and never changes it."""
-    read = {inner for each in _reads(code, variable) for inner in ir.walk(each)}
-    for node in ir.walk(code.module):
-        if isinstance(node, ir.Argument) and node.keyword == variable:
-            return False
-        if isinstance(node, ir.Constant) and node.value == variable and node not in read:
-            parent = code.parent(node)
-            if not isinstance(parent, ir.Compare) or parent.op not in ("In", "NotIn"):
-                return False
-    return True

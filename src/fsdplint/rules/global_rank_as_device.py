@@ -17,7 +17,7 @@ RULE = declare(
     "FSD102",
     summary="the rank among all nodes chooses the device of a node",
     severity=Severity.WARNING,
-    fix=Safety.SAFE,
+    fix=Safety.UNSAFE,
     since="0.1.0",
 )
 
