@@ -185,9 +185,9 @@ def test_arguments_are_set_and_dropped() -> None:
     assert at.fixed(set_argument(at.code, call(at), -1, "r", "True", Safety.SAFE)) == (
         "s(m, r=True, k=2)\n"
     )
-    assert at.fixed(drop_argument(at.code, call(at), "r", Safety.SAFE)) == "s(m, k=2)\n"
+    assert at.fixed(drop_argument(at.code, call(at), "r")) == "s(m, k=2)\n"
     hidden = Snippet("<call:s(m, **k):call>\n")
-    assert reason(drop_argument(hidden.code, call(hidden), "r", Safety.SAFE)) == (
+    assert reason(drop_argument(hidden.code, call(hidden), "r")) == (
         "`s(m, **k)` does not show its `r`"
     )
 

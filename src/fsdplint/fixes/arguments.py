@@ -65,12 +65,12 @@ def set_argument(
 
 
 @builder
-def drop_argument(code: Code, call: ir.Call, keyword: str, safety: Safety) -> Fix:
-    """Takes the argument away, with the comma before it."""
-    argument = argument_of(call, -1, keyword)
-    if argument is None or call.args[0] is argument:
+def drop_argument(code: Code, call: ir.Call, keyword: str, title: str = "") -> Fix:
+    """Take the argument of a keyword away, with the comma beside it."""
+    if not any(given.keyword == keyword for given in call.args):
         raise NoFixError(f"`{code.short(call)}` does not show its `{keyword}`")
-    before = call.args[call.args.index(argument) - 1]
-    if code.comments(before.end, argument.end):
-        raise NoFixError(f"`{code.short(call)}` has a comment before its `{keyword}`")
-    return Fix(f"take `{keyword}` away", safety, (code.edit(before.end, argument.end, ""),))
+    kept = [given for given in call.args if given.keyword != keyword]
+    edits = without(code, call.args, kept)
+    if any(code.comments(e.span.start, code.line_end(e.span.end)) for e in edits):
+        raise NoFixError(f"a comment stands beside `{keyword}`")
+    return Fix(title or f"take `{keyword}` away", Safety.UNSAFE, tuple(edits))

@@ -7,6 +7,7 @@ from enum import Enum
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder, require_exact
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
@@ -88,10 +89,7 @@ def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
         raise NoFixError(f"`{code.short(loader)}` is given both `shuffle` and `sampler`")
     if replaced:
         return code.edit(replaced[0].start, replaced[0].end, sampler)
-    last = loader.args[-1]
-    apart = len(loader.args) > 1 and code.starts_line(last)
-    separator = f",{code.newline}{code.indentation(last)}" if apart else ", "
-    return code.edit(last.end, last.end, separator + sampler)
+    return add_argument(code, loader, sampler)
 
 
 def _epoch_edit(epochs: Epochs, imports: Imports) -> Edit:

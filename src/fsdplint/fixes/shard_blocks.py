@@ -8,6 +8,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import COMPOUND, STATEMENTS, Block
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
@@ -176,7 +177,4 @@ def _policy_argument(code: Code, root: ir.Call, policy: str) -> Edit:
     given = next((argument for argument in arguments if argument.keyword == _POLICY), None)
     if given is not None:
         return code.edit(given.start, given.end, text)
-    last = root.args[-1]
-    first = len(root.args) > 1 and code.starts_line(last)
-    separator = f",{code.newline}{code.indentation(last)}" if first else ", "
-    return code.edit(last.end, last.end, separator + text)
+    return add_argument(code, root, text)

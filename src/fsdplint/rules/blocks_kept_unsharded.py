@@ -56,17 +56,12 @@ def _root(trace: Trace, block: Shard) -> Shard | None:
 
 def reports(program: Program) -> Iterator[Report]:
     for shard, root in kept_blocks(program):
+        code = Code.of(program.tree(shard.site.path))
         yield Report(
             program.span(shard.site),
             "`reshard_after_forward=False` on every block keeps the whole model's parameters on "
             "each rank from the forward to the backward",
             "stays gathered",
             (program.evidence(root.site, "the model around the blocks"),),
-            partial(
-                drop_argument,
-                Code.of(program.tree(shard.site.path)),
-                shard.call,
-                "reshard_after_forward",
-                Safety.UNSAFE,
-            ),
+            partial(drop_argument, code, shard.call, "reshard_after_forward"),
         )

@@ -11,9 +11,9 @@ from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, class_names
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code, NoFixError, builder
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.arguments import drop_argument
+from fsdplint.fixes.code import Code
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -98,15 +98,3 @@ def reports(program: Program) -> Iterator[Report]:
                 "load without a device map, as each rank's own copy",
             ),
         )
-
-
-@builder
-def drop_argument(code: Code, call: ir.Call, keyword: str, title: str) -> Fix:
-    """``f(a, keyword=b)`` to ``f(a)``."""
-    if not any(given.keyword == keyword for given in call.args):
-        raise NoFixError(f"`{keyword}` is not written out in `{code.short(call)}`")
-    kept = [given for given in call.args if given.keyword != keyword]
-    edits = without(code, call.args, kept)
-    if any(code.comments(e.span.start, code.line_end(e.span.end)) for e in edits):
-        raise NoFixError(f"a comment stands beside `{keyword}`")
-    return Fix(title, Safety.UNSAFE, tuple(edits))

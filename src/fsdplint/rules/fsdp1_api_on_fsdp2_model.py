@@ -326,7 +326,7 @@ def gather_by_options(code: Code, choice: ir.Node) -> Fix:
     options = _options(code, choice, imports)
     model = dotted(choice.args[0].value) or ""
     edits = list(_states(code, statement, model, options, imports))
-    edits += [*_unindented(code, statement), *imports.edits()]
+    edits += [*code.unwrapped(statement), *imports.edits()]
     edits += unused(code, [choice], edits)
     return Fix("ask for the state by options, which FSDP2 knows", Safety.UNSAFE, tuple(edits))
 
@@ -371,16 +371,3 @@ def _states(
     others = (n for each in statement.body for n in ir.walk(each) if n not in known)
     if not known or any(dotted(node) == model for node in others):
         raise NoFixError(f"more is done with `{model}` there than asking for its state")
-
-
-def _unindented(code: Code, statement: ir.With) -> Iterator[Edit]:
-    first = statement.body[0]
-    header, body = code.line_start(statement.start), code.line_start(first.start)
-    inner, outer = code.indentation(first), code.indentation(statement)
-    if not code.starts_line(first) or code.comments(statement.start, body):
-        raise NoFixError("the body of the `with` cannot be moved out of it")
-    yield code.edit(header, body + len(inner) - len(outer), "")
-    for at in code.code_lines(code.line_end(body), code.after(statement)):
-        if not code.text.startswith(inner, at):
-            raise NoFixError("the body of the `with` cannot be moved out of it")
-        yield code.edit(at, at + len(inner) - len(outer), "")

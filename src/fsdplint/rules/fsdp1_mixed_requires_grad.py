@@ -29,6 +29,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER_LAYERS
@@ -251,12 +252,6 @@ def _edit(code: Code, call: ir.Call) -> Edit:
             return code.edit(argument.value.start, argument.value.end, "True")
     if any(argument.star for argument in call.args):
         raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
-    last = call.args[-1]
-    if not code.breaks(last.end, call.end):
-        return code.edit(last.end, last.end, f", {_NAME}=True")
-    if code.comments(last.end, call.end):
+    if code.comments(call.args[-1].end, call.end):
         raise NoFixError("a comment stands behind the last argument")
-    indent = code.line(last.start)[
-        : len(code.line(last.start)) - len(code.line(last.start).lstrip())
-    ]
-    return code.edit(last.end, last.end, f",{code.newline}{indent}{_NAME}=True")
+    return add_argument(code, call, f"{_NAME}=True")

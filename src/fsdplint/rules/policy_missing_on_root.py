@@ -23,6 +23,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import clash, names_in, written_between
 from fsdplint.knowledge.calls import Generation
@@ -270,12 +271,7 @@ def _added(code: Code, source: ir.Call, policy: ir.Expr, target: ir.Call) -> Edi
     reads = names_in(policy).reads
     if clash(reads, written_between(code, source, start, end)) or _is_late(code, reads, target):
         raise NoFixError(f"`{code.short(policy)}` is not the same where the other call stands")
-    last = target.args[-1]
-    separator = ", "
-    if code.breaks(target.func.end, last.start):
-        indent = code.line(last.start)
-        separator = "," + code.newline + indent[: len(indent) - len(indent.lstrip())]
-    return code.edit(last.end, last.end, f"{separator}{_KEYWORD}={code.slice(policy)}")
+    return add_argument(code, target, f"{_KEYWORD}={code.slice(policy)}")
 
 
 def _is_late(code: Code, reads: set[str], target: ir.Call) -> bool:

@@ -23,6 +23,7 @@ from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.interpreter.values import ClassValue, Object, Origin, Symbol, Taint, taint_of
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.move import common_block
 from fsdplint.knowledge.calls import Generation
@@ -335,10 +336,7 @@ def sync_states(code: Code, shard: ir.Call) -> Fix:
         raise NoFixError(f"what `{code.short(shard)}` is given is not plain to see")
     if "device_id" not in given:
         raise NoFixError("FSDP broadcasts only from a GPU, and is given no `device_id`")
-    last = shard.args[-1]
-    apart = len(shard.args) > 1 and code.starts_line(last)
-    separator = f",{code.newline}{code.indentation(last)}" if apart else ", "
-    edit = code.edit(last.end, last.end, f"{separator}sync_module_states=True")
+    edit = add_argument(code, shard, "sync_module_states=True")
     return Fix("broadcast rank 0's weights", Safety.UNSAFE, (edit,))
 
 
@@ -353,12 +351,5 @@ def load_everywhere(code: Code, load: ir.Node, test: ir.Node) -> Fix:
     plain = all(isinstance(each, ir.Assign) or each is statement for each in body)
     if branch.orelse or not plain or body[-1] is not statement or code.is_elif(branch):
         raise NoFixError(f"`{code.short(branch.test)}` guards more than the load")
-    if not code.alone(body[0]):
-        raise NoFixError(f"`{code.short(branch)}` is written on one line")
-    inner, outer = code.indentation(body[0]), code.indentation(branch)
-    start, end = code.line_start(branch.start), code.line_start(body[0].start)
-    edits = [code.edit(start, end, "")]
-    for line in code.code_lines(end, code.after(branch)):
-        if code.text.startswith(inner, line):
-            edits.append(code.edit(line, line + len(inner), outer))
-    return Fix("load the weights on every rank", Safety.UNSAFE, tuple(edits))
+    edits = tuple(code.unwrapped(branch))
+    return Fix("load the weights on every rank", Safety.UNSAFE, edits)
