@@ -90,6 +90,7 @@ def _inside(node: ir.Node, outer: ir.Node) -> bool:
 
 
 def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
+    """The edits that move the call out of an if statement, by what stands around it there."""
     if code.is_elif(place):
         raise NoFixError(f"`{code.short(guarded.test)}` is one of several branches")
     arm = _arm(code, guarded, place)

@@ -246,6 +246,7 @@ def _periodic(test: ir.Expr) -> bool:
 
 
 def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
+    """Have the states of a write gathered on every rank, in the function that writes them."""
     site = fact.write.site
     if any(state.source.calls != site.calls for state in fact.states):
         return Declined("the state is taken in one function and written in another")

@@ -91,6 +91,7 @@ def _below(code: Code, call: ir.Call, guards: Sequence[ir.If], form: str, given:
 
 
 def whole_load(program: Program, fact: PlainLoad) -> Fix | Declined:
+    """Have the load of a fact give each rank its slices, if its model has a name there."""
     site = fact.call.site
     target = receiver(site.node)
     if target is None or not isinstance(site.node, ir.Call):

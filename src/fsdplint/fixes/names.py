@@ -52,6 +52,8 @@ LISTING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Names:
+    """The paths that a piece of code reads and writes."""
+
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
 

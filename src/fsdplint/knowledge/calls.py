@@ -39,6 +39,8 @@ from fsdplint.knowledge.tensors import IN_PLACE
 
 
 class Generation(Enum):
+    """The two ways of PyTorch to shard a model."""
+
     FSDP1 = "FSDP1"
     FSDP2 = "FSDP2"
 

@@ -69,6 +69,7 @@ def _found(program: Program) -> Iterator[ReducedLoss]:
 def _reduced(
     program: Program, trace: Trace, reductions: list[Call], backward: Call
 ) -> ReducedLoss | None:
+    """The reduction that makes the mean of a backward's loss, if all of it surely happens."""
     objects, divisions = _history(trace, backward)
     for reduction in reductions:
         given = reduction.argument(0, "tensor")

@@ -62,6 +62,7 @@ def late_casts(program: Program) -> Iterator[LateCast]:
 
 
 def _fact(program: Program, trace: Trace, module: Object, cast: Call) -> LateCast | None:
+    """The cast with the forwards around it, if it changes the dtype that the first one found."""
     shard = sharding_of(trace, module) or sharding_of(trace, module, Generation.FSDP1)
     if shard is None or shard.module is not module or _has_policy(trace, module):
         return None

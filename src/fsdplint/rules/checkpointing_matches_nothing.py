@@ -68,6 +68,7 @@ def class_checks(program: Program) -> Iterator[ClassCheck]:
 def _fact(
     program: Program, trace: Trace, call: Call, model: Object, check: FunctionValue
 ) -> ClassCheck | None:
+    """The comparison of a ``check_fn``, if every class in it is one whose modules are sharded."""
     compared = _comparison(check.function)
     if compared is None:
         return None

@@ -69,6 +69,7 @@ def inference_first(program: Program) -> Iterator[InferenceFirst]:
 def _fact(
     program: Program, trace: Trace, module: Object, calls: list[Call]
 ) -> InferenceFirst | None:
+    """The first forward of a module in inference mode, with a later one that cannot follow it."""
     shard = sharding_of(trace, module) or sharding_of(trace, module, Generation.FSDP1)
     calls = [] if shard is None else [call for call in calls if call.time > shard.time]
     if shard is None or len(calls) < 2:

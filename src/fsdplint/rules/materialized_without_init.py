@@ -74,6 +74,7 @@ def undefined_buffers(program: Program) -> Iterator[UndefinedBuffers]:
 
 
 def _after(program: Program, trace: Trace, emptied: Call) -> Iterator[UndefinedBuffers]:
+    """The buffers that stay undefined behind one ``to_empty``, if a load sets all else."""
     module = emptied.receiver
     if not isinstance(module, Object) or root(module).on_meta is not True:
         return

@@ -66,6 +66,7 @@ def replaced_parameters(program: Program) -> Iterator[ReplacedParameters]:
 def _replaced(
     program: Program, trace: Trace, load: Call, build: BuildOptimizer
 ) -> ReplacedParameters | None:
+    """The fact of one load and one optimizer, if that steps over what the load replaced."""
     module = load.receiver
     if not isinstance(module, Object) or not driven(build.site, load.site):
         return None

@@ -106,6 +106,7 @@ def _of_others(shards: list[Shard], root: Shard) -> Iterator[Shard]:
 
 
 def _split(program: Program, root: Shard, inside: list[Shard]) -> PrecisionSplit | None:
+    """The split between a root and its parts, if all parts compute alike and differ from it."""
     own, parts = precision(root), [precision(shard) for shard in inside]
     model = root.module
     if own is None or not isinstance(model.cls, ClassValue) or model.cls.opaque():

@@ -69,6 +69,7 @@ def prepared_apart(program: Program) -> Iterator[PreparedApart]:
 
 
 def _apart(program: Program, trace: Trace, call: Call, calls: list[Call]) -> PreparedApart | None:
+    """What one ``prepare`` lacks; of FSDP1 only where an optimizer is left with old parameters."""
     plugin = plugin_of(call.receiver)
     if plugin is None or not _is_read(call):
         return None

@@ -155,17 +155,8 @@ def left_open(
     return last if last.name == "unshard" or _without_backward(program, last.site) else None
 
 
-_CLOSING = frozenset(
-    {
-        *BACKWARDS,
-        "reshard",
-        "state_dict",
-        "load_state_dict",
-        "save_pretrained",
-        *STATE_HELPERS,
-        *RESHARDS,
-    }
-)
+_STATE = ("state_dict", "load_state_dict", "save_pretrained", *STATE_HELPERS)
+_CLOSING = frozenset({*BACKWARDS, *RESHARDS, "reshard", *_STATE})
 
 
 def _is_certain(trace: Trace, earlier: Site, later: Site, sometimes: bool) -> bool:

@@ -31,6 +31,8 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
+    """A module that ``fully_shard`` is called on twice in one run."""
+
     first: Shard
     again: Shard
 

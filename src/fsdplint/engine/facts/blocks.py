@@ -54,6 +54,7 @@ def _has_one_layer(module: Object) -> bool:
 
 
 def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterator[str]:
+    """The paths of block containers below a module, each module looked into once."""
     if module in seen or len(above) > _MAX_DEPTH:
         return
     seen.add(module)

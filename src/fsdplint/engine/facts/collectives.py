@@ -91,6 +91,7 @@ def _needs(trace: Trace, call: Call, shards: list[Shard]) -> Shard | None:
 
 
 def _function_needs(call: Call, shards: list[Shard]) -> Shard | None:
+    """The sharding call that makes a function a collective for the model it is given."""
     fsdp1 = [shard for shard in shards if shard.generation is Generation.FSDP1]
     fsdp2 = [shard for shard in shards if shard.generation is Generation.FSDP2]
     if call.name in known.FSDP1_CALLS:

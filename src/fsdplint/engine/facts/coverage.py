@@ -67,6 +67,7 @@ def unsharded_roots(program: Program) -> Iterator[UnshardedRoot]:
 
 
 def _unsharded(program: Program, trace: Trace, model: Object) -> UnshardedRoot | None:
+    """The fact of one model, if all that could shard or reduce its other parameters is known."""
     shards = [s for s in trace.of(Shard) if model in s.module.ancestors()]
     if not shards or not _is_read(model) or any(_unfit(program, shard) for shard in shards):
         return None

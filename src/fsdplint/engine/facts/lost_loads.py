@@ -129,6 +129,7 @@ def _entries(trace: Trace, call: Call, value: Value, keys: tuple[object, ...]) -
 def _given(
     trace: Trace, call: Call, value: Object | StateDict, keys: tuple[object, ...]
 ) -> Entry | None:
+    """The entry of a value that some call gave, with the model or the optimizer that it is of."""
     for source in trace.calls("state_dict", *_GETTERS):
         part = _part(source, value)
         if source.time > call.time or part is None:

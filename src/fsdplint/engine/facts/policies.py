@@ -29,6 +29,8 @@ from fsdplint.knowledge.policies import (
 
 
 class Misfit(Enum):
+    """What a sharding call is given in the place of a policy."""
+
     FOREIGN = "an object of the other FSDP's class"
     CLASS = "the class itself"
     DTYPE = "a dtype"

@@ -138,6 +138,7 @@ def plain_loads(program: Program) -> Iterator[PlainLoad]:
 
 
 def _load(program: Program, trace: Trace, call: Call) -> PlainLoad | None:
+    """The fact of one load, if its file is the same for all ranks and what it fills is sharded."""
     receiver, given = call.receiver, call.arguments.get(0, "state_dict")
     file = None if given is None else _file(given)
     if not isinstance(receiver, Object) or file is None or file.site is None:
