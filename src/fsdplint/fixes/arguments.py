@@ -71,6 +71,7 @@ def drop_argument(code: Code, call: ir.Call, keyword: str, title: str = "") -> F
         raise NoFixError(f"`{code.short(call)}` does not show its `{keyword}`")
     kept = [given for given in call.args if given.keyword != keyword]
     edits = without(code, call.args, kept)
-    if any(code.comments(e.span.start, code.line_end(e.span.end)) for e in edits):
+    ends = (min(code.line_end(edit.span.end), call.end) for edit in edits)
+    if any(code.comments(e.span.start, end) for e, end in zip(edits, ends, strict=True)):
         raise NoFixError(f"a comment stands beside `{keyword}`")
     return Fix(title or f"take `{keyword}` away", Safety.UNSAFE, tuple(edits))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeGuard
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
@@ -325,7 +326,10 @@ def _is_read(program: Program, call: Call, entry: Entry) -> bool:
 
 
 def _builds(tree: Tree, name: ir.Name, names: set[str], key: object) -> bool:
-    """Whether a name is there to be bound, to put the state together, or for another key."""
+    """Whether a name is there to be bound, to put the state together, or for another key.
+
+    One that is bound to what has a name already is not: that name may be read.
+    """
     parent = tree.parent(name)
     if isinstance(parent, ir.Subscript) and parent.value is name:
         stored = tree.parent(parent)
@@ -333,12 +337,16 @@ def _builds(tree: Tree, name: ir.Name, names: set[str], key: object) -> bool:
         return other or (isinstance(stored, ir.Assign) and stored.value is not parent)
     if isinstance(parent, ir.Collection):
         parent, item = tree.parent(parent), parent
-        return isinstance(parent, ir.Assign) and parent.value is not item
+        return _binds_anew(parent) and parent.value is not item
     if isinstance(parent, ir.Assign) and parent.value is name:
         bases = [t.value for t in parent.targets if isinstance(t, ir.Subscript)]
         stored_in = [base.id for base in bases if isinstance(base, ir.Name)]
         return len(stored_in) == len(parent.targets) and names.issuperset(stored_in)
-    return isinstance(parent, (ir.Assign, ir.DictDisplay))
+    return isinstance(parent, ir.DictDisplay) or _binds_anew(parent)
+
+
+def _binds_anew(node: ir.Node) -> TypeGuard[ir.Assign]:
+    return isinstance(node, ir.Assign) and not isinstance(node.value, ir.Name)
 
 
 def state_argument(node: ir.Call) -> ir.Expr | None:
