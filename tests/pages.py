@@ -10,7 +10,7 @@ ranks. Fences of ``text`` and ``console`` are only read by people.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,6 +98,11 @@ def read_pages() -> list[Page]:
         PageError: a page is malformed.
     """
     return [read(path) for path in sorted(RULES.glob("*.md")) if path != INDEX]
+
+
+def ids(blocks: Sequence[tuple[Page, Example | Proof]]) -> list[str]:
+    """What tests of examples or proofs are called: by rule and line."""
+    return [f"{page.name}:{block.line}" for page, block in blocks]
 
 
 def read(path: Path) -> Page:

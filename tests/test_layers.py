@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "fsdplint"
-TREES = {
-    ".".join(("fsdplint", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
-        ".__init__"
-    ): ast.parse(path.read_text("utf-8"))
-    for path in PACKAGE.rglob("*.py")
-}
 
 
-def _imported(nodes: Iterable[ast.AST], late: bool) -> Iterator[str]:
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """The modules of ours by name."""
+    return {
+        ".".join(("fsdplint", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): ast.parse(path.read_text("utf-8"))
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+def _imported(nodes: Iterable[ast.AST], late: bool, ours: Set[str]) -> Iterator[str]:
     """The modules of ours that code imports when it runs; ``late``: in functions, too."""
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                yield whole if whole in TREES else node.module
+                yield whole if whole in ours else node.module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         types = isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         if not types and (late or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))):
-            yield from _imported(ast.iter_child_nodes(node), late)
+            yield from _imported(_within(node), late, ours)
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:
+    """What is in a node and may hold statements: no expression does."""
+    return (each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
 
 
 def _graph(late: bool) -> dict[str, set[str]]:
+    trees = _trees()
     return {
-        name: ({*_imported(tree.body, late)} & TREES.keys()) - {name}
-        for name, tree in TREES.items()
+        name: ({*_imported(tree.body, late, trees.keys())} & trees.keys()) - {name}
+        for name, tree in trees.items()
     }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from importlib.metadata import version
 
 import pytest
-import torch
 
 from fsdplint.knowledge.moved import CAME, GONE, Moved
 
-INSTALLED = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:3])
+INSTALLED = tuple(int(part) for part in version("torch").split("+")[0].split(".")[:3])
 
 
 def is_there(name: str) -> bool:

@@ -1,17 +1,16 @@
-"""Every rule's page is true: its examples are found and fixed as shown, its proofs hold."""
+"""Every rule's page is true: its examples are found and fixed as shown (proofs: test_proofs)."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
-from collections.abc import Sequence
+from functools import cache
 
 import pytest
-from pages import Example, Page, Proof, read_pages
-from ranks import Ranks, report
+from pages import Example, Page, Proof, ids, read_pages
 
 from fsdplint.check import check_text
+from fsdplint.finding import Finding
 from fsdplint.fixes.edits import apply, select
 from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.pages import messages
@@ -38,23 +37,22 @@ UNPROVED = {
     "timing out.": "ProcessGroupNCCL.cpp: takes two GPUs",
 }
 """Messages that no two ranks on CPUs can be made to say, each with its source."""
-PROOFS = [(page, proof) for page in PAGES for proof in page.proofs]
 
 
-def ids(blocks: Sequence[tuple[Page, Example | Proof]]) -> list[str]:
-    return [f"{page.name}:{block.line}" for page, block in blocks]
+@cache
+def found(text: str, torch: TorchRange) -> list[Finding]:
+    return check_text(text, "snippet.py", torch)
 
 
 def findings(text: str, torch: TorchRange) -> list[tuple[int, str]]:
     """Returns line and rule of each finding in `text`."""
-    found = check_text(text, "snippet.py", torch)
-    return sorted((text.count("\n", 0, f.span.start) + 1, f.rule) for f in found)
+    return sorted((text.count("\n", 0, f.span.start) + 1, f.rule) for f in found(text, torch))
 
 
 def fixed(text: str, torch: TorchRange) -> str:
     """Returns `text` with every fix applied, pass by pass."""
     for _ in range(10):
-        chosen = select([f for f in check_text(text, "snippet.py", torch) if f.fix])
+        chosen = select([f for f in found(text, torch) if f.fix])
         if not chosen:
             return text
         text = apply(text, [edit for f in chosen if f.fix for edit in f.fix.edits])
@@ -88,22 +86,6 @@ def test_findings_are_exactly_the_markers(page: Page, example: Example) -> None:
 @pytest.mark.parametrize("example", [example for _, example in FIXES], ids=ids(FIXES))
 def test_the_fix_makes_what_is_shown(example: Example) -> None:
     assert fixed(example.text, example.torch) == example.fixed
-
-
-@pytest.mark.parametrize(("page", "proof"), PROOFS, ids=ids(PROOFS))
-def test_proof_holds(page: Page, proof: Proof, ranks: Ranks) -> None:
-    code = "\n" * (proof.line - 1) + proof.text
-    outcomes = ranks.run(code, path=str(page.path), world_size=proof.ranks)
-    assert report(outcomes) == ""
-
-
-def test_no_proof_is_lost() -> None:
-    """Counts the proofs in the raw text, which no mistake of the reader's can make fewer."""
-    fences = {p.name: p.path.read_text(encoding="utf-8").count("\n```python ranks=") for p in PAGES}
-    assert Counter(fences) == Counter(page.name for page, _ in PROOFS)
-    assert {name for name, count in fences.items() if count} == {
-        rule.name for rule in RULES if not rule.code.startswith("FSD0")
-    }
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.proofs], ids=lambda p: p.name)

@@ -1,4 +1,7 @@
-"""A sharded run against one process in which nothing is sharded."""
+"""A sharded run against one process in which nothing is sharded.
+
+Tests that need torch in this process import it: collecting them takes seconds less.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,10 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
 
 from fsdplint.verify.clauses.equivalence import equivalence
 from fsdplint.verify.events import Compared, Drifted, Ended, Event, NotCompared, Place, ProbeFailed
 from fsdplint.verify.evidence import RankRun, Run
-from fsdplint.verify.rank.reference import measure
-from fsdplint.verify.rank.reference.layout import Region, whole
-from fsdplint.verify.rank.reference.tape import Step, Stride, freeze, tensors, thaw
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Status, Verdict
@@ -153,6 +152,11 @@ def test_without_a_full_comparison_nothing_is_claimed(
 
 
 def test_parts_of_all_kinds_are_put_together() -> None:
+    import torch
+
+    from fsdplint.verify.rank.reference.layout import Region, whole
+    from fsdplint.verify.rank.reference.tape import Step, Stride
+
     rows = [Region((5, 2), 0, 0, 3), Region((5, 2), 0, 3, 2)]
     flat = [Region((5, 2), None, 0, 7), Region((5, 2), None, 7, 3)]
     full = torch.arange(10.0).reshape(5, 2)
@@ -169,6 +173,11 @@ def test_parts_of_all_kinds_are_put_together() -> None:
 
 
 def test_a_distance_counts_elements_once_and_absent_parts_as_zero() -> None:
+    import torch
+
+    from fsdplint.verify.rank.reference import measure
+    from fsdplint.verify.rank.reference.layout import Region, whole
+
     ones = torch.ones(4)
     twice = [(whole((4,)), ones + 1), (whole((4,)), ones + 1)]
     halves = [(Region((4,), 0, 0, 2), ones[:2]), (Region((4,), 0, 2, 2), None)]
@@ -180,6 +189,10 @@ def test_a_distance_counts_elements_once_and_absent_parts_as_zero() -> None:
 
 
 def test_what_is_not_finite_in_one_alone_is_infinitely_far() -> None:
+    import torch
+
+    from fsdplint.verify.rank.reference import measure
+
     nan = torch.tensor([1.0, math.nan])
 
     assert measure.distance(nan, nan) == 0.0
@@ -187,6 +200,10 @@ def test_what_is_not_finite_in_one_alone_is_infinitely_far() -> None:
 
 
 def test_a_small_step_is_measured_by_itself() -> None:
+    import torch
+
+    from fsdplint.verify.rank.reference import measure
+
     before = torch.ones(100)
     after, half = before - 1e-3, before - 5e-4
 
@@ -197,6 +214,10 @@ def test_a_small_step_is_measured_by_itself() -> None:
 
 
 def test_inputs_are_copies_and_outputs_are_found_in_any_container() -> None:
+    import torch
+
+    from fsdplint.verify.rank.reference.tape import freeze, tensors, thaw
+
     table = torch.arange(1000.0)
     (row,), named = thaw(freeze(((table[:2],), {"scale": 2})))
     table[0] = 7.0

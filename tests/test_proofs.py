@@ -1,0 +1,30 @@
+"""Every proof of every rule's page holds on ranks of the installed PyTorch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from pages import Page, Proof, ids, read_pages
+from ranks import Ranks, report
+
+from fsdplint.rules import RULES
+
+PAGES = read_pages()
+PROOFS = [(page, proof) for page in PAGES for proof in page.proofs]
+
+
+@pytest.mark.parametrize(("page", "proof"), PROOFS, ids=ids(PROOFS))
+def test_proof_holds(page: Page, proof: Proof, ranks: Ranks) -> None:
+    code = "\n" * (proof.line - 1) + proof.text
+    outcomes = ranks.run(code, path=str(page.path), world_size=proof.ranks)
+    assert report(outcomes) == ""
+
+
+def test_no_proof_is_lost() -> None:
+    """Counts the proofs in the raw text, which no mistake of the reader's can make fewer."""
+    fences = {p.name: p.path.read_text(encoding="utf-8").count("\n```python ranks=") for p in PAGES}
+    assert Counter(fences) == Counter(page.name for page, _ in PROOFS)
+    assert {name for name, count in fences.items() if count} == {
+        rule.name for rule in RULES if not rule.code.startswith("FSD0")
+    }
