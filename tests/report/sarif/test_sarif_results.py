@@ -202,6 +202,11 @@ def test_a_long_line_around_is_not_shown() -> None:
     assert "contextRegion" not in result["locations"][0]["physicalLocation"]
 
 
+def told_of_found(outcome: Outcome) -> Outcome:
+    """The outcome as if the rules that find nothing had not run: their descriptions take long."""
+    return replace(outcome, rules=frozenset(finding.rule for finding in outcome.findings))
+
+
 def programs() -> list[Path]:
     return sorted([*SCRIPTS.rglob("*.py"), *(path for path in PROJECTS.iterdir() if path.is_dir())])
 
@@ -218,8 +223,9 @@ def test_fixes_applied_by_another_give_what_fix_gives(directory: Path, program: 
     first = recheck({})
     expected = {new.path: new.encode() for _, new in fixed(first, recheck, True).files}
     before = {path: Path(path).read_bytes() for path in first.sources}
-    while apply_fixes(run_of(recheck({})), directory):
-        pass
+    now = first
+    while apply_fixes(run_of(told_of_found(now)), directory):
+        now = recheck({})
     after = {path: Path(path).read_bytes() for path in first.sources}
     assert {path: data for path, data in after.items() if data != before[path]} == expected
 
