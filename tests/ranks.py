@@ -29,6 +29,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn, TextIO
 
+from waiting import LONG
+
 from fsdplint.verify.processes import fork, has_ended, launcher_environment, reap, reserved_port
 
 PRELOADED = (
@@ -40,8 +42,8 @@ PRELOADED = (
     "torch.utils.checkpoint",
 )
 GRACE = 3.0
-"""Seconds the other ranks have to end by themselves once one of them failed."""
-DYING = 1.0
+"""Seconds that the other ranks may do nothing once one of them failed."""
+DYING = 30.0
 """Seconds a rank that is told to stop has to write down where it was."""
 
 
@@ -99,7 +101,7 @@ class Ranks:
         assert self._server.stdin and self._server.stdout
         with suppress(BrokenPipeError):
             self._server.stdin.close()
-        self._server.wait(timeout=30)
+        self._server.wait(timeout=LONG)
         self._server.stdout.close()
 
     def run(
@@ -110,7 +112,7 @@ class Ranks:
         world_size: int = 2,
         arguments: Sequence[str] = (),
         process_group: bool = True,
-        timeout: float = 180.0,
+        timeout: float = LONG,
     ) -> tuple[Outcome, ...]:
         """Runs `code` as ``__main__`` on every rank and returns how each one ended.
 
@@ -170,18 +172,27 @@ def _answer(request: Request) -> list[Outcome]:
 def _wait(running: dict[int, int], timeout: float) -> dict[int, str]:
     """Reaps every rank, killing what outlasts its time; returns why each one stopped."""
     causes: dict[int, str] = {}
-    limit, overdue = time.monotonic() + timeout, f"timed out after {timeout:g} s"
+    end, work = time.monotonic() + timeout, -1
+    limit, overdue = end, f"timed out after {timeout:g} s"
     while running:
         for pid in [pid for pid in running if has_ended(pid)]:
             causes[running.pop(pid)] = _cause(reap(pid))
-        if any(causes.values()) and limit > time.monotonic() + GRACE:
-            limit, overdue = time.monotonic() + GRACE, "stopped, since another rank failed"
+        if any(causes.values()) and (done := sum(map(_ticks, running))) > work:
+            work = done
+            limit = min(end, time.monotonic() + GRACE)
+            overdue = "stopped, since another rank failed"
         caller_gone = bool(select.select([0], [], [], 0.01)[0])
         if running and (caller_gone or time.monotonic() > limit):
             causes |= dict.fromkeys(running.values(), overdue)
             _kill(list(running))
             running = {}
     return causes
+
+
+def _ticks(pid: int) -> int:
+    """The processor time of a process so far: one that waits for another rank uses none."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def _cause(status: int) -> str:

@@ -196,6 +196,6 @@ def test_no_name_of_a_file_is_a_fault(tmp_path: Path, named: str) -> None:
 
 @pytest.mark.parametrize("word", ["a", "/", "\x1b]", ".py", 'File "'])
 def test_a_log_of_one_word_is_read_in_no_time(tmp_path: Path, word: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert frames(word * 200_000, [tmp_path]) == []
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20

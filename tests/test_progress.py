@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from waiting import comes
 
 from fsdplint.process import terminal as process
 
@@ -32,9 +33,7 @@ def test_long_work_shows_a_line_and_takes_it_away(monkeypatch: pytest.MonkeyPatc
     stream = terminal(monkeypatch)
     monkeypatch.setattr(process, "_PATIENCE", 0.01)
     with process.progress("working"):
-        deadline = time.monotonic() + 10
-        while not stream.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert comes(stream.getvalue)
     assert stream.getvalue() == "working\r\x1b[K"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from waiting import LONG
 
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.request import Request
@@ -27,14 +28,14 @@ class Verifier:
         ranks: int = 2,
         steps: int | None = 3,
         arguments: Sequence[str] = (),
-        timeout: float = 60.0,
+        timeout: float = LONG,
     ) -> Verification:
         """Verifies a script's text, or a file in a copy of its folder, with CUDA on the CPU."""
         script = self._file(script)
         request = Request(script.name, tuple(arguments), ranks, steps, "cpu", timeout)
         return verify(request, script.parent, launcher=self._warm)
 
-    def observe(self, script: str | Path, *, ranks: int = 2, timeout: float = 60.0) -> Run:
+    def observe(self, script: str | Path, *, ranks: int = 2, timeout: float = LONG) -> Run:
         """Runs a script to its end and returns what its ranks left behind, not yet judged."""
         script = self._file(script)
         request = Request(script.name, (), ranks, None, "cpu", timeout)

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers import placed, write
+from waiting import comes
 
 from fsdplint.check import check
 from fsdplint.engine.frontend import lower_statements, worker
@@ -26,10 +26,7 @@ TEXTS = [f"from a import b\n\n\ndef f_{n}():\n    return b({n}, 'é')\n" for n i
 
 
 def wait_for(done: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    assert comes(done)
 
 
 def all_lowered(texts: list[str], count: int = 2) -> tuple[Workers, IRCache]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from pathlib import Path
+
+from waiting import comes
 
 
 def started_with(text: str) -> list[int]:
@@ -17,9 +18,6 @@ def started_with(text: str) -> list[int]:
     return found
 
 
-def gone(text: str, within: float = 20.0) -> bool:
-    """Says whether those processes end in time."""
-    deadline = time.monotonic() + within
-    while started_with(text) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not started_with(text)
+def gone(text: str) -> bool:
+    """Says whether those processes end."""
+    return comes(lambda: not started_with(text))

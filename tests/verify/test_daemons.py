@@ -1,15 +1,15 @@
-"""What a script starts ends with its run, also what it has detached from itself twice."""
+"""What a script starts ends with its run, also what it has detached from itself twice.
+
+That it ends with a run that is ended by a signal is in test_launch.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,6 @@ while len(os.listdir(sys.argv[1])) < 4:
     time.sleep(0.01)
 """
 STAYING = SCRIPT + "open(sys.argv[1] + os.environ['RANK'], 'w').close()\ntime.sleep(600)\n"
-VERIFY = "import sys; from fsdplint.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture
@@ -84,30 +83,6 @@ def test_daemons_end_with_their_run(
     finally:
         own.kill()
         own.wait()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_daemons_end_with_a_run_that_is_ended(
-    tmp_path: Path, started: Path, number: signal.Signals
-) -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", VERIFY, "verify", "train.py", str(started)],
-        cwd=project(tmp_path, STAYING),
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("started?"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(alive(started)) == 4
-    parent.send_signal(number)
-    parent.wait(timeout=30)
-    deadline = time.monotonic() + (10 if number == signal.SIGKILL else 0)
-    while alive(started) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert alive(started) == []
 
 
 def test_a_run_ends_no_daemon_of_another(tmp_path: Path, started: Path, warm: Warm) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from verifier import Verifier
+from waiting import LONG, comes
 
 from fsdplint.verify import stacks, watch
 from fsdplint.verify.clauses.collectives import collectives
@@ -20,8 +21,9 @@ from fsdplint.verify.processes import cpu_seconds
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.ring import Ring, State
 
-WITHIN = 15.0
-"""Seconds from a stall to its report."""
+WITHIN = LONG / 2
+"""Seconds from a stall to its report, which no timeout ends sooner: a busy machine takes more than
+the few that it is by itself, for which the stall is certain."""
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "runtime"
 GROUP = """
 import os
@@ -107,7 +109,7 @@ def test_a_rank_that_dies_is_told_as_dead(verifier: Verifier) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(("busy", "idle"), [("time.sleep(0.1)", 10.0), ("sum(range(1000))", 1.0)])
+@pytest.mark.parametrize(("busy", "idle"), [("time.sleep(0.1)", 10.0), ("sum(range(1000))", 2.0)])
 def test_a_rank_may_take_its_time(
     verifier: Verifier, busy: str, idle: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +135,7 @@ def test_ranks_that_do_nothing_at_all_are_stopped_and_nobody_is_accused(
 
 def test_a_busy_rank_has_until_the_timeout(verifier: Verifier) -> None:
     code = GROUP + "while rank:\n    sum(range(1000))\ndist.barrier()\n"
-    for timeout in 5.0, 20.0, 60.0:  # a busy machine takes longer until the ranks are there
+    for timeout in 5.0, 20.0, LONG:  # a busy machine takes longer until the ranks are there
         run = verifier.observe(code, timeout=timeout)
         assert run.stall is not None
         if run.stall.stacks:
@@ -170,10 +172,7 @@ def test_processor_time_counts_for_all_of_a_group() -> None:
         [sys.executable, "-c", child], stdin=subprocess.PIPE, start_new_session=True
     )
     try:
-        deadline, most = time.monotonic() + 30, 0.0
-        while most < 0.3 and time.monotonic() < deadline:
-            most = max(most, cpu_seconds([leader.pid])[leader.pid])
-        assert most >= 0.3
+        assert comes(lambda: cpu_seconds([leader.pid])[leader.pid] >= 0.3)
     finally:
         os.killpg(leader.pid, signal.SIGKILL)
         leader.communicate()
@@ -203,7 +202,7 @@ class Running:
         return ""
 
 
-@pytest.mark.parametrize(("world_size", "timeout", "told"), [(1, 60.0, True), (2, 1.5, False)])
+@pytest.mark.parametrize(("world_size", "timeout", "told"), [(1, LONG, True), (2, 1.5, False)])
 def test_ranks_of_other_nodes_may_be_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world_size: int, timeout: float, told: bool
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -14,14 +13,18 @@ from pathlib import Path
 
 import pytest
 from processes import gone, started_with
+from test_daemons import STAYING, alive, started
+from waiting import LONG, comes
 
-from fsdplint.verify.launch import PATIENCE, Elastic
+from fsdplint.verify.launch import Elastic
 from fsdplint.verify.processes import lifeline, reserved_port
 from fsdplint.verify.request import SCRATCH, Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Verification
 from fsdplint.verify.warm import Warm
 from fsdplint.verify.workspace import VerifyError, remove_leftovers
+
+__all__ = ["started"]  # a fixture
 
 TRAINING = """
 import os
@@ -39,12 +42,7 @@ while True:
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
 """
-WAITING = """
-import os, subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-open(os.environ["READY"] + os.environ["RANK"], "w").close()
-time.sleep(600)
-"""
+CHILD = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n"
 CRASHING = """
 import os, tempfile
 tempfile.mkstemp()
@@ -74,30 +72,28 @@ def project(tmp_path: Path, script: str) -> Path:
 
 @pytest.mark.parametrize(
     ("number", "scripts"),
-    [(signal.SIGINT, 2), (signal.SIGKILL, 2), (signal.SIGTERM, 0)],
+    [(signal.SIGINT, 2), (signal.SIGKILL, 2), (signal.SIGTERM, 2), (signal.SIGTERM, 0)],
 )
 def test_a_signal_leaves_no_process(
-    tmp_path: Path, scratch: Path, number: int, scripts: int
+    tmp_path: Path, scratch: Path, started: Path, number: signal.Signals, scripts: int
 ) -> None:
-    ready = tmp_path / "ready"
     parent = subprocess.Popen(
-        [sys.executable, "-c", VERIFY, "verify", "train.py"],
-        cwd=project(tmp_path, WAITING),
-        env={**os.environ, "READY": str(ready)},
+        [sys.executable, "-c", VERIFY, "verify", "train.py", str(started)],
+        cwd=project(tmp_path, f"{CHILD}{STAYING}"),
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         # A shell's background jobs, which these tests may be one of, ignore Ctrl-C.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     everyone = 5 + scripts  # parent, keeper, agent, ranks and what they started
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("ready*"))) < scripts and time.monotonic() < deadline:
-        time.sleep(0.05)
-    while len(started_with(str(scratch))) < everyone and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(started_with(str(scratch))) >= everyone
+    assert comes(lambda: len(list(tmp_path.glob("started?"))) >= scripts)
+    assert comes(lambda: len(started_with(str(scratch))) >= everyone)
+    assert len(alive(started)) == 4 or not scripts
     parent.send_signal(number)
-    parent.wait(timeout=30)
+    parent.wait(timeout=LONG)
+    if number == signal.SIGKILL:
+        assert comes(lambda: not alive(started))
+    assert alive(started) == []
     assert gone(str(scratch))
     if number == signal.SIGKILL:
         assert len(list(scratch.iterdir())) == 1
@@ -173,9 +169,12 @@ def test_more_ranks_than_memory_are_refused(tmp_path: Path) -> None:
         verify(Request("train.py", ranks=ranks), project(tmp_path, CRASHING))
 
 
-def test_stopping_waits_for_nobody_on_one_node(scratch: Path) -> None:
+def test_stopping_waits_for_nobody_on_one_node(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsdplint.verify.launch.PATIENCE", LONG)
     (scratch / SCRATCH).mkdir(parents=True)
-    (scratch / SCRATCH / "train.py").write_text(WAITING)
+    (scratch / SCRATCH / "train.py").write_text("import time\ntime.sleep(600)\n")
     request = Request("train.py", device="cpu")
     request.write(scratch)
     with lifeline(scratch):
@@ -183,5 +182,5 @@ def test_stopping_waits_for_nobody_on_one_node(scratch: Path) -> None:
         time.sleep(1.0)  # it imports torch, and no rank has begun
         began = time.monotonic()
         launched.stop()
-    assert time.monotonic() - began < PATIENCE
+    assert time.monotonic() - began < LONG / 2
     assert started_with(f"FSDPLINT_VERIFY={scratch}") == []

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
+from waiting import LONG
 
 from fsdplint.verify.clauses.equivalence import equivalence
 from fsdplint.verify.events import Compared, Drifted, Ended, Event, NotCompared, Place, ProbeFailed
@@ -24,7 +25,7 @@ SCRIPT = Path(__file__).parent / "reference" / "train.py"
 def verdict(warm: Warm, variant: str, ranks: int = 2) -> Verdict:
     """Returns what a variant of the script is told of equivalence; it accumulates over two."""
     arguments = tuple(variant.split())
-    request = Request(SCRIPT.name, arguments, ranks, 2, "cpu", 60.0, reference=True)
+    request = Request(SCRIPT.name, arguments, ranks, 2, "cpu", LONG, reference=True)
     result = verify(request, SCRIPT.parent, launcher=warm)
     (found,) = (v for v in result.verdicts if v.clause == "equivalence")
     return found

@@ -30,8 +30,6 @@ def raises(kind, text, action):
 
 def check(ranks: Ranks, code: str, world_size: int = 1) -> list[str]:
     """Run a snippet in processes of their own; what each one printed."""
-    outcomes = ranks.run(
-        _HEAD + textwrap.dedent(code), world_size=world_size, process_group=False, timeout=60
-    )
+    outcomes = ranks.run(_HEAD + textwrap.dedent(code), world_size=world_size, process_group=False)
     assert not report(outcomes), report(outcomes)
     return [outcome.output for outcome in outcomes]
