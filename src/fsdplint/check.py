@@ -144,8 +144,8 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     """
     from fsdplint.engine.inspection import inspect as inspection
     from fsdplint.engine.program import analyze
-    from fsdplint.engine.project.closure import import_closure
     from fsdplint.engine.project.project import Project
+    from fsdplint.engine.project.relevance import import_closure
 
     source = load(Path(path))
     try:
@@ -287,8 +287,8 @@ def _imported(root: Path, given: Iterable[Path], read: Reader) -> list[Path]:
         modules = imports(read(path) or "", {}).modules
         # Most files import none, and the engine takes long to import.
         if any(disk.is_folder(path.parent / module.split(".")[0]) for module, _ in modules):
-            from fsdplint.engine.project.closure import import_closure
             from fsdplint.engine.project.project import Project
+            from fsdplint.engine.project.relevance import import_closure
 
             found += import_closure(Project(root, read), path)
     return found

@@ -8,7 +8,7 @@ import pytest
 from helpers import placed, stdlib_sample
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend import ir_json
+from fsdplint.engine.frontend import ir_cache
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.project import project as link
@@ -112,5 +112,5 @@ def test_a_file_that_is_no_python_is_told_each_time() -> None:
 def test_every_kind_of_node_has_a_number() -> None:
     made = {kind for kind in vars(ir).values() if isinstance(kind, type)}
     nodes = {kind for kind in made if issubclass(kind, ir.Node)}
-    assert nodes - set(ir_json._KINDS) == {ir.Node, ir.Module}
-    assert len(set(ir_json._KINDS)) == len(ir_json._KINDS)
+    assert nodes - set(ir_cache._KINDS) == {ir.Node, ir.Module}
+    assert len(set(ir_cache._KINDS)) == len(ir_cache._KINDS)

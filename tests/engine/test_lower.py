@@ -10,7 +10,7 @@ from helpers import STDLIB, dump, module, placed, stdlib_sample, texts
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.lower import lower
-from fsdplint.engine.frontend.skeleton import without_suites
+from fsdplint.engine.frontend.lower_statements import without_suites
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.files.invalid import InvalidSyntax
 

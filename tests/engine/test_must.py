@@ -282,7 +282,7 @@ def test_two_functions_of_one_name() -> None:
 
 
 def test_more_files_than_one_question_looks_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsdplint.engine.must.files.MAX_FILES", 0)
+    monkeypatch.setattr("fsdplint.engine.must.references.MAX_FILES", 0)
     text = "from torch.utils.data import DistributedSampler\n" + (
         "def f(s):\n    here()\nf(DistributedSampler(d))\n"
     )

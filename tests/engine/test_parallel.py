@@ -14,8 +14,7 @@ from helpers import placed, write
 from waiting import comes
 
 from fsdplint.check import check
-from fsdplint.engine.frontend import lower_statements, worker
-from fsdplint.engine.frontend import parallel as ahead
+from fsdplint.engine.frontend import lower_statements, parallel
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.frontend.parallel import Workers
@@ -58,7 +57,7 @@ def test_a_file_that_is_no_python_is_left_to_the_run() -> None:
     "code", ["raise SystemExit", "import os; os.kill(os.getpid(), 9)", "print()"]
 )
 def test_processes_that_end_are_done_without(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "command", lambda _: [sys.executable, "-c", code])
+    monkeypatch.setattr(parallel, "command", lambda _: [sys.executable, "-c", code])
     workers, kept = all_lowered(TEXTS)
     for text in TEXTS:
         workers.awaited(text)
@@ -77,7 +76,7 @@ def test_without_a_python_to_start_there_are_none(
 
 def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import time; time.sleep(600)"
-    monkeypatch.setattr(ahead, "command", lambda _: [sys.executable, "-c", code])
+    monkeypatch.setattr(parallel, "command", lambda _: [sys.executable, "-c", code])
     workers = Workers(TEXTS, IRCache({}))
     workers.start(1)
     wait_for(lambda: workers.begun == {TEXTS[0]})
@@ -105,7 +104,7 @@ def test_without_a_thread_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(ahead.Thread, "start", refuse)
+    monkeypatch.setattr(parallel.Thread, "start", refuse)
     workers, kept = all_lowered(TEXTS)
     workers.stop()
     assert (workers.served, kept.ahead) == ([], {})
@@ -120,7 +119,7 @@ def test_no_variable_has_anything_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_process_ends_with_its_input_and_not_by_an_interrupt() -> None:
-    started = command(worker.__name__)
+    started = command(parallel.__name__)
     with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(b'"x = 1"\n')
@@ -130,7 +129,7 @@ def test_a_process_ends_with_its_input_and_not_by_an_interrupt() -> None:
         process.stdin.write(b'"x = 1"\n"("\n')
         process.stdin.close()
         assert process.stdout.read().decode() == f"{row}\n"
-    assert (row, process.returncode) == (f"{worker._row('x = 1')}\n", 0)
+    assert (row, process.returncode) == (f"{parallel._row('x = 1')}\n", 0)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +139,8 @@ def test_a_process_ends_with_its_input_and_not_by_an_interrupt() -> None:
 def test_there_are_as_many_as_pay(
     cores: int, characters: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "_cores", lambda: cores)
-    assert ahead._processes(characters) == count
+    monkeypatch.setattr(parallel, "_cores", lambda: cores)
+    assert parallel._processes(characters) == count
 
 
 def test_a_check_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +169,8 @@ def test_a_check_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         started.append(len(self.served))
 
     monkeypatch.setattr(Workers, "start", noted)
-    monkeypatch.setattr(ahead, "_cores", lambda: 3)
-    monkeypatch.setattr(ahead, "_CHARACTERS_EACH", 100)
+    monkeypatch.setattr(parallel, "_cores", lambda: 3)
+    monkeypatch.setattr(parallel, "_CHARACTERS_EACH", 100)
     packs = Packs()
     together = check([tmp_path / "project"], defaults(), packs=packs)
     assert together.findings == alone.findings

@@ -9,7 +9,7 @@ import pytest
 from helpers import program, project, write
 
 from fsdplint.engine.budget import BUDGET
-from fsdplint.engine.interpreter.registering import registers
+from fsdplint.engine.interpreter.deferral import registers
 from fsdplint.engine.project import reachability, relevance
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.relevance import related_units

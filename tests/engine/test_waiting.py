@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import HEADER, path_of, program, project
 
-from fsdplint.engine.interpreter.waiting import top_level
+from fsdplint.engine.interpreter.deferral import top_level
 from fsdplint.engine.project.relevance import related_units
 
 SHARDS = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine.frontend.skeleton import without_suites
+from fsdplint.engine.frontend.lower_statements import without_suites
 from fsdplint.files.blocks import blocks, code_only
 
 

@@ -22,9 +22,8 @@ from fsdplint.engine.interpreter.explore import explore
 from fsdplint.engine.interpreter.shape import main_guard
 from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.project.project import Project, Reader
-from fsdplint.engine.project.relevance import related_units
+from fsdplint.engine.project.relevance import note_unknown_origins, related_units
 from fsdplint.engine.project.unit import Unit
-from fsdplint.engine.project.unknown_origins import note_unknown_origins
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding

@@ -11,7 +11,7 @@ from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import DirectForward, Shard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.classes import any_overrides
-from fsdplint.engine.must.files import mentions
+from fsdplint.engine.must.references import mentions
 from fsdplint.engine.must.values import always, is_module
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity

@@ -10,7 +10,7 @@ from fsdplint.engine.interpreter.events import Trace
 from fsdplint.engine.interpreter.shape import main_guard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.engine.project.closure import import_closure, imported_files, modules_meant
+from fsdplint.engine.project.relevance import import_closure, imported_files, modules_meant
 from fsdplint.finding import TOP_LEVEL
 from fsdplint.knowledge.packages import leaves_groups, sets_up, writes_set_up
 

@@ -1,12 +1,145 @@
-"""What texts were lowered to, by earlier runs and in this one."""
+"""IR that was lowered before, by earlier runs or by other processes, as JSON.
+
+A node is an array: the number of its kind, its span relative to the text that it was lowered from,
+and its fields. An array that does not start with a number is a tuple. Reading it runs no code.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, get_args
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.ir_json import Later, decoded, encoded
+
+Later = Callable[[int, int], ir.LoweredSuite]
+
+_KINDS: tuple[type[ir.Node], ...] = (
+    *get_args(ir.Expr),
+    *get_args(ir.Stmt),
+    *(ir.Argument, ir.Clause, ir.Parameter, ir.Function, ir.WithItem, ir.Handler, ir.Pattern),
+)
+_SAME = -1  # in the place of a kind: a node that was there before, by its number
+
+
+def _numbers() -> dict[type[ir.Node], tuple[int, Callable[[Any], Any]]]:
+    """By kind of node its number, and what gets its fields, two or more of them always."""
+    return {
+        kind: (number, attrgetter("start", "end", *ir.stored_names(kind)))
+        for number, kind in enumerate(_KINDS)
+    }
+
+
+_NUMBERS = _numbers()
+
+
+def encoded(lowered: ir.LoweredSuite, start: int) -> str:
+    """``lowered``, from a text that stands at ``start``; suites that wait to be lowered still do.
+
+    Raises:
+        ValueError: something in it has no form in JSON, or is nested too deeply.
+    """
+    encoder = _Encoder(start)
+    try:
+        row = [encoder.value(lowered.body), lowered.is_generator, lowered.exact]
+        return json.dumps(row, separators=(",", ":"), check_circular=False)
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+
+
+def decoded(text: str, start: int, later: Later) -> ir.LoweredSuite:
+    """What `encoded` made ``text`` of, at ``start``.
+
+    Raises:
+        ValueError: it is nothing of the kind.
+    """
+    decoder = _Decoder(start, later)
+    try:
+        body, is_generator, exact = json.loads(text)
+        return ir.LoweredSuite(decoder.value(body), is_generator, exact)
+    except (TypeError, LookupError, RecursionError) as error:
+        raise ValueError("is no IR") from error
+
+
+class _Encoder:
+    """Encodes nodes, each once: operands of chained comparisons belong to two."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.numbers: dict[ir.Node, int] = {}
+
+    def value(self, value: object) -> object:
+        if type(value) is tuple:
+            return [self.value(each) for each in value]
+        if isinstance(value, ir.Node):
+            return self.node(value)
+        if value is None or isinstance(value, (str, int, float)):
+            return value
+        if isinstance(value, ir.Suite):
+            return {"suite": self.suite(value)}
+        if isinstance(value, bytes):
+            return {"bytes": value.decode("latin-1")}
+        assert isinstance(value, complex), value
+        return {"complex": [value.real, value.imag]}
+
+    def node(self, node: ir.Node) -> list[object]:
+        if node in self.numbers:
+            return [_SAME, self.numbers[node]]
+        kind, fields = _NUMBERS[type(node)]
+        start, end, *values = fields(node)
+        row = [kind, start - self.start, end - self.start, *map(self.value, values)]
+        self.numbers[node] = len(self.numbers)
+        return row
+
+    def suite(self, suite: ir.Suite) -> list[object]:
+        span = [suite.start - self.start, suite.end - self.start]
+        if not suite.is_lowered:
+            return [*span]
+        lowered = suite.lowered
+        return [*span, self.value(lowered.body), lowered.is_generator, lowered.exact]
+
+
+class _Decoder:
+    """Decodes what `_Encoder` encodes, in its order."""
+
+    def __init__(self, start: int, later: Later) -> None:
+        self.start = start
+        self.later = later
+        self.nodes: list[ir.Node] = []
+
+    def value(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is list:
+            if value and type(value[0]) is int:
+                return self.node(value)
+            return tuple([self.value(each) for each in value])
+        return self.other(**value) if kind is dict else value
+
+    def node(self, row: list[Any]) -> ir.Node:
+        if row[0] == _SAME:
+            same: ir.Node = self.nodes[row[1]]
+            return same
+        kind, start, end, *values = row
+        make: Callable[..., ir.Node] = _KINDS[kind]
+        fields = [each if type(each) is str else self.value(each) for each in values]
+        made = make(self.start + start, self.start + end, *fields)
+        self.nodes.append(made)
+        return made
+
+    def other(self, **given: Any) -> object:
+        ((kind, value),) = given.items()
+        if kind == "suite":
+            return self.suite(*value)
+        return value.encode("latin-1") if kind == "bytes" else complex(*value)
+
+    def suite(self, start: int, end: int, *lowered: Any) -> ir.Suite:
+        start, end = self.start + start, self.start + end
+        if not lowered:
+            return ir.waiting(start, end, self.later)
+        body, is_generator, exact = lowered
+        return ir.Suite(start, end, ir.LoweredSuite(self.value(body), is_generator, exact))
 
 
 class IRCache:

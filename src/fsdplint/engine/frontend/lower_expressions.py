@@ -6,11 +6,20 @@ import ast
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import libcst as cst
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.visitor import visit_methods
+
+
+def visit_methods(visitor: type) -> dict[type[cst.CSTNode], Callable[..., Any]]:
+    """Return the methods called ``visit_<Node>`` of a class and its bases, by kind of node.
+
+    The kind of node decides what a method takes, which the type of a dict cannot say.
+    """
+    names = [name for name in dir(visitor) if name.startswith("visit_")]
+    return {getattr(cst, name.removeprefix("visit_")): getattr(visitor, name) for name in names}
 
 
 class Expressions:

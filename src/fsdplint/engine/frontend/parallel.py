@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,10 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
 from fsdplint.engine.frontend.ir_cache import IRCache
+from fsdplint.engine.frontend.lower import lower
+from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.process.child import command
+from fsdplint.process.stack import deep
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
 # A process takes 60 to 100 MB. With fewer characters the run waits for it as long as it saves.
 _CHARACTERS_EACH = 2_000_000
 _MAX_PROCESSES = 4
-_WORKER = "fsdplint.engine.frontend.worker"
 
 
 @contextmanager
@@ -87,7 +90,7 @@ class Workers:
 
         with suppress(OSError, TypeError, ValueError):  # no more, or no Python to start
             for _ in range(count):
-                process = Popen(command(_WORKER), stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+                process = Popen(command(__name__), stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
                 thread = Thread(target=self._serve, args=(process,), daemon=True)
                 if not _started(thread):
                     process.kill()
@@ -148,3 +151,27 @@ class Workers:
         key, _, row = answer.strip().partition(" ")
         if row:
             self.ir_cache.ahead[key] = row
+
+
+# What a process runs
+
+
+def main() -> None:
+    # An interrupt is for who started it, who then closes the input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    deep(_serve)
+
+
+def _serve() -> None:
+    for line in sys.stdin:
+        print(_row(json.loads(line)), flush=True)
+
+
+def _row(text: str) -> str:
+    """By what a file is known, and what its top level is lowered to; empty if it cannot be."""
+    ir_cache = IRCache({})
+    try:
+        lower(text, "", ir_cache)
+    except (InvalidSyntax, TooDemanding):  # which the other process finds, and tells
+        return ""
+    return " ".join(*ir_cache.used.items()) if ir_cache.used else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from fsdplint.engine.inspection.outline import written
 from fsdplint.engine.interpreter.events import Escape, Shard, Trace
 from fsdplint.engine.program import Program
-from fsdplint.engine.project.closure import modules_meant
+from fsdplint.engine.project.relevance import modules_meant
 from fsdplint.finding import Span
 from fsdplint.knowledge.packages import is_known_package
 

@@ -11,13 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
-from fsdplint.engine.interpreter.groups import joined
 from fsdplint.engine.interpreter.interest import SHARDS
 from fsdplint.engine.interpreter.shape import exits_cleanly, leaves, returns_value
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
-from fsdplint.engine.interpreter.values import Condition, Const, Taint, Value, choice, same
+from fsdplint.engine.interpreter.values import (
+    Condition,
+    Const,
+    Taint,
+    Value,
+    choice,
+    followed,
+    key_of,
+    same,
+    taint_of,
+)
 
 
 def if_(state: PathState, node: ir.If | ir.Case, frame: Frame) -> Flow:
@@ -107,7 +117,7 @@ def both(
         states.append(state.group_up)
     frame.on_yield = None if yielded else on_yield
     _join(frame, flows, results)
-    state.group_up = joined(flows, states)
+    state.group_up = _group_after(flows, states)
     if Flow.NEXT in flows and flows[0] is not flows[1]:
         on = flows.index(Flow.NEXT)
         passed = state.guard(test, place, arms[on][0], frame)
@@ -117,6 +127,13 @@ def both(
         state.guards.append(passed._replace(early=True, ranks=ranks))
         return Flow.NEXT
     return flows[0] if flows[0] is flows[1] else Flow.NEXT
+
+
+def _group_after(flows: list[Flow], states: list[bool | None]) -> bool | None:
+    """Return whether the process group is up after both arms: in the arms that go on, if any do."""
+    going = [state for flow, state in zip(flows, states, strict=True) if flow is Flow.NEXT]
+    known = set(going or states)
+    return known.pop() if len(known) == 1 else None
 
 
 def _join(frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> None:
@@ -143,3 +160,33 @@ def _is_told_in_reverse(test: Value) -> bool:
     equal = isinstance(inner, Condition) and inner.op == "=="
     by_element = test.taint & Taint.ELEMENT and not test.taint & Taint.RANK
     return negated is not (equal and bool(by_element))
+
+
+def match(state: PathState, node: ir.Match, frame: Frame) -> Flow:
+    frame.subjects.append(state.evaluate(node.subject, frame))
+    try:
+        return state.run(node.body, frame)
+    finally:
+        frame.subjects.pop()
+
+
+def matches(state: PathState, node: ir.Matches, frame: Frame) -> Value:
+    subject = frame.subjects[-1] if frame.subjects else state.unknown()
+    for name in node.names:
+        frame.scope.names[name] = subject if name == node.whole else state.unknown()
+    if not node.patterns:
+        return Const(True)
+    return any_of([_alternative(state, each, subject, frame) for each in node.patterns])
+
+
+def _alternative(state: PathState, node: ir.Pattern, subject: Value, frame: Frame) -> Value:
+    """Whether the subject is like one pattern."""
+    tests: list[Value] = []
+    if node.value is not None:
+        tests.append(compare("Equal", subject, state.evaluate(node.value, frame)))
+    if node.cls is not None:
+        tests.append(is_instance(followed(subject), [state.evaluate(node.cls, frame)]))
+    if node.partly:  # alike wherever the same is asked of the same
+        text = " ".join(frame.unit.text[node.start : node.end].split())
+        tests.append(state.unknown(taint_of(subject), key=("case", key_of(subject), text)))
+    return all_of(tests)

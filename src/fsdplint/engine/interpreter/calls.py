@@ -6,7 +6,7 @@ from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import attributes, forwards, tracking
-from fsdplint.engine.interpreter.classes import instantiate
+from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.functions import invoke
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.state import Frame, PathState

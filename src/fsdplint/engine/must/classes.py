@@ -9,7 +9,7 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.must.definitions import Unbound, reaching, targets
-from fsdplint.engine.must.files import UnknownError, matching, reading
+from fsdplint.engine.must.references import UnknownError, matching, reading
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.names import MODULE, canonical

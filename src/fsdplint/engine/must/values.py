@@ -14,7 +14,6 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.values import ClassValue, Symbol
 from fsdplint.engine.must import classes
-from fsdplint.engine.must.callers import callers
 from fsdplint.engine.must.definitions import (
     UNBOUND,
     Unbound,
@@ -23,7 +22,7 @@ from fsdplint.engine.must.definitions import (
     reaching,
     targets,
 )
-from fsdplint.engine.must.files import UnknownError, matching
+from fsdplint.engine.must.references import UnknownError, callers, matching
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import names_brought
 from fsdplint.engine.project.unit import Definition, Unit

@@ -7,18 +7,19 @@ library symbols, even when they lie below the root.
 from __future__ import annotations
 
 import builtins
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
 from fsdplint.engine import budget, ir
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
-from fsdplint.engine.project.folders import Folders
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.project.unit import Definition, TopLevel, Unit
+from fsdplint.files import disk
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.finding import EarlyStop
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
@@ -70,7 +71,7 @@ class Project:
         self.units: dict[str, Unit | None] = {}
         self.broken: set[str] = set()
         self.found: dict[tuple[str, int, Path], Path | None] = {}
-        self.folders = Folders()
+        self.folders = _Folders()
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, Imports] = {}
         self.shared: Shared = {}
@@ -302,6 +303,44 @@ class Project:
         """The file that a module name means in ``unit``, if it is known already."""
         found = self.find(module, level, unit)
         return None if found is None else self._known(found)
+
+
+class _Folders:
+    """Folders of a project, each listed once, since most imports look for what is not there."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+
+    def module(self, base: Path, parts: Sequence[str]) -> Path | None:
+        """The file of the module whose name has the ``parts``, seen from the folder ``base``."""
+        folder = os.fspath(base)
+        for part in parts[:-1]:
+            if part not in self._listed(folder)[1]:
+                return None
+            folder = f"{folder.rstrip(os.sep)}{os.sep}{part}"
+        files, folders = self._listed(folder)
+        if not parts:
+            return Path(folder, "__init__.py") if "__init__.py" in files else None
+        last = parts[-1]
+        if f"{last}.py" in files:
+            return Path(folder, f"{last}.py")
+        package = Path(folder, last)
+        if last in folders and "__init__.py" in self._listed(os.fspath(package))[0]:
+            return package / "__init__.py"
+        return None
+
+    def _listed(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
+        """The names of the files and of the folders in ``folder``; none if it cannot be listed."""
+        if folder not in self.known:
+            try:
+                found = disk.entries(folder) if disk.is_folder(folder) else []
+            except OSError:
+                found = []
+            self.known[folder] = (
+                frozenset(entry.name for entry in found if disk.types(entry)[1]),
+                frozenset(entry.name for entry in found if disk.types(entry)[0]),
+            )
+        return self.known[folder]
 
 
 def _shards(module: str, name: str) -> bool:

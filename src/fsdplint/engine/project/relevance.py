@@ -13,16 +13,19 @@ where more than ``_MAX_IMPORTERS`` files import those that shard is one left out
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fsdplint.engine import ir
 from fsdplint.engine.frontend.problem import is_python
+from fsdplint.engine.project.imports import spelled
 from fsdplint.engine.project.prefilter import mentions_sharding
-from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.project import Project, names_brought
 from fsdplint.engine.project.reachability import mark_reachability
-from fsdplint.engine.project.unit import Unit
+from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.finding import TOP_LEVEL
+from fsdplint.knowledge.calls import SHARDING_NAMES
 
 # Up to so many importers every one is taken; of more, those that name what they import.
 _MAX_IMPORTERS = 60
@@ -69,7 +72,7 @@ def related_units(
 
 def _programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
     """The files of the programs that those in ``focus`` are a part of."""
-    graph = {path: _imported(project, path) for path in every}
+    graph = {path: imported_files(project, path) for path in every}
     users: dict[Path, list[Path]] = defaultdict(list)
     for path, targets in graph.items():
         for target in targets:
@@ -78,7 +81,8 @@ def _programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
     return {path: shards for path, shards in every.items() if path in program}
 
 
-def _imported(project: Project, path: Path) -> list[Path]:
+def imported_files(project: Project, path: Path) -> list[Path]:
+    """Return the project's files that a file imports, anywhere in it, as far as its text says."""
     modules = project.imports(path).modules
     found = (project.find(module, level, path.parent) for module, level in modules)
     return [target for target in found if target is not None]
@@ -105,7 +109,7 @@ def _importers(project: Project, every: Collection[Path], strict: Collection[Pat
         for path in every:
             if path in found or path in strict or not _has_one(project, path, words):
                 continue
-            if not targets.isdisjoint(_imported(project, path)):
+            if not targets.isdisjoint(imported_files(project, path)):
                 found[path] = None
                 fresh.append(path)
             if len(found) > _MAX_IMPORTERS:
@@ -205,3 +209,58 @@ def _taken(project: Project, path: Path) -> _Taken:
     every = dict.fromkeys([*named, *plain, *imports.stars])
     files = {project.find(module, level, folder) for module, level in every}
     return _Taken(frozenset(members), frozenset(file for file in files if file is not None))
+
+
+# The files of one script
+
+
+def import_closure(project: Project, script: Path) -> list[Path]:
+    """``script`` and the project's files that running it imports, nearest first."""
+    seen, queue = {script}, [script]
+    for path in queue:
+        for found in imported_files(project, path):
+            if found not in seen:
+                seen.add(found)
+                queue.append(found)
+    return queue
+
+
+def modules_meant(node: ir.Import | ir.ImportFrom) -> Iterator[tuple[list[str], int]]:
+    """The modules each name of an import may mean, and how many dots they begin with.
+
+    ``from a import b`` may mean the module ``a`` or ``a.b``.
+    """
+    if isinstance(node, ir.ImportFrom):
+        inner = [f"{node.module}.{name}".lstrip(".") for name, _ in node.names]
+        yield [node.module, *inner], node.level
+    else:
+        yield from (([name], 0) for name, _ in node.names)
+
+
+# Sharding calls that a file imports from code that is not there
+
+
+def note_unknown_origins(project: Project, units: Iterable[Unit]) -> None:
+    """Record an early stop for each such import, since what it shards was not analyzed."""
+    for unit in units:
+        for module, level, member in unit.bindings.values():
+            if member in SHARDING_NAMES and project.lacks(module, level, unit):
+                reason = f"the import of `{spelled(module, level)}` resolves to no file"
+                project.stop_early(unit.path, TOP_LEVEL, reason)
+        for name in sorted(_of_unknown_origin(unit) - project.sharding_names(Path(unit.path))):
+            for module, level in unit.imports.stars:
+                if not project.find(module, level, unit) and not names_brought(module, level):
+                    star = f"`from {spelled(module, level)} import *`"
+                    reason = f"`{name}` may come from {star}, which does not resolve"
+                    project.stop_early(unit.path, TOP_LEVEL, reason)
+
+
+def _of_unknown_origin(unit: Unit) -> frozenset[str]:
+    """The names of sharding calls that the file uses and nothing in it binds."""
+    used = frozenset().union(*(definition.names for definition in _definitions(unit)))
+    return SHARDING_NAMES & used - unit.bindings.keys() - unit.definitions.keys()
+
+
+def _definitions(unit: Unit) -> Iterator[Definition]:
+    yield unit.top
+    yield from unit.definitions.values()

@@ -6,6 +6,7 @@ from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import attributes, calls, stores, subscripts
+from fsdplint.engine.interpreter.comparison import is_instance
 from fsdplint.engine.interpreter.elements import (
     COUNTED,
     copied,
@@ -16,7 +17,6 @@ from fsdplint.engine.interpreter.elements import (
     merge,
 )
 from fsdplint.engine.interpreter.events import Call, Store
-from fsdplint.engine.interpreter.instances import is_instance
 from fsdplint.engine.interpreter.modules import holds_fsdp2, is_in_unit, is_module, is_unit
 from fsdplint.engine.interpreter.state import EXIT, Effect, Frame, PathState
 from fsdplint.engine.interpreter.tensors import tensor_of

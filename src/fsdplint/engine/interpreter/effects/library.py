@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import forwards, optimizers, tensors, tracking
 from fsdplint.engine.interpreter.effects import (
     builtins,
-    callbacks,
-    devices,
+    functions,
     methods,
     saving,
     sharding,
-    wrappers,
 )
 from fsdplint.engine.interpreter.effects.unlisted import unlisted
 from fsdplint.engine.interpreter.events import Call
-from fsdplint.engine.interpreter.groups import after_call
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const_text
 from fsdplint.engine.interpreter.values import (
     Arguments,
+    ClassValue,
     ModuleScope,
     Object,
     Scope,
     Symbol,
     Taint,
     Value,
+    class_names,
+    contained,
     followed,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.collectives import C10D_CALLS
 from fsdplint.knowledge.initialisation import SEEDS
+from fsdplint.knowledge.launch import DESTROY, DEVICE_MESH, GET_RANK, GET_WORLD_SIZE, INIT, MESHES
 from fsdplint.knowledge.names import is_optimizer
+from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.tensors import DIVISIONS
+
+_MAKES_GROUP = frozenset({INIT, *MESHES, DEVICE_MESH})
+# Where one of these is called, something has made the process group.
+_NEEDS_GROUP = frozenset({*C10D_CALLS, GET_RANK, GET_WORLD_SIZE})
 
 
 def call(
@@ -47,7 +54,7 @@ def call(
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
         state.emit(Call(time, state.site(node, frame), name, None, arguments, result, names))
     _seeded(state, name, arguments)
-    state.group_up = after_call(state.group_up, name, arguments)
+    state.group_up = _group_after(state.group_up, name, arguments)
     return result
 
 
@@ -55,6 +62,24 @@ def _seeded(state: PathState, name: str, arguments: Arguments) -> None:
     """Modules built from here on draw their weights by this seed."""
     if name in SEEDS:
         state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
+
+
+def _group_after(up: bool | None, name: str, arguments: Arguments) -> bool | None:
+    """What is known behind a call of a library's function or class."""
+    if name in _MAKES_GROUP:
+        return True
+    if name == DESTROY:
+        return up if arguments.values() else False
+    if up is False and (name in _NEEDS_GROUP or may_set_up(name) or _hands_on(arguments.values())):
+        return None
+    return up
+
+
+def _hands_on(values: Iterable[Value]) -> bool:
+    """Whether a library is given a class that sets up what it runs on when it is made."""
+    items = [item for value in values for item in contained(value)]
+    classes = [item for item in items if isinstance(item, (ClassValue, Symbol))]
+    return any(may_set_up(name) for cls in classes for name in class_names(cls))
 
 
 def _known_call(
@@ -128,12 +153,10 @@ def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
 
 # By canonical name. Of two rows for a function, the later one holds.
 EFFECTS: Mapping[str, Effect] = {
-    **wrappers.EFFECTS,
     **saving.EFFECTS,
     **sharding.EFFECTS,
     **optimizers.EFFECTS,
     **forwards.EFFECTS,
-    **devices.EFFECTS,
-    **callbacks.EFFECTS,
+    **functions.EFFECTS,
     **builtins.EFFECTS,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls, tracking
-from fsdplint.engine.interpreter.classes import note_construction
+from fsdplint.engine.interpreter.definitions import note_construction
 from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.state import Frame, PathState, is_const
 from fsdplint.engine.interpreter.values import (
