@@ -40,8 +40,8 @@ def lookup(state: PathState, name: str, scope: Scope) -> Value:
             return value
         if isinstance(value, (Imported, Choice)):
             value = current.names[name] = _read_first(state, value)
-        elif value is None and isinstance(current, ModuleScope) and name in current.waiting:
-            value = current.late.get(name) or _waited_for(state, name, current)
+        elif value is None and isinstance(current, ModuleScope) and name in current.deferred:
+            value = current.late.get(name) or _run_deferred(state, name, current)
             if type(value) in _UNREAD:
                 value = current.late[name] = _read_first(state, value)
         if value is not None:
@@ -113,20 +113,20 @@ def imported_scope(state: PathState, unit: Unit) -> ModuleScope:
     if unit not in state.scopes:
         body = top_level(state.project, unit)
         named: dict[str, Value] = {"__name__": Const(unit.path)}
-        scope = state.scopes[unit] = ModuleScope(named, None, unit, body.waiting)
+        scope = state.scopes[unit] = ModuleScope(named, None, unit, body.deferred)
         with _import_time(state):
             state.run(body.at_once, Frame(scope, unit))
     return state.scopes[unit]
 
 
-def _waited_for(state: PathState, name: str, scope: ModuleScope) -> Value:
+def _run_deferred(state: PathState, name: str, scope: ModuleScope) -> Value:
     """A variable of an imported module that is read for the first time."""
-    waiting = scope.waiting[name]
-    stored = {each: scope.names[each] for each in waiting.names if each in scope.names}
-    scope.late.update({each: state.unknown() for each in waiting.names})  # while they are made
+    deferred = scope.deferred[name]
+    stored = {each: scope.names[each] for each in deferred.names if each in scope.names}
+    scope.late.update({each: state.unknown() for each in deferred.names})  # while they are made
     with _import_time(state):
-        state.run([waiting.statement], Frame(scope, scope.unit))
-    made = {each: scope.names.pop(each) for each in waiting.names if each in scope.names}
+        state.run([deferred.statement], Frame(scope, scope.unit))
+    made = {each: scope.names.pop(each) for each in deferred.names if each in scope.names}
     scope.late.update(made)
     scope.names.update(stored)  # what was assigned from outside, after the import
     return scope.late[name]
@@ -196,7 +196,7 @@ def _import_star(state: PathState, node: ir.ImportFrom, frame: Frame) -> None:
     if not state.expecting_failure:
         note_missing(state, node.module, node.level, frame.unit)
     names = names_brought(node.module, node.level)
-    for name in names if scope is None else (*scope.names, *scope.waiting):
+    for name in names if scope is None else (*scope.names, *scope.deferred):
         if not name.startswith("_"):
             imported = Imported(frame.unit, node.module, node.level, name)
             known = None if scope is None else scope.names.get(name)

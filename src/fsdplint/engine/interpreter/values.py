@@ -31,7 +31,7 @@ from fsdplint.knowledge.calls import Generation, is_harmless
 from fsdplint.knowledge.ranks import Role
 
 if TYPE_CHECKING:
-    from fsdplint.engine.project.unit import Unit, Waiting
+    from fsdplint.engine.project.unit import Deferred, Unit
 
 
 class Taint(int):
@@ -108,15 +108,15 @@ class ModuleScope(Scope):
     """Variables of an imported module.
 
     Attributes:
-        waiting: the statements that run when the name that they bind is first read.
-        late: the variables that those made.
+        deferred: the statements that run when a name that they bind is first read.
+        late: the variables that the deferred statements have bound so far.
     """
 
-    waiting: MappingType[str, Waiting]
+    deferred: MappingType[str, Deferred]
     late: dict[str, Value] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
-        return name in self.names or name in self.waiting
+        return name in self.names or name in self.deferred
 
 
 @dataclass(slots=True, eq=False)

@@ -79,7 +79,6 @@ class Project:
         self.numbers = count()
         self.top_levels: dict[Unit, TopLevel] = {}
         self.registering: dict[Unit, bool] = {}
-        self.keeps_nothing: dict[Definition, bool] = {}
         self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
         self.budget = budget.BUDGET
         self.early_stops: dict[EarlyStop, None] = {}

@@ -69,8 +69,8 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A statement of a module that runs when one of the names that it binds is first read."""
+class Deferred:
+    """A statement of an imported module that runs when one of its names is first read."""
 
     statement: ir.Stmt
     names: tuple[str, ...]
@@ -78,11 +78,15 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class TopLevel:
-    """The statements of a module that is imported: those that run at once, in order, and those that
-    wait, by the names that they bind."""
+    """The statements of an imported module.
+
+    Attributes:
+        at_once: those that the import runs, in order.
+        deferred: the others, by each name that they bind.
+    """
 
     at_once: tuple[ir.Stmt, ...]
-    waiting: Mapping[str, Waiting]
+    deferred: Mapping[str, Deferred]
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""What of a module waits until it is read, and what an import has to run at once."""
+"""Which statements of a module are deferred, and which an import has to run at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SHARDS = (
 )
 
 
-def waiting(root: Path, files: dict[str, str]) -> set[str]:
-    """The names of ``module.py`` that wait."""
+def deferred_names(root: Path, files: dict[str, str]) -> set[str]:
+    """The names of ``module.py`` that are deferred."""
     linked = project(root, files)
     unit = linked.unit(root / "module.py")
     assert unit is not None
-    return set(top_level(linked, unit).waiting)
+    return set(top_level(linked, unit).deferred)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def waiting(root: Path, files: dict[str, str]) -> set[str]:
     ],
 )
 def test_what_only_binds_names_waits(tmp_path: Path, statement: str, expected: set[str]) -> None:
-    assert waiting(tmp_path, {"module.py": statement + "\n"}) == expected
+    assert deferred_names(tmp_path, {"module.py": statement + "\n"}) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,41 +62,23 @@ def test_what_is_for_the_program_alone_is_not_run_by_an_import(
     assert bool(top_level(linked, unit).at_once) is runs
 
 
-PLAIN = [
-    "def keep(fn):\n    return fn",
-    "def keep(fn):\n    setattr(fn, 'marked', True)\n    return fn",
-    "def keep(fn):\n    fn.marked = True\n    return fn",
-    "def keep(fn):\n    @wraps(fn)\n    def two(*a):\n        return fn(*a)\n    return two",
-    "def keep(fn):\n    seen = {}\n    seen[fn] = 1\n    return fn",
-]
-KEEPING = [
-    "def keep(fn):\n    TABLE[fn.__name__] = fn\n    return fn",
-    "def keep(fn):\n    TABLE.setdefault('a', fn)\n    return fn",
-    "def keep(fn):\n    table = TABLE\n    table['a'] = fn\n    return fn",
-    "def keep(fn):\n    first = TABLE\n    table = first\n    table['a'] = fn\n    return fn",
-    "def keep(fn):\n    for table in [TABLE]:\n        table['a'] = fn\n    return fn",
-    "def keep(fn, table=TABLE):\n    table['a'] = fn\n    return fn",
-    "def keep(fn):\n    if (table := TABLE) is not None:\n        table['a'] = fn\n    return fn",
-    "def keep(fn):\n    dict.update(TABLE, a=fn)\n    return fn",
-    "def keep(fn):\n    setattr(TABLE, 'a', fn)\n    return fn",
-    "def keep(fn):\n    global LAST\n    LAST = fn\n    return fn",
-    "def keep(fn):\n    note(fn)\n    return fn\ndef note(fn):\n    TABLE['a'] = fn",
-    "class keep:\n    def __init__(self, fn):\n        TABLE['a'] = fn",
-]
+KEEPS = "def keep(fn):\n    TABLE[fn.__name__] = fn\n    return fn"
 
 
-@pytest.mark.parametrize("decorator", [*PLAIN, *KEEPING])
-def test_what_a_decorator_may_keep_is_run_at_once(tmp_path: Path, decorator: str) -> None:
+@pytest.mark.parametrize(("module", "deferred"), [("deco", set()), ("library", {"made"})])
+def test_what_the_project_decorates_is_run_at_once(
+    tmp_path: Path, module: str, deferred: set[str]
+) -> None:
     files = {
-        "deco.py": f"from functools import wraps\nTABLE = {{}}\nLAST = None\n{decorator}\n",
-        "module.py": "from deco import keep\n@keep\ndef made(model):\n    pass\n",
+        "deco.py": f"TABLE = {{}}\n{KEEPS}\n",
+        "module.py": f"from {module} import keep\n@keep\ndef made(model):\n    pass\n",
     }
-    assert waiting(tmp_path, files) == ({"made"} if decorator in PLAIN else set())
+    assert deferred_names(tmp_path, files) == deferred
 
 
 def test_what_imports_a_registry_is_run_at_once(tmp_path: Path) -> None:
     files = {
-        "deco.py": f"TABLE = {{}}\n{KEEPING[0]}\n",
+        "deco.py": f"TABLE = {{}}\n{KEEPS}\n",
         "models.py": f"from deco import keep\n{SHARDS}@keep\ndef made(model):\n    shard(model)\n",
         "module.py": "if True:\n    from models import made\n",
         "train.py": "from module import made\nfrom deco import TABLE\n",
@@ -105,7 +87,7 @@ def test_what_imports_a_registry_is_run_at_once(tmp_path: Path) -> None:
     related_units(linked, [tmp_path / name for name in files])
     unit = linked.unit(tmp_path / "module.py")
     assert unit is not None
-    assert set(top_level(linked, unit).waiting) == set()
+    assert set(top_level(linked, unit).deferred) == set()
 
 
 def test_what_is_assigned_from_outside_stays_when_its_block_runs_late(tmp_path: Path) -> None:
