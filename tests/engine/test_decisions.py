@@ -175,7 +175,7 @@ def test_deciding_a_whole_decides_its_parts_in_order(
     decisions = Decisions()
     whole = Condition(op, (X, Y), (op, "x", "y"))
     assert decisions.decide(whole, prefer, 3, ASKED) is prefer
-    assert [(d.key, d.outcome, d.worth) for d in decisions.made] == [
+    assert [(d.key, d.outcome, d.priority) for d in decisions.made] == [
         (key_of(v), outcome, 3) for v, outcome in zip((X, Y), made, strict=False)
     ]
     assert decisions.known(X) is made[0]

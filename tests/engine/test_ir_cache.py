@@ -98,7 +98,7 @@ def test_what_has_no_form_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = IRCache({})
     monkeypatch.setattr("fsdplint.engine.frontend.ir_cache.encoded", refuse)
     assert placed(lower(SHAPES, "x.py", kept)) == placed(lower(SHAPES, "x.py"))
-    assert (kept.used, kept.has_news) == ({}, False)
+    assert (kept.used, kept.has_new) == ({}, False)
 
 
 def test_a_file_that_is_no_python_is_told_each_time() -> None:

@@ -44,13 +44,13 @@ def test_what_they_lower_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) ->
     expected = [placed(lower(text, "x.py")) for text in TEXTS]
     monkeypatch.setattr(lower_statements, "parse", None)
     assert [placed(lower(text, "x.py", kept)) for text in TEXTS] == expected
-    assert kept.used == kept.ahead
-    assert kept.has_news
+    assert kept.used == kept.parallel
+    assert kept.has_new
 
 
 def test_a_file_that_is_no_python_is_left_to_the_run() -> None:
     _, kept = all_lowered(["def f(:\n", *TEXTS], 1)
-    assert len(kept.ahead) == len(TEXTS)
+    assert len(kept.parallel) == len(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_processes_that_end_are_done_without(code: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(parallel, "command", lambda _: [sys.executable, "-c", code])
     workers, kept = all_lowered(TEXTS)
     for text in TEXTS:
-        workers.awaited(text)
-    assert (kept.ahead, workers.begun) == ({}, set())
+        workers.wait_for(text)
+    assert (kept.parallel, workers.begun) == ({}, set())
 
 
 @pytest.mark.parametrize("python", [None, "", "/nowhere/python"])
@@ -70,8 +70,8 @@ def test_without_a_python_to_start_there_are_none(
 ) -> None:
     monkeypatch.setattr(sys, "executable", python)
     workers, kept = all_lowered(TEXTS)
-    workers.awaited(TEXTS[0])
-    assert (workers.served, kept.ahead) == ([], {})
+    workers.wait_for(TEXTS[0])
+    assert (workers.served, kept.parallel) == ([], {})
 
 
 def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +80,11 @@ def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.Monke
     workers = Workers(TEXTS, IRCache({}))
     workers.start(1)
     wait_for(lambda: workers.begun == {TEXTS[0]})
-    workers.awaited(TEXTS[1])
+    workers.wait_for(TEXTS[1])
     assert (workers.taken, workers.begun) == ({TEXTS[1]}, {TEXTS[0]})
     (process, _), *_ = workers.served
     process.kill()
-    workers.awaited(TEXTS[0])
+    workers.wait_for(TEXTS[0])
     workers.stop()
     assert not workers.waiting
     assert process.returncode == -signal.SIGKILL
@@ -93,11 +93,11 @@ def test_what_is_begun_is_waited_for_until_it_is_ended(monkeypatch: pytest.Monke
 def test_what_the_run_has_come_to_is_left_out() -> None:
     kept = IRCache({})
     workers = Workers(TEXTS, kept)
-    workers.awaited(TEXTS[0])
-    workers.awaited(TEXTS[3])
+    workers.wait_for(TEXTS[0])
+    workers.wait_for(TEXTS[3])
     workers.start(1)
     workers.served[0][1].join(60)
-    assert len(kept.ahead) == len(TEXTS) - 2
+    assert len(kept.parallel) == len(TEXTS) - 2
 
 
 def test_without_a_thread_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +107,14 @@ def test_without_a_thread_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(parallel.Thread, "start", refuse)
     workers, kept = all_lowered(TEXTS)
     workers.stop()
-    assert (workers.served, kept.ahead) == ([], {})
+    assert (workers.served, kept.parallel) == ([], {})
 
 
 def test_no_variable_has_anything_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     _, kept = all_lowered(TEXTS, 1)
-    assert len(kept.ahead) == len(TEXTS)
+    assert len(kept.parallel) == len(TEXTS)
     assert not (tmp_path / "ran").exists()
 
 

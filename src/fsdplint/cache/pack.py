@@ -59,7 +59,7 @@ class Packs:
     def save(self) -> None:
         """Store what this run lowered and what earlier runs left, as far as there is room."""
         for name, kept in self.opened.items():
-            if self.on_disk and kept.has_news:
+            if self.on_disk and kept.has_new:
                 store(place(), name, packed(kept), LOWERED)
 
 
@@ -73,7 +73,7 @@ def packed(kept: IRCache) -> bytes:
 
 def _fitting(kept: IRCache) -> Iterator[str]:
     room = _MAX_ROWS
-    for key, row in {**kept.used, **kept.before}.items():
+    for key, row in {**kept.used, **kept.earlier}.items():
         room -= len(row)
         if room > 0:
             yield f"{key} {row}"

@@ -262,9 +262,9 @@ class Suite:
         return isinstance(self._lowered, LoweredSuite)
 
 
-def waiting(start: int, end: int, later: Callable[[int, int], LoweredSuite]) -> Suite:
-    """The suite between two offsets, to be lowered ``later``."""
-    return Suite(start, end, lambda: later(start, end))
+def deferred_suite(start: int, end: int, lower_suite: Callable[[int, int], LoweredSuite]) -> Suite:
+    """The suite between two offsets, to be lowered ``lower_suite``."""
+    return Suite(start, end, lambda: lower_suite(start, end))
 
 
 @dataclass(frozen=True, slots=True)

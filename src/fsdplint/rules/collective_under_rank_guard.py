@@ -263,7 +263,9 @@ def _fix(
     barrier = name == known.BARRIER
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
     result = result_name(name) if own else "result"
-    guarded = Guarded(node, guard.test, guard.telling, tuple(others), guard.early, result, barrier)
+    guarded = Guarded(
+        node, guard.test, guard.rank_tests, tuple(others), guard.early, result, barrier
+    )
     return call_on_every_rank(code, guarded)
 
 

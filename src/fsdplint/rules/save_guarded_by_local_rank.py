@@ -86,9 +86,9 @@ def node_writes(program: Program) -> Iterator[NodeWrite]:
             continue
         for write in trace.of(PlainWrite):
             tests = [guard for guard in write.site.guards if guard.ranks != EVERY_RANK]
-            if not tests or any(not guard.told_by for guard in tests):
+            if not tests or any(not guard.rank_sources for guard in tests):
                 continue
-            local = all(guard.told_by <= TELL_LOCAL for guard in tests)
+            local = all(guard.rank_sources <= TELL_LOCAL for guard in tests)
             if not local or _has_own_place(program, write):
                 continue
             if not is_for_one_node(program, trace, write.site):
@@ -125,7 +125,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: NodeWrite) -> Fix | Declined:
-    telling = fact.guard.telling
+    telling = fact.guard.rank_tests
     if len(telling) != 1:
         return Declined("the test is of several parts")
     return ask_global_rank(Code.of(program.tree(fact.guard.path)), telling[0])

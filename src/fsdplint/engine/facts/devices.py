@@ -140,9 +140,9 @@ def _global_rank(value: Value | None) -> str | None:
     options = value.options if isinstance(value, Choice) else (value,)
     alone = [each for each in options if isinstance(each, Const) and each.value == 0]
     ranks = [
-        each.told_by
+        each.rank_source
         for each in options
-        if isinstance(each, Object) and each.role is Role.NUMBER and each.told_by in LOCAL_RANKS
+        if isinstance(each, Object) and each.role is Role.NUMBER and each.rank_source in LOCAL_RANKS
     ]
     return ranks[0] if ranks and len(ranks) + len(alone) == len(options) else None
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from fsdplint.engine import ir
 
-Later = Callable[[int, int], ir.LoweredSuite]
+LowerSuite = Callable[[int, int], ir.LoweredSuite]
 
 _KINDS: tuple[type[ir.Node], ...] = (
     *get_args(ir.Expr),
@@ -49,13 +49,13 @@ def encoded(lowered: ir.LoweredSuite, start: int) -> str:
         raise ValueError("is nested too deeply") from error
 
 
-def decoded(text: str, start: int, later: Later) -> ir.LoweredSuite:
+def decoded(text: str, start: int, lower_suite: LowerSuite) -> ir.LoweredSuite:
     """What `encoded` made ``text`` of, at ``start``.
 
     Raises:
         ValueError: it is nothing of the kind.
     """
-    decoder = _Decoder(start, later)
+    decoder = _Decoder(start, lower_suite)
     try:
         body, is_generator, exact = json.loads(text)
         return ir.LoweredSuite(decoder.value(body), is_generator, exact)
@@ -104,9 +104,9 @@ class _Encoder:
 class _Decoder:
     """Decodes what `_Encoder` encodes, in its order."""
 
-    def __init__(self, start: int, later: Later) -> None:
+    def __init__(self, start: int, lower_suite: LowerSuite) -> None:
         self.start = start
-        self.later = later
+        self.lower_suite = lower_suite
         self.nodes: list[ir.Node] = []
 
     def value(self, value: Any) -> Any:
@@ -137,7 +137,7 @@ class _Decoder:
     def suite(self, start: int, end: int, *lowered: Any) -> ir.Suite:
         start, end = self.start + start, self.start + end
         if not lowered:
-            return ir.waiting(start, end, self.later)
+            return ir.deferred_suite(start, end, self.lower_suite)
         body, is_generator, exact = lowered
         return ir.Suite(start, end, ir.LoweredSuite(self.value(body), is_generator, exact))
 
@@ -147,48 +147,48 @@ class IRCache:
 
     Attributes:
         before: of earlier runs.
-        ahead: of this run, by other processes.
-        awaited: returns when the top level of a text is among ``ahead``, if it will be.
+        parallel: of this run, by other processes.
+        wait_for: returns when the top level of a text is among ``parallel``, if it will be.
         used: what this run asked for of these, and what it lowered itself.
     """
 
-    def __init__(self, before: Mapping[str, str]) -> None:
-        self.before = before
-        self.ahead: dict[str, str] = {}
-        self.awaited: Callable[[str], None] | None = None
+    def __init__(self, earlier: Mapping[str, str]) -> None:
+        self.earlier = earlier
+        self.parallel: dict[str, str] = {}
+        self.wait_for: Callable[[str], None] | None = None
         self.used: dict[str, str] = {}
 
-    def knows(self, text: str) -> bool:
+    def has_module(self, text: str) -> bool:
         """Whether an earlier run lowered the file that ``text`` is."""
-        return _key("module", text) in self.before
+        return _key("module", text) in self.earlier
 
     @property
-    def has_news(self) -> bool:
-        return not self.used.keys() <= self.before.keys()
+    def has_new(self) -> bool:
+        return not self.used.keys() <= self.earlier.keys()
 
-    def module(self, text: str, later: Later) -> ir.LoweredSuite | None:
-        """The top level of the file that ``text`` is, its suites lowered ``later``."""
+    def module(self, text: str, lower_suite: LowerSuite) -> ir.LoweredSuite | None:
+        """The top level of the file that ``text`` is, its suites lowered ``lower_suite``."""
         key = _key("module", text)
-        if self.awaited and key not in self.before:
-            self.awaited(text)
-        return self._get(key, 0, later)
+        if self.wait_for and key not in self.earlier:
+            self.wait_for(text)
+        return self._get(key, 0, lower_suite)
 
     def suite(self, text: str, start: int) -> ir.LoweredSuite | None:
         """The suite that ``text`` is, which stands at ``start`` in its file."""
         return self._get(_key("suite", text), start, _nothing)
 
-    def keep_module(self, text: str, lowered: ir.LoweredSuite) -> None:
+    def add_module(self, text: str, lowered: ir.LoweredSuite) -> None:
         self._put(_key("module", text), lowered, 0)
 
-    def keep_suite(self, text: str, start: int, lowered: ir.LoweredSuite) -> None:
+    def add_suite(self, text: str, start: int, lowered: ir.LoweredSuite) -> None:
         self._put(_key("suite", text), lowered, start)
 
-    def _get(self, key: str, start: int, later: Later) -> ir.LoweredSuite | None:
-        row = self.used.get(key) or self.before.get(key) or self.ahead.get(key)
+    def _get(self, key: str, start: int, lower_suite: LowerSuite) -> ir.LoweredSuite | None:
+        row = self.used.get(key) or self.earlier.get(key) or self.parallel.get(key)
         if row is None:
             return None
         try:
-            lowered = decoded(row, start, later)
+            lowered = decoded(row, start, lower_suite)
         except ValueError:
             return None
         self.used[key] = row

@@ -47,7 +47,7 @@ class _File:
 
         lowered = lower_module(self.text, self.suite)
         if self.ir_cache:
-            self.ir_cache.keep_module(self.text, lowered)
+            self.ir_cache.add_module(self.text, lowered)
         return lowered
 
     def suite(self, start: int, end: int) -> ir.LoweredSuite:
@@ -67,5 +67,5 @@ class _File:
 
         lowered = lower_suite(text, start)
         if self.ir_cache:
-            self.ir_cache.keep_suite(text, start, lowered)
+            self.ir_cache.add_suite(text, start, lowered)
         return lowered

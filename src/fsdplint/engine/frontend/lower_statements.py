@@ -45,29 +45,31 @@ def without_suites(text: str) -> tuple[str, dict[int, Span]]:
 
 
 # The statements between two offsets of a file, once they are needed.
-Later = Callable[[int, int], ir.LoweredSuite]
+LowerSuite = Callable[[int, int], ir.LoweredSuite]
 
 _HOLDER = "if _:\n"
 
 
-def lower_module(text: str, later: Later) -> ir.LoweredSuite:
-    """The statements of a file, without those of functions that can be lowered ``later``.
+def lower_module(text: str, lower_later: LowerSuite) -> ir.LoweredSuite:
+    """The statements of a file, without those of functions that can be lowered ``lower_later``.
 
     Raises:
         InvalidSyntax: if the text is not Python.
         TooDemanding: if it would take minutes, or the process's stack or memory.
     """
-    skeleton, waiting = without_suites(text)
-    if waiting and is_python(text):
+    skeleton, deferred = without_suites(text)
+    if deferred and is_python(text):
         try:
-            return _module(parse(skeleton), waiting, later)
+            return _module(parse(skeleton), deferred, lower_later)
         except InvalidSyntax:
             pass  # where a suite ends is told by its text, and the parser may see it otherwise
-    return _module(parse(text), {}, later)
+    return _module(parse(text), {}, lower_later)
 
 
-def _module(syntax: Syntax, waiting: Mapping[int, Span], later: Later) -> ir.LoweredSuite:
-    lowering = _Lowering(syntax.spans, 0, waiting, later)
+def _module(
+    syntax: Syntax, deferred: Mapping[int, Span], lower_later: LowerSuite
+) -> ir.LoweredSuite:
+    lowering = _Lowering(syntax.spans, 0, deferred, lower_later)
     return ir.LoweredSuite(lowering.block(syntax.tree.body), lowering.yields, syntax.exact)
 
 
@@ -91,7 +93,7 @@ def lower_suite(text: str, start: int) -> ir.LoweredSuite:
     return ir.LoweredSuite(lowering.suite(holder.body), lowering.yields, syntax.exact)
 
 
-def _at_once(start: int, end: int) -> ir.LoweredSuite:
+def _none_deferred(start: int, end: int) -> ir.LoweredSuite:
     raise AssertionError(f"nothing waits, but what is at {start}:{end}")
 
 
@@ -99,19 +101,19 @@ class _Lowering(Expressions):
     """Lowers statements, those of functions that can wait apart.
 
     Args:
-        waiting: where the suites that can wait are, by the offset of the name that stands for each.
+        deferred: where the suites that can wait are, by the offset of the name that stands for each.
     """
 
     def __init__(
         self,
         spans: Mapping[cst.CSTNode, Span],
         shift: int,
-        waiting: Mapping[int, Span] = MappingProxyType({}),
-        later: Later = _at_once,
+        deferred: Mapping[int, Span] = MappingProxyType({}),
+        lower_later: LowerSuite = _none_deferred,
     ) -> None:
         super().__init__(spans, shift)
-        self.waiting = waiting
-        self.later = later
+        self.deferred = deferred
+        self.lower_later = lower_later
 
     def block(self, statements: Iterable[cst.CSTNode]) -> tuple[ir.Stmt, ...]:
         lowered: list[ir.Stmt] = []
@@ -145,8 +147,8 @@ class _Lowering(Expressions):
 
     def function_suite(self, node: cst.BaseSuite) -> ir.Suite:
         start, end = self.at(node.body[0])[0], self.at(node.body[-1])[1]
-        if start in self.waiting:
-            return ir.waiting(*self.waiting[start], self.later)
+        if start in self.deferred:
+            return ir.deferred_suite(*self.deferred[start], self.lower_later)
         outer, self.yields = self.yields, False
         lowered = ir.LoweredSuite(self.suite(node), self.yields)
         self.yields = outer

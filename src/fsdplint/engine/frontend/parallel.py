@@ -34,7 +34,7 @@ _MAX_PROCESSES = 4
 @contextmanager
 def lower_in_parallel(ir_cache: IRCache | None, files: Iterable[str]) -> Iterator[None]:
     """Lowers the texts of ``files`` beside what is done in the meantime, if that pays."""
-    texts = [text for text in files if ir_cache and not ir_cache.knows(text)]
+    texts = [text for text in files if ir_cache and not ir_cache.has_module(text)]
     count = _processes(sum(map(len, texts)))
     if ir_cache is None or not count:
         yield
@@ -42,10 +42,10 @@ def lower_in_parallel(ir_cache: IRCache | None, files: Iterable[str]) -> Iterato
     workers = Workers(texts, ir_cache)
     try:
         workers.start(count)
-        ir_cache.awaited = workers.awaited
+        ir_cache.wait_for = workers.wait_for
         yield
     finally:
-        ir_cache.awaited = None
+        ir_cache.wait_for = None
         workers.stop()
 
 
@@ -98,7 +98,7 @@ class Workers:
                     break
                 self.served.append((process, thread))
 
-    def awaited(self, text: str) -> None:
+    def wait_for(self, text: str) -> None:
         """Returns when no process is at ``text``, nor will begin it."""
         with self.changed:
             self.taken.add(text)
@@ -150,7 +150,7 @@ class Workers:
             raise BrokenPipeError
         key, _, row = answer.strip().partition(" ")
         if row:
-            self.ir_cache.ahead[key] = row
+            self.ir_cache.parallel[key] = row
 
 
 # What a process runs

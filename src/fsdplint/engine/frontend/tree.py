@@ -45,7 +45,7 @@ class Tree:
         return {}
 
     @cached_property
-    def _unread(self) -> list[ir.Node]:
+    def _deferred(self) -> list[ir.Node]:
         """Where nodes are whose parents are not noted yet: a suite is, once it is lowered."""
         return [self.module]
 
@@ -55,13 +55,13 @@ class Tree:
         return self._parents[node]
 
     def _note_parents(self) -> None:
-        stack = [node for node in self._unread if not _waits(node)]
-        self._unread[:] = filter(_waits, self._unread)
+        stack = [node for node in self._deferred if not _is_deferred(node)]
+        self._deferred[:] = filter(_is_deferred, self._deferred)
         while stack:
             node = stack.pop()
-            if _waits(node):
-                self._unread.append(node)
-            below = _read(node)
+            if _is_deferred(node):
+                self._deferred.append(node)
+            below = _lowered_children(node)
             self._parents.update(dict.fromkeys(below, node))
             stack.extend(below)
 
@@ -250,11 +250,11 @@ class Tree:
         return self.text[node.start : node.end]
 
 
-def _waits(node: ir.Node) -> bool:
+def _is_deferred(node: ir.Node) -> bool:
     return isinstance(node, ir.Function) and not node.suite.is_lowered
 
 
-def _read(node: ir.Node) -> list[ir.Node]:
+def _lowered_children(node: ir.Node) -> list[ir.Node]:
     """The nodes directly below ``node`` that are lowered."""
     if isinstance(node, ir.Function) and not node.suite.is_lowered:
         return ir.signature(node)

@@ -288,11 +288,11 @@ def _settings(program: Program, trace: Trace) -> Iterator[Setting]:
         if isinstance(event, Shard):
             for name, value in event.keywords.items():
                 made = followed(value)
-                if isinstance(made, Object) and made.site and _stands_apart(made.site, event):
+                if isinstance(made, Object) and made.site and _is_made_elsewhere(made.site, event):
                     yield _setting(program, name, made.site)
 
 
-def _stands_apart(site: Site, shard: Shard) -> bool:
+def _is_made_elsewhere(site: Site, shard: Shard) -> bool:
     """Whether a value is made by a call that is not written out among the arguments."""
     call = shard.call
     inside = site.path == shard.site.path and call.start <= site.node.start < call.end
@@ -346,10 +346,10 @@ _Words = dict[object, tuple[str, bool]]
 
 def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
     roots = set(_roots(trace))
-    return outline(program, (event for event in trace.events if _tells(event, roots)))
+    return outline(program, (event for event in trace.events if _is_shown(event, roots)))
 
 
-def _tells(event: Event, roots: set[Object]) -> bool:
+def _is_shown(event: Event, roots: set[Object]) -> bool:
     """Whether an event is worth a line: not each layer's forward, not each state of anything."""
     if not isinstance(event, Call):
         silent = isinstance(event, (Store, MethodCall, Divided))
@@ -366,7 +366,7 @@ def _tells(event: Event, roots: set[Object]) -> bool:
 def _variants(
     program: Program, traces: Sequence[Trace], steps: Sequence[tuple[Step, ...]]
 ) -> Iterator[Variant]:
-    words = _conditions(program, traces)
+    words = _condition_texts(program, traces)
     first = {_identity(step): step for step in steps[0] if step.is_event}
     seen: set[frozenset[object]] = {frozenset(first)}
     for trace, own in zip(traces[1:], steps[1:], strict=True):
@@ -376,16 +376,19 @@ def _variants(
         seen.add(frozenset(events))
         added = tuple(step for key, step in events.items() if key not in first)
         removed = tuple(step for key, step in first.items() if key not in events)
-        parts = _parted(steps[0], own) or list(_decided(words, traces[0], trace))[:_MAX_WORDS]
+        parts = (
+            _outermost_differences(steps[0], own)
+            or list(_decisions_changed(words, traces[0], trace))[:_MAX_WORDS]
+        )
         yield Variant(tuple(dict.fromkeys(parts)), added, removed)
 
 
-def _parted(first: Sequence[Step], own: Sequence[Step]) -> list[str]:
+def _outermost_differences(first: Sequence[Step], own: Sequence[Step]) -> list[str]:
     """The outermost branches that only one of two paths takes, as conditions of the second."""
-    return [*_gained(own, first, True), *_gained(first, own, False)]
+    return [*_branches_added(own, first, True), *_branches_added(first, own, False)]
 
 
-def _gained(steps: Sequence[Step], others: Sequence[Step], holds: bool) -> Iterator[str]:
+def _branches_added(steps: Sequence[Step], others: Sequence[Step], holds: bool) -> Iterator[str]:
     known = {_identity(step) for step in others if step.kind == "branch"}
     inside: int | None = None
     for step in steps:
@@ -407,7 +410,7 @@ def _identity(step: Step) -> tuple[str, Span, str]:
     return step.kind, step.span, step.note
 
 
-def _conditions(program: Program, traces: Iterable[Trace]) -> _Words:
+def _condition_texts(program: Program, traces: Iterable[Trace]) -> _Words:
     """The conditions that can be decided, by what they are remembered by."""
     words: _Words = {}
     for trace in traces:
@@ -433,7 +436,7 @@ def _name_conditions(
     words.setdefault(key, (written(program, path, node), same))
 
 
-def _decided(words: _Words, first: Trace, other: Trace) -> Iterator[str]:
+def _decisions_changed(words: _Words, first: Trace, other: Trace) -> Iterator[str]:
     """The decisions of a path that are not those of the first one."""
     before = dict(first.decisions)
     for key, outcome in other.decisions:

@@ -49,8 +49,8 @@ def _branch(
     if outcome is None:
         return both(state, test, place, body, orelse, frame)
     taken, other = (body, orelse) if outcome else (orelse, body)
-    if state.interest.worth(other) == SHARDS and state.interest.worth(taken) < SHARDS:
-        state.decisions.regret(test, SHARDS)
+    if state.interest.priority(other) == SHARDS and state.interest.priority(taken) < SHARDS:
+        state.decisions.raise_priority(test, SHARDS)
     guard = state.guard(test, place, outcome, frame)
     with state.under([guard] if not isinstance(test, Const) else []):
         mark = len(state.guards)
@@ -82,10 +82,10 @@ def _decide_branch(
     other_may_shard = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
     other = orelse if prefer else body
-    worth = 0 if other_leaves and not returns_value(other) else 1
+    priority = 0 if other_leaves and not returns_value(other) else 1
     if other_may_shard:
-        worth = state.interest.worth(other)
-    return state.decisions.decide(test, prefer, worth, place)
+        priority = state.interest.priority(other)
+    return state.decisions.decide(test, prefer, priority, place)
 
 
 def both(
@@ -102,7 +102,7 @@ def both(
     states = []
     yielded = False
     arms = [(True, body), (False, orelse)]
-    if _is_told_in_reverse(test):
+    if _runs_orelse_first(test):
         arms.reverse()
     for taken, arm in arms:
         frame.scope.names.clear()
@@ -149,7 +149,7 @@ def _join(frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> N
         names[name] = options[0] if one else choice(options)
 
 
-def _is_told_in_reverse(test: Value) -> bool:
+def _runs_orelse_first(test: Value) -> bool:
     """Whether the second of two arms that both run is followed first.
 
     The order of the arms in the text means nothing: `rank != 0` is told as `rank == 0` is. Of the

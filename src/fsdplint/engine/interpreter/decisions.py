@@ -39,7 +39,7 @@ class Decision:
 
     key: object
     outcome: bool
-    worth: int
+    priority: int
     place: object
 
 
@@ -96,20 +96,20 @@ class Decisions:
                 return implied
         return None
 
-    def decide(self, value: Value, prefer: bool, worth: int, place: object) -> bool:
+    def decide(self, value: Value, prefer: bool, priority: int, place: object) -> bool:
         """The outcome of a condition on this path, deciding what is not known yet."""
         known = self.known(value)
         if known is not None:
             return known
         if isinstance(value, Condition) and value.op == "not":
-            return not self.decide(value.operands[0], not prefer, worth, (place, "not"))
+            return not self.decide(value.operands[0], not prefer, priority, (place, "not"))
         if isinstance(value, Condition) and value.op in ("and", "or"):
-            return self._decide_parts(value, prefer, worth, place)
+            return self._decide_parts(value, prefer, priority, place)
         if isinstance(value, Choice):
-            return self._choose(("choice", Identity(value)), prefer, worth, place)
-        return self._choose(key_of(value), prefer, worth, place)
+            return self._choose(("choice", Identity(value)), prefer, priority, place)
+        return self._choose(key_of(value), prefer, priority, place)
 
-    def regret(self, value: Value, worth: int) -> None:
+    def raise_priority(self, value: Value, priority: int) -> None:
         """Raises the worth of the decisions that a condition was known from.
 
         They were made for another branch, to which the other outcome promised less.
@@ -118,20 +118,20 @@ class Decisions:
         subjects = {key[1] for key in keys if _is_test(key)}
         for index, decision in enumerate(self.made):
             alike = _is_test(decision.key) and decision.key[1] in subjects
-            if decision.worth < worth and (alike or decision.key in keys):
-                self.made[index] = replace(decision, worth=worth)
+            if decision.priority < priority and (alike or decision.key in keys):
+                self.made[index] = replace(decision, priority=priority)
 
-    def _decide_parts(self, value: Condition, prefer: bool, worth: int, place: object) -> bool:
+    def _decide_parts(self, value: Condition, prefer: bool, priority: int, place: object) -> bool:
         absorbing = value.op == "or"
         for index, operand in enumerate(value.operands):
-            if self.decide(operand, prefer, worth, (place, index)) == absorbing:
+            if self.decide(operand, prefer, priority, (place, index)) == absorbing:
                 return absorbing
         return not absorbing
 
-    def _choose(self, key: object, prefer: bool, worth: int, place: object) -> bool:
+    def _choose(self, key: object, prefer: bool, priority: int, place: object) -> bool:
         index = len(self.made)
         outcome = self.prefix[index] if index < len(self.prefix) else prefer
-        self.made.append(Decision(key, outcome, worth, place))
+        self.made.append(Decision(key, outcome, priority, place))
         self.memory[key] = outcome
         if isinstance(key, tuple) and len(key) == 3:
             self.about.setdefault(key[1], []).append((key[0], key[2], outcome))

@@ -56,7 +56,7 @@ def _plain(state: PathState, node: ir.Expr) -> Const | None:
         return None
     state.constants += 1
     if not state.constants % _CONSTANTS_AT_STEP:
-        state.spend()
+        state.count_step()
     return Const(node.value)
 
 

@@ -265,7 +265,7 @@ class Trace:
         decisions: the conditions that were decided, with the outcome, in order.
         inside: the calls of the module inside of an FSDP1 wrapper, and of its methods.
         complete: False when a budget ended the path early.
-        _kept: what was asked for before, and of how many events it is the answer.
+        _selected: what was asked for before, and of how many events it is the answer.
     """
 
     entry: str
@@ -280,21 +280,21 @@ class Trace:
     called: list[tuple[int, str]] = field(default_factory=list)
     picked: set[Object] = field(default_factory=set)
     inside: set[Site] = field(default_factory=set)
-    _kept: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
+    _selected: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
-        return self._those(kind, lambda event: isinstance(event, kind))
+        return self._select(kind, lambda event: isinstance(event, kind))
 
     def calls(self, *names: str) -> list[Call]:
         """The watched calls of these names, in order."""
-        return self._those(names, lambda event: isinstance(event, Call) and event.name in names)
+        return self._select(names, lambda event: isinstance(event, Call) and event.name in names)
 
-    def _those(self, key: object, wanted: Callable[[Event], bool]) -> list[Any]:
-        seen, found = self._kept.get(key, (0, []))
+    def _select(self, key: object, wanted: Callable[[Event], bool]) -> list[Any]:
+        seen, found = self._selected.get(key, (0, []))
         if seen < len(self.events):
             found = [*found, *filter(wanted, self.events[seen:])]
-            self._kept[key] = len(self.events), found
+            self._selected[key] = len(self.events), found
         return list(found)
 
 

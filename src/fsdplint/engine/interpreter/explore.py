@@ -53,14 +53,14 @@ def _entries(project: Project, units: list[Unit], reached: set[ir.Node]) -> Iter
         if not entries or project.unit(Path(unit.path)) is None:
             continue
         for definition in sorted(entries, key=lambda d: counts[d.name]):
-            if _is_fresh(definition, reached):
+            if _is_unreached(definition, reached):
                 yield Entry(unit, definition)
             for method in definition.methods.values():
-                if method.entry and _is_fresh(method, reached):
+                if method.entry and _is_unreached(method, reached):
                     yield Entry(unit, definition, method)
 
 
-def _is_fresh(definition: Definition, reached: set[ir.Node]) -> bool:
+def _is_unreached(definition: Definition, reached: set[ir.Node]) -> bool:
     """Whether no path has run a function yet."""
     node = definition.unit.node(definition)
     return isinstance(node, ir.FunctionDef) and node.function not in reached
@@ -91,7 +91,7 @@ class _Explorer:
 
     def follow(self, entry: Entry) -> None:
         path, name = entry.unit.path, entry.name
-        if reason := self._left_out(entry):
+        if reason := self._needless(entry):
             self.project.left_out[path, name] = reason
             return
         if limit := self._limit_reached(entry.unit):
@@ -120,15 +120,15 @@ class _Explorer:
             return "none of the many programs before it shards"
         return ""
 
-    def _left_out(self, entry: Entry) -> str:
+    def _needless(self, entry: Entry) -> str:
         """Why an entry need not be followed, "" if it has to be."""
         if _is_mocked(self.project, entry.unit):
             return "a test puts something in the place of the sharding function"
-        if entry.definition is not None and self._is_quiet(entry.definition):
+        if entry.definition is not None and self._is_known_inert(entry.definition):
             return "what it calls was seen to do nothing to a model"
         return ""
 
-    def _is_quiet(self, definition: Definition) -> bool:
+    def _is_known_inert(self, definition: Definition) -> bool:
         """Whether all that makes an entry of a function ran before, without an event.
 
         As the functions do that build one of many configurations each.
@@ -138,10 +138,10 @@ class _Explorer:
         if definition.kind != "def" or mentioned & self.interest.events:
             return False
         return leads <= definition.names and all(
-            self._was_quiet(definition.unit, name) for name in leads
+            self._ran_without_event(definition.unit, name) for name in leads
         )
 
-    def _was_quiet(self, unit: Unit, name: str) -> bool:
+    def _ran_without_event(self, unit: Unit, name: str) -> bool:
         target = self.project.loaded_definition(unit, name)
         node = None if target is None or target.unit.lowered is None else target.unit.node(target)
         if not isinstance(node, ir.FunctionDef):

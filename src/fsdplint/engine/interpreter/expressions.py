@@ -42,10 +42,10 @@ def lambda_(_: PathState, node: ir.Lambda, frame: Frame) -> Value:
 def truth(state: PathState, node: ir.Expr, frame: Frame) -> Value:
     """The value that a test is about, each operand of ``and`` and ``or`` a test of its own."""
     if isinstance(node, ir.BoolOp):
-        state.spend()
+        state.count_step()
         return bool_op(state, node, frame, tested=True)
     if isinstance(node, ir.Not):
-        state.spend()
+        state.count_step()
         inner = truth(state, node.operand, frame)
         if not isinstance(inner, Const):  # a branch hangs on it, even where it is decided
             return Condition("not", (inner,), ("not", key_of(inner)), inner.taint)

@@ -58,7 +58,7 @@ def invoke(
     _bind_parameters(state, function, args, keywords, inner, more)
     mark = inner.mark = len(state.guards)
     state.calls.append((frame.unit.path, node))
-    state.begin(function.function)
+    state.enter_function(function.function)
     try:
         with state.under([] if function.only is None else [function.only]):
             state.run(function.function.body, inner)

@@ -19,28 +19,28 @@ class Interest:
 
     sharding: frozenset[str]
     events: frozenset[str]
-    _worths: dict[ir.Node, int] = field(default_factory=dict)
+    _priorities: dict[ir.Node, int] = field(default_factory=dict)
     _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
 
-    def worth(self, nodes: Sequence[ir.Node]) -> int:
+    def priority(self, nodes: Sequence[ir.Node]) -> int:
         """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
-        return max(map(self._worth, nodes), default=1)
+        return max(map(self._priority_of, nodes), default=1)
 
     def may_shard(self, nodes: Sequence[ir.Node]) -> bool:
         """Whether code can reach an event that a rule may ask about."""
-        return self.worth(nodes) > 1
+        return self.priority(nodes) > 1
 
     def leads_to_events(self, project: Project, nodes: Sequence[ir.Node], unit: Unit) -> bool:
         """Whether code can reach an event, through any number of functions of known names."""
         mentioned = {name for node in nodes for name in self._names(node)}
         return self.may_shard(nodes) or self._mention_events(project, unit, mentioned)
 
-    def _worth(self, node: ir.Node) -> int:
-        if node not in self._worths:
+    def _priority_of(self, node: ir.Node) -> int:
+        if node not in self._priorities:
             mentioned = self._names(node)
             other = 1 if mentioned.isdisjoint(self.events) else 2
-            self._worths[node] = other if mentioned.isdisjoint(self.sharding) else SHARDS
-        return self._worths[node]
+            self._priorities[node] = other if mentioned.isdisjoint(self.sharding) else SHARDS
+        return self._priorities[node]
 
     def _names(self, node: ir.Node) -> frozenset[str]:
         """The names and attributes that occur in ``node``."""
@@ -51,13 +51,13 @@ class Interest:
 
     def _mention_events(self, project: Project, unit: Unit, names: Iterable[str]) -> bool:
         seen: set[Definition] = set()
-        waiting = [(unit, name) for name in names]
-        while waiting:
-            found = project.loaded_definition(*waiting.pop())
+        queue = [(unit, name) for name in names]
+        while queue:
+            found = project.loaded_definition(*queue.pop())
             if found is None or found in seen:
                 continue
             seen.add(found)
             if not self.events.isdisjoint(found.names | found.attributes):
                 return True
-            waiting += ((found.unit, name) for name in found.names)
+            queue += ((found.unit, name) for name in found.names)
         return False

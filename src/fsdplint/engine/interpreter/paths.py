@@ -173,11 +173,11 @@ class Frontier:
     def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
         """The decisions to start the next path with; None when no path is worth its cost."""
         while self.queue:
-            repeat, worth, _, outcomes, index, place = heapq.heappop(self.queue)
+            repeat, priority, _, outcomes, index, place = heapq.heappop(self.queue)
             if not repeat and (place, not outcomes[index]) in self.covered:
-                self._push(True, -worth, outcomes, index, place)  # a path since then covered it
+                self._push(True, -priority, outcomes, index, place)  # a path since then covered it
                 continue
-            if not sharding_seen and (repeat or worth != -SHARDS):
+            if not sharding_seen and (repeat or priority != -SHARDS):
                 continue  # only a path that may shard can hold a finding
             self.repeats += repeat
             self.repeating = repeat
@@ -191,12 +191,12 @@ class Frontier:
         outcomes = tuple(decision.outcome for decision in made)
         self.covered.update((decision.place, decision.outcome) for decision in made)
         for index, decision in enumerate(made[start:], start):
-            if decision.worth:
+            if decision.priority:
                 repeat = (decision.place, not decision.outcome) in self.covered
-                self._push(repeat, decision.worth, outcomes, index, decision.place)
+                self._push(repeat, decision.priority, outcomes, index, decision.place)
 
     def _push(
-        self, repeat: bool, worth: int, outcomes: tuple[bool, ...], index: int, place: object
+        self, repeat: bool, priority: int, outcomes: tuple[bool, ...], index: int, place: object
     ) -> None:
         self.count += 1
-        heapq.heappush(self.queue, (repeat, -worth, self.count, outcomes, index, place))
+        heapq.heappush(self.queue, (repeat, -priority, self.count, outcomes, index, place))

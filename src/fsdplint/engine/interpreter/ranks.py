@@ -24,22 +24,22 @@ def ranks_of(test: Value, taken: bool) -> frozenset[int]:
     return frozenset(rank for rank in range(RANKS) if _truth(test, rank) is not (not taken))
 
 
-def telling_parts(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
+def rank_tests(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
     """The operands of ``node``, a conjunction or disjunction, that tell ranks apart."""
     if isinstance(node, ir.BoolOp) and isinstance(test, Condition) and test.op == node.op:
         left, right = test.operands
-        return (*telling_parts(left, node.left), *telling_parts(right, node.right))
+        return (*rank_tests(left, node.left), *rank_tests(right, node.right))
     apart = any(ranks_of(test, taken) != EVERY_RANK for taken in (True, False))
     return (node,) if apart else ()
 
 
-def tellers(test: Value) -> Iterator[str]:
+def rank_sources(test: Value) -> Iterator[str]:
     """By what the numbers of ranks in a test are told."""
     if isinstance(test, Object) and test.role in (Role.NUMBER, Role.FIRST):
-        yield test.told_by
+        yield test.rank_source
     inner = test.operands if isinstance(test, Condition) else ()
     for value in inner or (test.options if isinstance(test, Choice) else ()):
-        yield from tellers(value)
+        yield from rank_sources(value)
 
 
 def _truth(value: Value, rank: int) -> bool | None:

@@ -21,8 +21,8 @@ class Guard(NamedTuple):
         progress: the condition depends on the element of a loop (a step count, a batch).
         early: the other outcome left the function or loop before.
         ranks: those of a distributed run that may take it, where its test surely tells them apart.
-        telling: the parts of the test that do so.
-        told_by: the functions and variables that these have the rank from, "" for others.
+        rank_tests: the parts of the test that do so.
+        rank_sources: the functions and variables that these have the rank from, "" for others.
     """
 
     key: object
@@ -33,8 +33,8 @@ class Guard(NamedTuple):
     progress: bool = False
     early: bool = False
     ranks: frozenset[int] = EVERY_RANK
-    telling: tuple[ir.Node, ...] = ()
-    told_by: frozenset[str] = frozenset()
+    rank_tests: tuple[ir.Node, ...] = ()
+    rank_sources: frozenset[str] = frozenset()
 
     @property
     def is_case(self) -> bool:

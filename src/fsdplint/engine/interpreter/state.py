@@ -12,7 +12,7 @@ from fsdplint.engine.interpreter.accelerators import prepares_sharded
 from fsdplint.engine.interpreter.decisions import Decisions
 from fsdplint.engine.interpreter.events import Call, Divided, Escape, Event, Repoint, Shard, Trace
 from fsdplint.engine.interpreter.interest import Interest
-from fsdplint.engine.interpreter.ranks import ranks_of, tellers, telling_parts
+from fsdplint.engine.interpreter.ranks import rank_sources, rank_tests, ranks_of
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.interpreter.values import (
     Arguments,
@@ -215,14 +215,14 @@ class PathState:
     # Running
 
     def evaluate(self, node: ir.Expr, frame: Frame) -> Value:
-        self.steps += 1  # as `spend` does, but for a call that is made at every expression
+        self.steps += 1  # as `count_step` does, but for a call that is made at every expression
         if self.steps > self.allowed:
-            self.run_out()
+            self.end_or_extend()
         return self.semantics.evaluate[type(node)](self, node, frame)
 
     def run(self, body: Sequence[ir.Stmt], frame: Frame) -> Flow:
         for statement in body:
-            self.spend()
+            self.count_step()
             flow = self.semantics.execute[type(statement)](self, statement, frame)
             if flow is not Flow.NEXT:
                 return flow
@@ -230,12 +230,12 @@ class PathState:
 
     # Budgets
 
-    def spend(self) -> None:
+    def count_step(self) -> None:
         self.steps += 1
         if self.steps > self.allowed:
-            self.run_out()
+            self.end_or_extend()
 
-    def run_out(self) -> None:
+    def end_or_extend(self) -> None:
         """Ends the path, which is too long, unless it may have sharded and is allowed more."""
         most = self.project.budget.path_steps
         if self.allowed < most and self.may_have_sharded():
@@ -244,18 +244,18 @@ class PathState:
         half = self.steps // 2
         # What called it may call something else the next time.
         self.too_long = [each for each in self.active if self.begun[each] < half][-1:]
-        self.give_up()
+        self.end_path()
 
-    def give_up(self) -> None:
+    def end_path(self) -> None:
         """Ends the path."""
         self.eventful.update(self.active)
         raise OutOfBudget
 
-    def begin(self, function: ir.Function) -> None:
+    def enter_function(self, function: ir.Function) -> None:
         self.active.append(function)
         self.begun[function] = self.steps
         if function in self.cut_functions and not self.may_have_sharded():
-            self.give_up()
+            self.end_path()
 
     def may_have_sharded(self) -> bool:
         return any(map(_may_shard, self.trace.events))
@@ -290,8 +290,8 @@ class PathState:
         open_element = self.enumerating is not None and not isinstance(test, Const)
         progress = bool(test.taint & Taint.ELEMENT) or open_element
         ranks = ranks_of(test, taken)
-        telling = telling_parts(test, node) if ranks != EVERY_RANK else ()
-        told_by = frozenset(tellers(test)) if telling else frozenset()
+        tests = rank_tests(test, node) if ranks != EVERY_RANK else ()
+        sources = frozenset(rank_sources(test)) if tests else frozenset()
         return Guard(
             key_of(test),
             frame.unit.path,
@@ -300,8 +300,8 @@ class PathState:
             divergent,
             progress,
             ranks=ranks,
-            telling=telling,
-            told_by=told_by,
+            rank_tests=tests,
+            rank_sources=sources,
         )
 
     def under(self, guards: Sequence[Guard]) -> Under:

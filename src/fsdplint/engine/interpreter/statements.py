@@ -172,7 +172,7 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
     fails = False
     if state.interest.leads_to_events(state.project, handlers, frame.unit) and not state.importing:
-        fails = state.decisions.decide(failed, False, state.interest.worth(handlers), node)
+        fails = state.decisions.decide(failed, False, state.interest.priority(handlers), node)
     if fails:
         guard = state.guard(failed, node.handlers[0], True, frame)
         with state.under([guard]):

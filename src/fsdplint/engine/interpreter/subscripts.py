@@ -82,7 +82,7 @@ def environment(state: PathState, index: Value) -> Value:
     name = index.value if isinstance(index, Const) else None
     taint = Taint.RANK if name in RANK_VARIABLES else Taint.NONE
     made = state.unknown(taint, key=("environment", key_of(index)))
-    made.role, made.told_by = VARIABLES.get(str(name)), str(name)
+    made.role, made.rank_source = VARIABLES.get(str(name)), str(name)
     return made
 
 

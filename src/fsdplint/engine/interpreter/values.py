@@ -384,7 +384,7 @@ class Object:
         hooked_methods: methods registered to run with the forward hooks.
         captures: the parameters an optimizer was built on.
         role: what it surely is in a distributed run, if it has to do with the rank.
-        told_by: the function or the variable of the environment that says so, "" for others.
+        rank_source: the function or the variable of the environment that says so, "" for others.
         born: the time it was made.
         on_meta: it was built on the meta device, None where that depends.
         file: where it was read from, as it is, e.g. by ``torch.load``.
@@ -409,7 +409,7 @@ class Object:
     hooked_methods: set[str] = field(default_factory=set)
     captures: list[Parameters] = field(default_factory=list)
     role: Role | None = None
-    told_by: str = ""
+    rank_source: str = ""
     born: int = 0
     on_meta: bool | None = False
     file: Value | None = None

@@ -50,9 +50,9 @@ def lineage(program: Program, cls: Definition) -> tuple[list[Definition], list[s
     """
     found: list[Definition] = []
     libraries: list[str] = []
-    waiting = [cls]
-    while waiting:
-        current = waiting.pop()
+    queue = [cls]
+    while queue:
+        current = queue.pop()
         node = node_of(current)
         if node is None or len(found) > 20:
             return None
@@ -61,7 +61,7 @@ def lineage(program: Program, cls: Definition) -> tuple[list[Definition], list[s
             inner, name = _base(program, current.unit, base)
             if inner is None and not name:
                 return None
-            waiting += [inner] if inner is not None else []
+            queue += [inner] if inner is not None else []
             libraries += [name] if inner is None else []
     return found, libraries
 
@@ -94,12 +94,12 @@ def relatives(program: Program, cls: Definition) -> list[Definition] | None:
     if bases is None:
         return None
     found = list(bases[0])
-    waiting = [cls]
-    while waiting:
-        for derived in _derived(program, waiting.pop()):
+    queue = [cls]
+    while queue:
+        for derived in _derived(program, queue.pop()):
             if derived not in found:
                 found.append(derived)
-                waiting.append(derived)
+                queue.append(derived)
     return found
 
 

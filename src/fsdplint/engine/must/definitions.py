@@ -88,7 +88,7 @@ class _Flow:
             self.expressions(node, coming)
             return _NONE
         if isinstance(node, (ir.If, ir.Case)):
-            coming |= self.named((node.test,))
+            coming |= self.bound_inside((node.test,))
             return self.block(node.body, coming) | self.block(node.orelse, coming)
         if isinstance(node, (ir.For, ir.While)):
             return self.loop(node, coming)
@@ -97,7 +97,7 @@ class _Flow:
         if isinstance(node, ir.Try):
             return self.try_(node, coming)
         if isinstance(node, ir.Match):
-            coming |= self.named((node.subject,))
+            coming |= self.bound_inside((node.subject,))
             return coming | self.block(node.body, coming)
         return self.expressions(node, coming)
 
@@ -109,10 +109,10 @@ class _Flow:
             return coming | {node}
         if self.binds(node):
             return frozenset({node})
-        return coming | (_NONE if _nests(node) else self.named((node,)))
+        return coming | (_NONE if _nests(node) else self.bound_inside((node,)))
 
     def loop(self, node: ir.For | ir.While, coming: Definitions) -> Definitions:
-        coming |= self.everything((node,))
+        coming |= self.all_definitions((node,))
         self.block(node.body, frozenset({node}) if self.binds(node) else coming)
         return coming | self.block(node.orelse, coming)
 
@@ -120,13 +120,13 @@ class _Flow:
         begun = coming
         if any(self.binds(item) for item in node.items):
             begun = frozenset(item for item in node.items if self.binds(item))
-        end = self.block(node.body, begun | self.named(node.items))
+        end = self.block(node.body, begun | self.bound_inside(node.items))
         if all(_lets_through(item.value) for item in node.items):
             return end
-        return end | begun | self.everything(node.body)
+        return end | begun | self.all_definitions(node.body)
 
     def try_(self, node: ir.Try, coming: Definitions) -> Definitions:
-        raised = coming | self.everything(node.body)
+        raised = coming | self.all_definitions(node.body)
         end = self.block(node.orelse, self.block(node.body, coming))
         for handler in node.handlers:
             caught = frozenset({handler}) if self.variable == handler.name else raised
@@ -135,24 +135,24 @@ class _Flow:
         if not node.final:
             return end
         last = self.block(
-            node.final, raised | end | self.everything((*node.handlers, *node.orelse))
+            node.final, raised | end | self.all_definitions((*node.handlers, *node.orelse))
         )
-        return self.quiet(node.final, end) if last else _NONE
+        return self.without_recording(node.final, end) if last else _NONE
 
-    def quiet(self, statements: Sequence[ir.Stmt], coming: Definitions) -> Definitions:
+    def without_recording(self, statements: Sequence[ir.Stmt], coming: Definitions) -> Definitions:
         """The end of a block that is gone through again, `found` left as it is."""
         at, self.at = self.at, None
         end = self.block(statements, coming)
         self.at = at
         return end
 
-    def everything(self, nodes: Iterable[ir.Node]) -> Definitions:
+    def all_definitions(self, nodes: Iterable[ir.Node]) -> Definitions:
         """All definitions below ``nodes``, those in nested functions and classes left out."""
         bound = [node for root in nodes for node in _own(root) if self.binds(node)]
         gone = any(isinstance(node, (ir.Delete, ir.Handler)) for node in bound)
         return frozenset([*bound, *([UNBOUND] if gone else [])])
 
-    def named(self, nodes: Iterable[ir.Node]) -> Definitions:
+    def bound_inside(self, nodes: Iterable[ir.Node]) -> Definitions:
         """The definitions by ``:=`` and by patterns in expressions."""
         kinds = (ir.NamedExpr, ir.Matches)
         found = (node for root in nodes for node in _own(root) if isinstance(node, kinds))
@@ -186,17 +186,17 @@ def binds(tree: Tree, node: ir.Node, variable: str) -> bool:
 
 def targets(node: ir.Node) -> Iterator[ir.Expr]:
     """The variables and attributes that a statement, a context or ``:=`` writes to."""
-    waiting: list[ir.Node | None] = []
+    queue: list[ir.Node | None] = []
     if isinstance(node, (ir.Assign, ir.Delete)):
-        waiting = list(node.targets)
+        queue = list(node.targets)
     elif isinstance(node, (ir.For, ir.AugAssign, ir.WithItem, ir.NamedExpr)):
-        waiting = [node.target]
-    while waiting:
-        target = waiting.pop()
+        queue = [node.target]
+    while queue:
+        target = queue.pop()
         if isinstance(target, (ir.Name, ir.Attribute)):
             yield target
         elif isinstance(target, (ir.Collection, ir.Starred)):
-            waiting.extend(ir.children(target))
+            queue.extend(ir.children(target))
 
 
 def _own(root: ir.Node) -> Iterator[ir.Node]:

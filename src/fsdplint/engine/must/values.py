@@ -35,7 +35,7 @@ MAX_EVALUATIONS = 2_000
 # Methods that list the modules in one, and functions that go through what they are given.
 _SUBMODULES = frozenset({"children", "modules", "named_children", "named_modules"})
 _VALUES = frozenset({"values", "items"})
-_IN_TURN = frozenset({"enumerate", "reversed", "list", "tuple", "tqdm"})
+_ITERATES = frozenset({"enumerate", "reversed", "list", "tuple", "tqdm"})
 _PAIRS = frozenset({"enumerate", "items", "named_children", "named_modules"})
 _UNBOUND_METHODS = frozenset({"staticmethod", "classmethod"})
 
@@ -164,7 +164,7 @@ class _Evaluation:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.active: set[tuple[object, ...]] = set()
-        self.spent = 0
+        self.evaluations = 0
 
     def dotted(self, path: str, text: str, at: ir.Stmt) -> Values:
         first, *attributes = text.split(".")
@@ -177,8 +177,8 @@ class _Evaluation:
     def expression(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
         """Cyclic definitions, as in a loop, add nothing to what the others are."""
         key = (path, node, at)
-        self.spent += 1
-        if self.spent > MAX_EVALUATIONS:
+        self.evaluations += 1
+        if self.evaluations > MAX_EVALUATIONS:
             raise UnknownError
         if key in self.active:
             return frozenset()
@@ -220,7 +220,7 @@ class _Evaluation:
             raise UnknownError
         return frozenset({SomeModule()} if held else ())
 
-    def run_through(
+    def loop_variable(
         self, path: str, target: ir.Expr, node: ir.Expr, name: str, at: ir.Stmt
     ) -> Values:
         """What a loop over ``node`` gives to the variable ``name`` of its ``target``."""
@@ -228,8 +228,8 @@ class _Evaluation:
         function = ir.last_name(node.func) if isinstance(node, ir.Call) else ""
         if function in _PAIRS and isinstance(target, ir.Collection):
             target = target.elements[-1]
-        if isinstance(node, ir.Call) and function in _IN_TURN and node.args:
-            return self.run_through(path, target, node.args[0].value, name, at)
+        if isinstance(node, ir.Call) and function in _ITERATES and node.args:
+            return self.loop_variable(path, target, node.args[0].value, name, at)
         if tree.slice(target) != name:
             raise UnknownError
         if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute) and not node.args:
@@ -332,7 +332,7 @@ class _Evaluation:
         if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
             return self.own(path, node, name)
         if isinstance(node, ir.For):
-            return self.run_through(path, node.target, node.iterable, name, node)
+            return self.loop_variable(path, node.target, node.iterable, name, node)
         raise UnknownError
 
     def assigned(self, path: str, node: ir.Assign, name: str) -> Values:
@@ -356,10 +356,10 @@ class _Evaluation:
                 return self.expression(path, node.elements[index], at)
         if isinstance(node, ir.Call):
             called = self.expression(path, node.func, at)
-            return self.union(self.item_of_result(each, place) for each in called)
+            return self.union(self.result_item(each, place) for each in called)
         raise UnknownError
 
-    def item_of_result(self, callee: Known, place: tuple[int, int]) -> Values:
+    def result_item(self, callee: Known, place: tuple[int, int]) -> Values:
         path, function = self.function(callee)
         returns = self.returns(path, function)
         return self.union(

@@ -77,7 +77,7 @@ def _programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
     for path, targets in graph.items():
         for target in targets:
             users[target].append(path)
-    program = _reach(_reach(focus, users), graph)
+    program = _reachable(_reachable(focus, users), graph)
     return {path: shards for path, shards in every.items() if path in program}
 
 
@@ -88,7 +88,7 @@ def imported_files(project: Project, path: Path) -> list[Path]:
     return [target for target in found if target is not None]
 
 
-def _reach(start: Iterable[Path], graph: Graph) -> set[Path]:
+def _reachable(start: Iterable[Path], graph: Graph) -> set[Path]:
     """``start`` and all that can be reached from it."""
     queue = list(start)
     seen = set(queue)
@@ -124,10 +124,10 @@ def _has_one(project: Project, path: Path, words: Collection[str]) -> bool:
 
 def _words(paths: Iterable[Path]) -> frozenset[str]:
     """What an import of one of the files has in its text."""
-    return frozenset(word for path in paths for word in _ways(path))
+    return frozenset(word for path in paths for word in _import_words(path))
 
 
-def _ways(path: Path) -> tuple[str, ...]:
+def _import_words(path: Path) -> tuple[str, ...]:
     if path.stem != "__init__":
         return (path.stem,)
     return (path.parent.name, *_RELATIVE)  # the files of a package also mean it by dots alone
@@ -136,13 +136,13 @@ def _ways(path: Path) -> tuple[str, ...]:
 def _naming(project: Project, strict: list[Path], others: list[Path]) -> list[Path]:
     """Those of ``others`` that import a function or class which can reach a sharding call."""
     units = [unit for path in strict if (unit := project.sketch(path))]
-    taken = {path: _taken(project, path) for path in others}
+    taken = {path: _imported_names(project, path) for path in others}
     chosen: dict[Path, None] = {}
     while True:
         mark_reachability(project, units)
-        carried = _carried(project)
+        carriers = _carriers(project)
         left = (path for path in others if path not in chosen)
-        every = [path for path in left if taken[path].has_one_of(project, path, carried)]
+        every = [path for path in left if taken[path].has_one_of(project, path, carriers)]
         fresh = every[: project.budget.users - len(chosen)]
         for path in every[len(fresh) :]:
             reason = f"more than {project.budget.users} files use code that shards"
@@ -155,11 +155,11 @@ def _naming(project: Project, strict: list[Path], others: list[Path]) -> list[Pa
 
 
 # The names by which the definitions of a file that can reach a sharding call can be imported.
-Carried = Mapping[Path, frozenset[str]]
+Carriers = Mapping[Path, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _Imported:
     """What of the project a file imports.
 
     Attributes:
@@ -170,15 +170,15 @@ class _Taken:
     members: frozenset[tuple[Path, str]]
     files: frozenset[Path]
 
-    def has_one_of(self, project: Project, path: Path, carried: Carried) -> bool:
-        """Whether a carried name is among it, or in the file at ``path`` that it is of."""
-        if any(name in carried.get(file, ()) for file, name in self.members):
+    def has_one_of(self, project: Project, path: Path, carriers: Carriers) -> bool:
+        """Whether a carriers name is among it, or in the file at ``path`` that it is of."""
+        if any(name in carriers.get(file, ()) for file, name in self.members):
             return True
-        names = {name for file in self.files for name in carried.get(file, ())}
+        names = {name for file in self.files for name in carriers.get(file, ())}
         return bool(names) and _has_one(project, path, names)
 
 
-def _carried(project: Project) -> Carried:
+def _carriers(project: Project) -> Carriers:
     """The files known so far that pass on something that may shard, registries among them."""
     found: dict[Path, frozenset[str]] = {}
     for unit in filter(None, project.units.values()):
@@ -194,7 +194,7 @@ def _carried(project: Project) -> Carried:
     return found
 
 
-def _taken(project: Project, path: Path) -> _Taken:
+def _imported_names(project: Project, path: Path) -> _Imported:
     imports, folder = project.imports(path), path.parent
     members = {
         (file, member)
@@ -208,7 +208,7 @@ def _taken(project: Project, path: Path) -> _Taken:
     plain = [(module, level) for module, level in imports.modules if not level and "." in module]
     every = dict.fromkeys([*named, *plain, *imports.stars])
     files = {project.find(module, level, folder) for module, level in every}
-    return _Taken(frozenset(members), frozenset(file for file in files if file is not None))
+    return _Imported(frozenset(members), frozenset(file for file in files if file is not None))
 
 
 # The files of one script

@@ -70,7 +70,7 @@ def _rank_call(state: PathState, name: str, arguments: Arguments) -> Value:
         role = ranks.FUNCTIONS[name]
         taint = Taint.NONE if role is Role.SIZE else Taint.RANK
         made = state.unknown(taint, key=("call", name))
-        made.role, made.told_by = role, name
+        made.role, made.rank_source = role, name
         return made
     taint = Taint.RANK if name in known.RANK_CALLS else Taint.NONE
     return state.unknown(taint, key=("call", name, key_of(group)))
