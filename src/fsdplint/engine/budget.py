@@ -1,8 +1,10 @@
 """How much of a program the engine follows.
 
-Each limit is for one kind of cost. What lies beyond it is recorded as an `EarlyStop`, except where
-this says that no code is left out. Limits on the size of a value (a long list, say) are beside the
-code that builds it: there the value becomes unknown, and the path goes on.
+Each limit is for one kind of cost. Code beyond it is recorded as an `EarlyStop`, except where the
+description says that no code is left out. A budget can hide a finding but not produce one: what a
+path did before it was cut, it did. That something is absent cannot be read off a trace that was
+cut; `engine.must` decides that from the text. Limits on the size of a value (a long list, say) are
+beside the code that builds it: there the value becomes unknown, and the path goes on.
 """
 
 from __future__ import annotations

@@ -98,10 +98,10 @@ def _none_deferred(start: int, end: int) -> ir.LoweredSuite:
 
 
 class _Lowering(Expressions):
-    """Lowers statements, those of functions that can wait apart.
+    """Lowers statements, and leaves the suites of functions for later where it can.
 
     Args:
-        deferred: where the suites that can wait are, by the offset of the name that stands for each.
+        deferred: the span of each such suite, by the offset of the name that replaces it.
     """
 
     def __init__(

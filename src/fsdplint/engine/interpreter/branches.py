@@ -31,6 +31,7 @@ from fsdplint.engine.interpreter.values import (
 
 
 def if_(state: PathState, node: ir.If | ir.Case, frame: Frame) -> Flow:
+    """Execute an ``if``, or one case of a ``match``."""
     test = truth(state, node.test, frame)
     return _branch(state, test, node.test, node.body, node.orelse, frame)
 
@@ -43,6 +44,12 @@ def _branch(
     orelse: Items[ir.Stmt],
     frame: Frame,
 ) -> Flow:
+    """Follow the arm that the test decides for, or both if that loses nothing.
+
+    If the arm that is left out may shard and the other may not, the decisions that the test follows
+    from get a higher priority: they were made for another branch, and flipping one of them may be
+    the only way to reach this arm.
+    """
     outcome = state.decisions.known(test)
     if outcome is None and not (test.taint.divides or state.importing or state.enumerating):
         outcome = _decide_branch(state, test, place, body, orelse)
@@ -56,7 +63,7 @@ def _branch(
         mark = len(state.guards)
         flow = state.run(taken, frame)
         left = [each for each in state.guards[mark:] if each.ranks != EVERY_RANK]
-    state.guards.extend(left)  # ranks that are gone stay so
+    state.guards.extend(left)  # ranks that left do not come back
     if flow is Flow.NEXT and not isinstance(test, Const) and leaves(other):
         state.guards.append(guard._replace(early=True))  # only this gets past the branch
     return flow
@@ -69,7 +76,11 @@ def _decide_branch(
     body: Items[ir.Stmt],
     orelse: Items[ir.Stmt],
 ) -> bool | None:
-    """The outcome to follow, or None where following both at once loses nothing."""
+    """Return the outcome to follow, or None if following both arms at once loses nothing.
+
+    It loses nothing if no arm reaches an event and no arm leaves the block. Otherwise the preferred
+    arm is the one that may shard; of two alike, the one that goes on.
+    """
     body_may_shard = state.interest.may_shard(body)
     orelse_may_shard = state.interest.may_shard(orelse)
     leaves_body, leaves_orelse = leaves(body), leaves(orelse)
@@ -96,6 +107,17 @@ def both(
     orelse: Items[ir.Stmt],
     frame: Frame,
 ) -> Flow:
+    """Execute both arms one after the other from the same variables, and join what they leave.
+
+    Only variables and the state of the process group are restored between the arms. An object that
+    the first arm changes stays changed for the second. Events are still sound evidence, since each
+    has the guards of its arm, and a finding checks that the guards of its events go together. The
+    absence of an event in a joined region proves nothing; rules ask `engine.must` for that.
+
+    If only one arm goes on, what follows depends on the test, so its guard stays (``early``). The
+    ranks that took the other arm are gone, unless it ended in an error: a rank that fails ends the
+    others too, so none is left waiting.
+    """
     before, up, on_yield = dict(frame.scope.names), state.group_up, frame.on_yield
     flows = []
     results = []
@@ -122,7 +144,6 @@ def both(
         on = flows.index(Flow.NEXT)
         passed = state.guard(test, place, arms[on][0], frame)
         aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
-        # A rank that fails takes the others with it: none is left waiting.
         ranks = EVERY_RANK if aborted else passed.ranks
         state.guards.append(passed._replace(early=True, ranks=ranks))
         return Flow.NEXT
@@ -137,7 +158,7 @@ def _group_after(flows: list[Flow], states: list[bool | None]) -> bool | None:
 
 
 def _join(frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> None:
-    """Variables after both arms: those of the arm that goes on, or a choice of the two."""
+    """Set the variables after both arms: those of the arm that goes on, or a choice of the two."""
     names = frame.scope.names
     names.clear()
     if flows[0] is not flows[1] and Flow.NEXT in flows:
@@ -150,10 +171,10 @@ def _join(frame: Frame, flows: list[Flow], results: list[dict[str, Value]]) -> N
 
 
 def _runs_orelse_first(test: Value) -> bool:
-    """Whether the second of two arms that both run is followed first.
+    """True if the second of two arms that both run is executed first.
 
-    The order of the arms in the text means nothing: `rank != 0` is told as `rank == 0` is. Of the
-    arms of `step % n == 0` and of `step % n` the one for most iterations comes first, as it does.
+    The order of the arms in the text is no evidence: `rank != 0` runs like `rank == 0`. Of
+    `step % n == 0` and `step % n` the arm for most iterations runs first, as it does in a real run.
     """
     negated = isinstance(test, Condition) and test.op == "not"
     inner = test.operands[0] if isinstance(test, Condition) and negated else test
@@ -163,6 +184,7 @@ def _runs_orelse_first(test: Value) -> bool:
 
 
 def match(state: PathState, node: ir.Match, frame: Frame) -> Flow:
+    """Execute a ``match``: its cases are nested arms that test the innermost subject."""
     frame.subjects.append(state.evaluate(node.subject, frame))
     try:
         return state.run(node.body, frame)
@@ -171,6 +193,7 @@ def match(state: PathState, node: ir.Match, frame: Frame) -> Flow:
 
 
 def matches(state: PathState, node: ir.Matches, frame: Frame) -> Value:
+    """Return whether the subject matches a case, and bind the names of its patterns."""
     subject = frame.subjects[-1] if frame.subjects else state.unknown()
     for name in node.names:
         frame.scope.names[name] = subject if name == node.whole else state.unknown()
@@ -180,13 +203,13 @@ def matches(state: PathState, node: ir.Matches, frame: Frame) -> Value:
 
 
 def _alternative(state: PathState, node: ir.Pattern, subject: Value, frame: Frame) -> Value:
-    """Whether the subject is like one pattern."""
+    """Return whether the subject matches one pattern."""
     tests: list[Value] = []
     if node.value is not None:
         tests.append(compare("Equal", subject, state.evaluate(node.value, frame)))
     if node.cls is not None:
         tests.append(is_instance(followed(subject), [state.evaluate(node.cls, frame)]))
-    if node.partly:  # alike wherever the same is asked of the same
+    if node.partly:  # equal patterns of one subject decide alike
         text = " ".join(frame.unit.text[node.start : node.end].split())
         tests.append(state.unknown(taint_of(subject), key=("case", key_of(subject), text)))
     return all_of(tests)

@@ -1,13 +1,15 @@
 """Branches on unknown conditions: decided once per path, remembered, and flipped by the explorer.
 
-A condition is remembered by what it is about, so that `if args.fsdp` decides alike wherever it is
-asked on one path, `mode == "ddp"` is false once `mode == "fsdp"` is true, and `n > 1` excludes
-`n == 1`.
+A decision is remembered by a key that says what the condition is about. So `if args.fsdp` has one
+outcome on a path wherever it is tested, `mode == "ddp"` is false once `mode == "fsdp"` is true, and
+`n > 1` excludes `n == 1`. Two calls with equal arguments share a key, though their results may
+differ in a run: a path that assumed both outcomes of one setting would combine arms that no run
+combines, and such a path must not witness a finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -33,8 +35,8 @@ class Decision:
     """A condition decided on a path.
 
     Attributes:
-        worth: how much the other outcome promises, 0 if it is not worth following.
-        place: which branch in the text, to tell covered outcomes from new ones.
+        priority: how much the other outcome promises, 0 if it is not worth a path.
+        place: the branch in the text, to tell outcomes already followed from new ones.
     """
 
     key: object
@@ -45,7 +47,13 @@ class Decision:
 
 @dataclass(slots=True)
 class Decisions:
-    """Outcomes to follow first (``prefix``), then those preferred by the branch that asks."""
+    """The decisions of one path: the outcomes in ``prefix`` first, then preferred ones.
+
+    Attributes:
+        made: the decisions in order.
+        memory: the outcome by the condition's key.
+        about: by subject, the tests (operator, constant) decided on it, with their outcomes.
+    """
 
     prefix: tuple[bool, ...] = ()
     made: list[Decision] = field(default_factory=list)
@@ -53,7 +61,7 @@ class Decisions:
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
 
     def known(self, value: Value) -> bool | None:
-        """The truth of a value, if it follows from its kind or from earlier decisions."""
+        """Return the truth of a value, if it follows from its kind or from earlier decisions."""
         if isinstance(value, Condition):
             return self._known_condition(value)
         if isinstance(value, Const):
@@ -72,11 +80,7 @@ class Decisions:
             inner = self.known(value.operands[0])
             return None if inner is None else not inner
         if value.op in ("and", "or"):
-            absorbing = value.op == "or"
-            truths = [self.known(operand) for operand in value.operands]
-            if absorbing in truths:
-                return absorbing
-            return None if None in truths else not absorbing
+            return connected(value.op, [self.known(operand) for operand in value.operands])
         return self._recall(value.key)
 
     def _recall(self, key: object) -> bool | None:
@@ -97,7 +101,7 @@ class Decisions:
         return None
 
     def decide(self, value: Value, prefer: bool, priority: int, place: object) -> bool:
-        """The outcome of a condition on this path, deciding what is not known yet."""
+        """Return the outcome of a condition on this path, deciding it if it is not known yet."""
         known = self.known(value)
         if known is not None:
             return known
@@ -110,7 +114,7 @@ class Decisions:
         return self._choose(key_of(value), prefer, priority, place)
 
     def raise_priority(self, value: Value, priority: int) -> None:
-        """Raises the worth of the decisions that a condition was known from.
+        """Raise the priority of the decisions from which the truth of ``value`` followed.
 
         They were made for another branch, to which the other outcome promised less.
         """
@@ -138,8 +142,16 @@ class Decisions:
         return outcome
 
 
+def connected(op: str, truths: Collection[bool | None]) -> bool | None:
+    """Return ``and`` or ``or`` of truths in three-valued logic, where None is unknown."""
+    absorbing = op == "or"
+    if absorbing in truths:
+        return absorbing
+    return None if None in truths else not absorbing
+
+
 def _asked(value: Value) -> Iterator[object]:
-    """The keys of what a condition is made of."""
+    """Yield the keys of the conditions that a value consists of."""
     if isinstance(value, Condition) and value.op in ("not", "and", "or"):
         for operand in value.operands:
             yield from _asked(operand)
@@ -154,7 +166,7 @@ def _is_test(key: object) -> TypeGuard[tuple[object, object, object]]:
 
 
 def _is_open(value: Object) -> bool:
-    """Whether an object may be None or false: one that nobody saw being made."""
+    """True if an object may be None or false: one whose construction was not seen."""
     return value.origin.value in ("parameter", "unknown", "part") and not value.sharded
 
 
@@ -168,7 +180,10 @@ def _size(value: Value) -> bool | None:
 def _implication(
     op: object, constant: object, outcome: bool, asked: str, asked_constant: object
 ) -> bool | None:
-    """What ``subject op constant is outcome`` says of ``subject asked asked_constant``."""
+    """Return what ``subject op constant is outcome`` implies for another test of the subject.
+
+    The other test is ``subject asked asked_constant``; None if nothing follows.
+    """
     if op == "==" and outcome and asked == "==":
         return False if _is_const(constant) and _is_const(asked_constant) else None
     a, b = _number(constant), _number(asked_constant)

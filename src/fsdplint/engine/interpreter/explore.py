@@ -19,7 +19,7 @@ from fsdplint.knowledge.methods import EVENT_NAMES
 
 
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
-    """The traces of every entry of ``units`` that can reach a sharding call."""
+    """Return the traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
     interest = Interest(SHARDING_NAMES | _names_of_sharding_code(project, units), EVENT_NAMES)
     explorer = _Explorer(project, interest)
@@ -35,7 +35,7 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
 
 
 def _names_of_sharding_code(project: Project, units: list[Unit]) -> frozenset[str]:
-    """Names by which the program refers to code that shards, import aliases included."""
+    """Return the names by which the program refers to code that shards, aliases included."""
     names: set[str] = set()
     for unit in units:
         names.update(project.sharding_names(Path(unit.path)))
@@ -46,7 +46,7 @@ def _names_of_sharding_code(project: Project, units: list[Unit]) -> frozenset[st
 
 
 def _entries(project: Project, units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
-    """Hot functions and methods that no entry before has reached, callers before callees."""
+    """Yield functions and methods that shard and no entry has reached, callers before callees."""
     counts = _mention_counts(units)
     for unit in units:
         entries = [each for each in unit.definitions.values() if each.entry]
@@ -61,13 +61,13 @@ def _entries(project: Project, units: list[Unit], reached: set[ir.Node]) -> Iter
 
 
 def _is_unreached(definition: Definition, reached: set[ir.Node]) -> bool:
-    """Whether no path has run a function yet."""
+    """True if no path has run a function yet."""
     node = definition.unit.node(definition)
     return isinstance(node, ir.FunctionDef) and node.function not in reached
 
 
 def _mention_counts(units: list[Unit]) -> Counter[str]:
-    """How many definitions mention a name: callers are mentioned less than what they call."""
+    """Count the definitions that mention a name: callers are mentioned less than callees."""
     return Counter(
         name
         for unit in units
@@ -77,7 +77,13 @@ def _mention_counts(units: list[Unit]) -> Counter[str]:
 
 
 class _Explorer:
-    """Follows entries one after the other, within a budget for all of them."""
+    """Follow entries one after the other, within a budget for all of them.
+
+    Attributes:
+        pairs: sharding calls squared per path, which is what rules that compare them cost.
+        unsharded: steps since the last entry that shards.
+        unsharded_in: steps per file in entries that do not shard.
+    """
 
     def __init__(self, project: Project, interest: Interest) -> None:
         self.project = project
@@ -86,10 +92,11 @@ class _Explorer:
         self.known = Known(project.budget)
         self.steps = 0
         self.pairs = 0
-        self.unsharded = 0  # steps since the last entry that shards
-        self.unsharded_in: Counter[Unit] = Counter()  # steps in entries that do not shard
+        self.unsharded = 0
+        self.unsharded_in: Counter[Unit] = Counter()
 
     def follow(self, entry: Entry) -> None:
+        """Follow an entry, unless a budget is used up or it cannot add anything."""
         path, name = entry.unit.path, entry.name
         if reason := self._needless(entry):
             self.project.left_out[path, name] = reason
@@ -110,7 +117,7 @@ class _Explorer:
             self.unsharded_in[entry.unit] += steps
 
     def _limit_reached(self, unit: Unit) -> str:
-        """Why no further entry of ``unit`` is followed, "" if one may be."""
+        """Return why no further entry of ``unit`` is followed, "" if one may be."""
         budget = self.project.budget
         if self.steps > budget.steps or self.pairs > budget.shard_pairs:
             return "the project has too much code that shards"
@@ -121,7 +128,7 @@ class _Explorer:
         return ""
 
     def _needless(self, entry: Entry) -> str:
-        """Why an entry need not be followed, "" if it has to be."""
+        """Return why an entry need not be followed, "" if it has to be."""
         if _is_mocked(self.project, entry.unit):
             return "a test puts something in the place of the sharding function"
         if entry.definition is not None and self._is_known_inert(entry.definition):
@@ -129,9 +136,9 @@ class _Explorer:
         return ""
 
     def _is_known_inert(self, definition: Definition) -> bool:
-        """Whether all that makes an entry of a function ran before, without an event.
+        """True if everything that makes a function an entry ran before, without an event.
 
-        As the functions do that build one of many configurations each.
+        For example a function that builds one of many configurations.
         """
         mentioned = definition.names | definition.attributes
         leads = mentioned & self.interest.sharding
@@ -150,7 +157,7 @@ class _Explorer:
 
 
 def _is_mocked(project: Project, unit: Unit) -> bool:
-    """Whether a test, or a fixture for it, puts something in the place of a sharding function."""
+    """True if a test, or a fixture for it, replaces a sharding function."""
     if not project.is_test(unit.path):
         return False
     folders = [unit.directory, *unit.directory.parents]

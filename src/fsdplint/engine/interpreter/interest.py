@@ -1,4 +1,4 @@
-"""Relevance: how much following a block of statements promises."""
+"""Relevance: how much a block of statements promises to a path that follows it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from fsdplint.engine import ir
 from fsdplint.engine.project.project import Project, identifiers
 from fsdplint.engine.project.unit import Definition, Unit
 
-# What following code promises that may shard.
+# The priority of code that may shard.
 SHARDS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interest:
-    """Names by which code refers to sharding, and to anything else that causes events."""
+    """Names by which code refers to sharding, and to anything else that causes events.
+
+    Code is judged by the names that occur in it, so a name too many costs time and loses nothing.
+    """
 
     sharding: frozenset[str]
     events: frozenset[str]
@@ -23,15 +26,15 @@ class Interest:
     _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
 
     def priority(self, nodes: Sequence[ir.Node]) -> int:
-        """How much following ``nodes`` promises: 3 may shard, 2 may cause another event, 1 less."""
+        """Return the priority of ``nodes``: 3 if they may shard, 2 for another event, else 1."""
         return max(map(self._priority_of, nodes), default=1)
 
     def may_shard(self, nodes: Sequence[ir.Node]) -> bool:
-        """Whether code can reach an event that a rule may ask about."""
+        """True if code can reach an event that a rule may ask about."""
         return self.priority(nodes) > 1
 
     def leads_to_events(self, project: Project, nodes: Sequence[ir.Node], unit: Unit) -> bool:
-        """Whether code can reach an event, through any number of functions of known names."""
+        """True if code can reach an event, through any number of functions of known names."""
         mentioned = {name for node in nodes for name in self._names(node)}
         return self.may_shard(nodes) or self._mention_events(project, unit, mentioned)
 
@@ -43,7 +46,7 @@ class Interest:
         return self._priorities[node]
 
     def _names(self, node: ir.Node) -> frozenset[str]:
-        """The names and attributes that occur in ``node``."""
+        """Return the names and attributes that occur in ``node``."""
         if node not in self._mentioned:
             names, attributes = identifiers(node)
             self._mentioned[node] = names | attributes

@@ -3,6 +3,11 @@
 A path is replayed from the start with the outcomes of its first decisions given, so there is no
 state to save and join, and every finding has a path as its witness. Every branch that matters is
 followed both ways; of the many ways to combine branches, only some are.
+
+The replay terminates. A path is finite, because every node costs a step and steps are limited. A
+prefix ends in a flipped decision of an earlier path, and `Frontier.add` only queues decisions
+behind the prefix. So no two paths have the same prefix: they form a tree, which the budgets in
+`Effort` bound.
 """
 
 from __future__ import annotations
@@ -31,10 +36,10 @@ class Known:
 
     Attributes:
         reached: functions and classes that ran.
-        eventful: functions that ran when an event happened, or a path became too long.
+        eventful: functions that ran when an event happened, or when a path became too long.
         places: where events happened.
-        cut: the paths since the last one that shards that were cut before they sharded.
-        cut_in: how many of these were cut in a function that took most of them.
+        cut: the paths that were cut before they sharded, since the last path that shards.
+        cut_in: how many of these were cut in a function that took most of the path.
     """
 
     budget: Budget
@@ -45,17 +50,17 @@ class Known:
     cut_in: Counter[ir.Function] = field(default_factory=Counter)
 
     def cut_functions(self) -> frozenset[ir.Function]:
-        """The functions that no path found an end of, and none need enter again to be cut."""
+        """Return the functions that paths were cut in so often that entering them is no use."""
         most = self.budget.cuts_per_function
         return frozenset(each for each, count in self.cut_in.items() if count >= most)
 
     def allowed(self) -> int:
-        """The steps in which a path has to come to sharding: fewer where others did not."""
+        """Return the steps in which a path has to shard: fewer after paths that did not."""
         fewer = max(self.budget.path_steps // (1 + self.cut), self.budget.cut_path_steps)
         return min(fewer, self.budget.path_steps)
 
     def add(self, state: PathState, shards: bool) -> bool:
-        """Notes a path; returns whether it has an event at a place that had none before."""
+        """Note a path; return whether it has an event at a place that had none before."""
         if shards:
             self.cut = 0
             self.cut_in.clear()
@@ -73,13 +78,17 @@ class Known:
 def paths(
     project: Project, entry: Entry, interest: Interest, known: Known
 ) -> tuple[list[Trace], int]:
-    """The paths of an entry that shard, as preferred and then flipped, and the steps it took."""
+    """Follow the paths of an entry.
+
+    Returns:
+        The traces of the paths that shard, the preferred path first, and the steps of all paths.
+    """
     frontier = Frontier(project.budget)
     found: list[Trace] = []
     effort = Effort(project.budget)
     limit = ""
     prefix: tuple[bool, ...] | None = ()
-    project.keys.clear()  # they hold the objects of the paths they are from, and no others ask
+    project.keys.clear()  # keys hold objects of other entries' paths, and would keep them alive
     while prefix is not None and not limit:
         state = _path(project, entry, prefix, interest, known)
         shards = state.may_have_sharded()
@@ -97,7 +106,7 @@ def paths(
 def _path(
     project: Project, entry: Entry, prefix: tuple[bool, ...], interest: Interest, known: Known
 ) -> PathState:
-    """Follows one path; returns the state that it ends in, which holds its trace."""
+    """Follow one path; return its final state, which holds the trace."""
     trace = Trace(entry.name, entry.unit.path)
     allowed, cut_functions = known.allowed(), known.cut_functions()
     state = PathState(
@@ -115,7 +124,7 @@ def _path(
 
 @dataclass(slots=True)
 class Effort:
-    """What the paths of an entry took so far.
+    """What the paths of an entry have cost so far.
 
     Attributes:
         stale: the steps since the last path with an event at a place that had none before.
@@ -137,7 +146,7 @@ class Effort:
         self.cut += not shards and not state.trace.complete
 
     def limit_reached(self, sharded: bool, repeating: bool) -> str:
-        """Why no further path is followed, "" if one may be.
+        """Return why no further path is followed, "" if one may be.
 
         Args:
             sharded: whether a path shards.
@@ -155,15 +164,17 @@ class Effort:
 
 
 class Frontier:
-    """Paths not yet followed: new outcomes first, and of those the ones that promise most.
+    """Paths to follow: new outcomes first, and of those the highest priority.
 
     Attributes:
-        repeating: whether the last one that was taken only combines branches already followed.
+        queue: heap of the outcomes of a path with an index: the outcomes before the index are
+            replayed, and the one at the index is flipped.
+        covered: the outcomes that some path followed, by place.
+        repeating: whether the last path that was taken only combines branches already followed.
     """
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        # Of a path's outcomes those up to an index are followed again, with the one there flipped.
         self.queue: list[tuple[bool, int, int, tuple[bool, ...], int, object]] = []
         self.covered: set[tuple[object, bool]] = set()
         self.count = 0
@@ -171,7 +182,7 @@ class Frontier:
         self.repeating = False
 
     def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
-        """The decisions to start the next path with; None when no path is worth its cost."""
+        """Return the outcomes to start the next path with, None if no path is worth its cost."""
         while self.queue:
             repeat, priority, _, outcomes, index, place = heapq.heappop(self.queue)
             if not repeat and (place, not outcomes[index]) in self.covered:

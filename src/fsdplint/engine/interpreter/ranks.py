@@ -1,8 +1,8 @@
 """Which ranks a branch can be taken by, where that is known of its test.
 
-A distributed run is stood for by one of `RANKS` ranks: a test is evaluated once for each, with
-three outcomes. Only what is a rank by its source counts, see `knowledge.ranks`; of anything else
-the outcome is not known, and a branch on it excludes no rank.
+`RANKS` ranks represent a distributed run of any size: a test is evaluated once for each, to true,
+false or unknown. A value counts as a rank only by its source, see `knowledge.ranks`; the outcome of
+any other test is unknown, so a branch on it excludes no rank.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.decisions import connected
 from fsdplint.engine.interpreter.site import EVERY_RANK, RANKS
 from fsdplint.engine.interpreter.values import Choice, Condition, Const, Object, Taint, Value
 from fsdplint.knowledge.ranks import Role
 
 
 def ranks_of(test: Value, taken: bool) -> frozenset[int]:
-    """The ranks that may see ``test`` come out as ``taken``; none in a run of several, at times."""
+    """Return the ranks for which ``test`` may come out as ``taken``; possibly none."""
     if not isinstance(test, (Condition, Choice, Object)):
         return EVERY_RANK
     if not test.taint & Taint.RANK:
@@ -25,7 +26,7 @@ def ranks_of(test: Value, taken: bool) -> frozenset[int]:
 
 
 def rank_tests(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
-    """The operands of ``node``, a conjunction or disjunction, that tell ranks apart."""
+    """Return the operands of a conjunction or disjunction that distinguish ranks."""
     if isinstance(node, ir.BoolOp) and isinstance(test, Condition) and test.op == node.op:
         left, right = test.operands
         return (*rank_tests(left, node.left), *rank_tests(right, node.right))
@@ -34,7 +35,7 @@ def rank_tests(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
 
 
 def rank_sources(test: Value) -> Iterator[str]:
-    """By what the numbers of ranks in a test are told."""
+    """Yield the functions and variables that the rank numbers in a test come from."""
     if isinstance(test, Object) and test.role in (Role.NUMBER, Role.FIRST):
         yield test.rank_source
     inner = test.operands if isinstance(test, Condition) else ()
@@ -43,12 +44,16 @@ def rank_sources(test: Value) -> Iterator[str]:
 
 
 def _truth(value: Value, rank: int) -> bool | None:
+    """Return the truth of a value on one rank, None if it is unknown."""
     if isinstance(value, Const):
         return bool(value.value)
     if isinstance(value, Choice):
-        return _agreed([_truth(option, rank) for option in _telling(value)])
+        truths = {_truth(option, rank) for option in _distributed(value)}
+        return truths.pop() if len(truths) == 1 else None
     if isinstance(value, Condition):
-        return _condition(value, rank)
+        if rank not in value.truths:
+            value.truths[rank] = _operation(value, rank)
+        return value.truths[rank]
     if isinstance(value, Object) and value.role is Role.NUMBER:
         return rank > 0
     if isinstance(value, Object) and value.role is Role.FIRST:
@@ -56,19 +61,10 @@ def _truth(value: Value, rank: int) -> bool | None:
     return None
 
 
-def _condition(value: Condition, rank: int) -> bool | None:
-    if rank not in value.truths:
-        value.truths[rank] = _operation(value, rank)
-    return value.truths[rank]
-
-
 def _operation(value: Condition, rank: int) -> bool | None:
+    """Apply a condition's operator to the truths of its operands on one rank."""
     if value.op in ("and", "or"):
-        absorbing = value.op == "or"
-        truths = [_truth(operand, rank) for operand in value.operands]
-        if absorbing in truths:
-            return absorbing
-        return None if None in truths else not absorbing
+        return connected(value.op, [_truth(operand, rank) for operand in value.operands])
     if value.op == "not":
         inner = _truth(value.operands[0], rank)
         return None if inner is None else not inner
@@ -78,6 +74,7 @@ def _operation(value: Condition, rank: int) -> bool | None:
 
 
 def _comparison(value: Condition, rank: int) -> bool | None:
+    """Compare rank numbers and world sizes; a distributed run has more than one rank."""
     left, right = value.operands
     a, b = _number(left, rank), _number(right, rank)
     if a is not None and b is not None:
@@ -93,7 +90,7 @@ def _number(value: Value, rank: int) -> int | None:
     if isinstance(value, Const):
         return _whole(value.value)
     if isinstance(value, Choice):
-        numbers = {_number(option, rank) for option in _telling(value)}
+        numbers = {_number(option, rank) for option in _distributed(value)}
         return numbers.pop() if len(numbers) == 1 else None
     if isinstance(value, Object) and value.role is Role.NUMBER:
         return rank
@@ -101,23 +98,18 @@ def _number(value: Value, rank: int) -> int | None:
 
 
 def _whole(constant: object) -> int | None:
-    """A constant as a rank may be compared with: "0" is what the environment holds."""
+    """Convert a constant that is compared with a rank; environment variables hold "0"."""
     if isinstance(constant, str):
         return int(constant) if constant.lstrip("-").isdecimal() else None
     return int(constant) if isinstance(constant, (int, bool)) else None
 
 
 def is_size(value: Value) -> bool:
-    """Whether a value is the number of ranks in a distributed run."""
-    options = _telling(value) if isinstance(value, Choice) else [value]
+    """True if a value is the number of ranks of a distributed run."""
+    options = _distributed(value) if isinstance(value, Choice) else [value]
     return all(isinstance(option, Object) and option.role is Role.SIZE for option in options)
 
 
-def _telling(value: Choice) -> list[Value]:
-    """The options without the constants that stand for a run of one process."""
-    telling: list[Value] = [option for option in value.options if not isinstance(option, Const)]
-    return telling if telling else [*value.options]
-
-
-def _agreed(truths: list[bool | None]) -> bool | None:
-    return truths[0] if len(set(truths)) == 1 else None
+def _distributed(value: Choice) -> list[Value]:
+    """Return the options without the constants, which are for a run of one process."""
+    return [option for option in value.options if not isinstance(option, Const)] or [*value.options]

@@ -1,4 +1,4 @@
-"""What a block of statements is like, told from its text: how it ends, what it assigns."""
+"""Syntactic properties of blocks of statements: how they end, what they assign."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEAVES = (ir.Return, ir.Raise, ir.Break, ir.Continue)
 
 
 def leaves(body: Items[ir.Stmt]) -> bool:
-    """Whether a block surely leaves the function or the loop, or ends the program."""
+    """True if a block surely leaves the function or the loop, or ends the program."""
     if not body:
         return False
     last = body[-1]
@@ -29,7 +29,7 @@ def returns_value(body: Items[ir.Stmt]) -> bool:
 
 
 def exits_cleanly(body: Items[ir.Stmt]) -> bool:
-    """Whether a block ends with a call that ends this process alone, without an error."""
+    """True if a block ends with a call that ends this process alone, without an error."""
     last = body[-1] if body else None
     if last is None or not exits(last) or not isinstance(last, ir.Expression):
         return False
@@ -44,7 +44,7 @@ def exits(node: ir.Stmt) -> bool:
 
 
 def adds_to_itself(node: ir.Assign) -> bool:
-    """Whether a statement is ``total = total + …``."""
+    """True if a statement is ``total = total + …``."""
     value, target = node.value, node.targets[0]
     if not isinstance(value, ir.BinOp) or value.op != "Add":
         return False
@@ -57,7 +57,7 @@ def only_imports(body: Items[ir.Stmt]) -> bool:
 
 
 def expects_failed_import(node: ir.Try) -> bool:
-    """Whether a `try` is for the case that a module is not installed."""
+    """True if a `try` handles that a module is not installed."""
     types = [handler.type for handler in node.handlers]
     if only_imports(node.body):
         return bool(types)
@@ -70,7 +70,7 @@ def _alternatives(handled: ir.Expr) -> Items[ir.Expr]:
 
 
 def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
-    """Targets assigned anywhere in a loop's body."""
+    """Yield the targets assigned anywhere in a loop's body."""
     for node in ir.walk(loop):
         if isinstance(node, ir.AugAssign):
             yield node.target
@@ -79,13 +79,13 @@ def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
 
 
 def main_guard(module: ir.Module) -> ir.If | None:
-    """``if __name__ == "__main__":``, which a function that the file calls may hold."""
+    """Return ``if __name__ == "__main__":``, which may be inside a function."""
     found = (node for node in ir.walk(module) if isinstance(node, ir.If) and is_main_guard(node))
     return next(found, None)
 
 
 def is_main_guard(node: ir.If) -> bool:
-    """Whether a file's being the program is what an ``if`` tests."""
+    """True if an ``if`` tests whether the file is run as a script."""
     test = node.test
     if not isinstance(test, ir.Compare) or test.op != "Equal":
         return False

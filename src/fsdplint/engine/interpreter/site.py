@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fsdplint.engine import ir
 
-# As many as stand for the ranks of a distributed run, however many those are.
+# How many ranks represent a distributed run, however many it has.
 RANKS = 8
 EVERY_RANK = frozenset(range(RANKS))
 
@@ -20,9 +20,10 @@ class Guard(NamedTuple):
         divergent: the condition differs between ranks.
         progress: the condition depends on the element of a loop (a step count, a batch).
         early: the other outcome left the function or loop before.
-        ranks: those of a distributed run that may take it, where its test surely tells them apart.
-        rank_tests: the parts of the test that do so.
-        rank_sources: the functions and variables that these have the rank from, "" for others.
+        ranks: the ranks of a distributed run that may take it.
+        rank_tests: the parts of the test that distinguish ranks.
+        rank_sources: the functions and variables that the rank in these parts comes from, "" where
+            that is not known.
     """
 
     key: object
@@ -38,7 +39,7 @@ class Guard(NamedTuple):
 
     @property
     def is_case(self) -> bool:
-        """Whether it is a case of a ``match``, with its guard if it has one."""
+        """True if it is a case of a ``match``."""
         first = self.test.left if isinstance(self.test, ir.BoolOp) else self.test
         return isinstance(first, ir.Matches)
 
@@ -56,9 +57,9 @@ class Site(NamedTuple):
     guards: tuple[Guard, ...] = ()
 
     def ranks(self) -> frozenset[int]:
-        """The ranks of a distributed run that may get here."""
+        """Return the ranks of a distributed run that may get here."""
         return EVERY_RANK.intersection(*(guard.ranks for guard in self.guards))
 
     def frames(self) -> tuple[tuple[str, ir.Node], ...]:
-        """The calls that lead here and the node itself: one node per active function."""
+        """Return the calls that lead here and the node itself: one node per active function."""
         return (*self.calls, (self.path, self.node))
