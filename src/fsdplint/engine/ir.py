@@ -1,7 +1,8 @@
-"""The intermediate representation: what of a module the engine executes, and where it stands.
+"""The intermediate representation: the parts of a module that the engine executes.
 
-A node keeps its half-open character span in the file, excluding enclosing parentheses, so that
-evidence and edits need nothing else. Nodes compare by identity: two equal calls are two events.
+A node has its half-open character span in the file, without enclosing parentheses, which is all
+that evidence and edits need. Nodes compare by identity: two equal calls are two events. The names
+and fields are those of `ast` where it has the same node; an ``op`` is the name of LibCST's class.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
+    """A part of a file: the characters from ``start`` up to ``end``."""
+
     start: int
     end: int
 
@@ -75,6 +78,8 @@ class DictDisplay(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Starred(Node):
+    """``*value`` in a display or a target."""
+
     value: Expr
 
 
@@ -104,6 +109,8 @@ class Lambda(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditional(Node):
+    """``body if test else orelse``."""
+
     test: Expr
     body: Expr
     orelse: Expr
@@ -134,6 +141,8 @@ class Compare(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinOp(Node):
+    """``left op right`` with an arithmetic operator."""
+
     op: str
     left: Expr
     right: Expr
@@ -141,6 +150,8 @@ class BinOp(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedExpr(Node):
+    """``target := value``."""
+
     target: Expr
     value: Expr
 
@@ -175,7 +186,7 @@ class Pattern(Node):
     Attributes:
         value: what the subject must be equal to.
         cls: what it must be an instance of.
-        partly: more is asked of it than that.
+        partly: the pattern has further conditions.
     """
 
     value: Expr | None
@@ -188,8 +199,8 @@ class Matches(Node):
     """Whether the subject of the `Match` around is like a pattern, whose names it binds.
 
     Attributes:
-        patterns: of which one must match; empty where anything does.
-        whole: the one of ``names`` that the subject gets as a whole.
+        patterns: alternatives, one of which must match; empty if anything matches.
+        whole: the name that is bound to the whole subject.
     """
 
     patterns: tuple[Pattern, ...]
@@ -235,7 +246,7 @@ class Parameter(Node):
 
 
 class Suite:
-    """The statements of a function, lowered when they are first asked for.
+    """The statements of a function, lowered on first use.
 
     Attributes:
         start: the offset of its first line.
@@ -263,17 +274,17 @@ class Suite:
 
 
 def deferred_suite(start: int, end: int, lower_suite: Callable[[int, int], LoweredSuite]) -> Suite:
-    """The suite between two offsets, to be lowered ``lower_suite``."""
+    """Return the suite between two offsets, which ``lower_suite`` lowers on demand."""
     return Suite(start, end, lambda: lower_suite(start, end))
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredSuite:
-    """Statements.
+    """The statements of a suite or a file.
 
     Attributes:
         is_generator: one of them makes their function a generator.
-        exact: as a module's.
+        exact: see `Module`.
     """
 
     body: tuple[Stmt, ...]
@@ -283,6 +294,8 @@ class LoweredSuite:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function(Node):
+    """The function that a ``def`` or a lambda makes."""
+
     name: str
     parameters: tuple[Parameter, ...]
     suite: Suite
@@ -312,6 +325,8 @@ class ClassDef(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assign(Node):
+    """``target = target = value``, with or without an annotation."""
+
     targets: tuple[Expr, ...]
     value: Expr
 
@@ -326,6 +341,8 @@ class Declare(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AugAssign(Node):
+    """``target op= value``."""
+
     target: Expr
     op: str
     value: Expr
@@ -333,6 +350,8 @@ class AugAssign(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expression(Node):
+    """An expression as a statement."""
+
     value: Expr
 
 
@@ -365,6 +384,8 @@ class While(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithItem(Node):
+    """``value as target`` of a ``with`` statement."""
+
     value: Expr
     target: Expr | None
 
@@ -377,6 +398,8 @@ class With(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handler(Node):
+    """``except type as name:``."""
+
     type: Expr | None
     name: str | None
     body: tuple[Stmt, ...]
@@ -440,12 +463,12 @@ class Delete(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Break(Node):
-    pass
+    """``break``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Continue(Node):
-    pass
+    """``continue``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -458,7 +481,7 @@ class Scope(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass(Node):
-    pass
+    """``pass``, and any statement that does nothing here."""
 
 
 Stmt = (
@@ -493,8 +516,8 @@ class Module(Node):
     """A file.
 
     Attributes:
-        exact: the syntax tree renders to the file's very text, so that spans can be edited.
-        refused: why suites of it could not be lowered, after the others were.
+        exact: LibCST's tree renders to the text of the file, so that spans can be edited.
+        refused: errors of suites that could not be lowered when they were needed.
     """
 
     path: str
@@ -504,14 +527,14 @@ class Module(Node):
 
 
 def field_names(kind: type[Node]) -> tuple[str, ...]:
-    """What a kind of node has besides its span, in source order."""
+    """Return the fields of a kind of node besides its span, in source order."""
     if kind not in _FIELDS:
         _FIELDS[kind] = stored_names(kind)
     return _FIELDS[kind]
 
 
 def stored_names(kind: type[Node]) -> tuple[str, ...]:
-    """What a kind of node is made of besides its span, in the order of its arguments."""
+    """Return the fields of a kind of node besides its span, in the order of its arguments."""
     return tuple(each.name for each in fields(kind) if each.name not in ("start", "end"))
 
 
@@ -521,12 +544,12 @@ _FIELDS: dict[type[Node], tuple[str, ...]] = {
 
 
 def children(node: Node) -> list[Node]:
-    """The nodes directly below ``node``, in source order of its fields."""
+    """Return the nodes directly below ``node``, in source order of its fields."""
     return _below(node, field_names(type(node)))
 
 
 def signature(function: Function) -> list[Node]:
-    """The nodes directly below a function that are not in its suite."""
+    """Return the nodes directly below a function that are not in its suite."""
     return _below(function, ("parameters", "decorators"))
 
 
@@ -550,14 +573,14 @@ def _collect(values: tuple[object, ...], found: list[Node]) -> None:
 
 
 def last_name(node: Node | None) -> str:
-    """The last part of a dotted name as it is written, "" of what is none."""
+    """Return the last part of a dotted name, "" for another expression."""
     if isinstance(node, Attribute):
         return node.attr
     return node.id if isinstance(node, Name) else ""
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """``node`` and every node below it, parents first."""
+    """Yield ``node`` and every node below it, parents first."""
     stack = [node]
     while stack:
         current = stack.pop()

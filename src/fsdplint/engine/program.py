@@ -1,8 +1,8 @@
-"""A program as the engine understood it: its traces, its places, and what can happen together.
+"""A program as analyzed: its traces, its places, and which events can happen together.
 
-Two events that each depend on a condition of their own are only put together where the conditions
-are not different ways to run the program: `if args.ddp` and `if args.fsdp` may exclude each other,
-whatever the code says.
+Two events that depend on different conditions are only combined if the conditions are not different
+modes of the program: `if args.ddp` and `if args.fsdp` may exclude each other, though nothing in the
+code says so.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
 
-# Where else a file says "__main__", it may get at the script by that name.
+# A file that says "__main__" anywhere else may access the script by that name.
 _MAIN_GUARD = re.compile(r"__name__\s*==\s*[\"']__main__[\"']")
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program as the engine understood it.
+    """A program as analyzed.
 
     Attributes:
-        torch: the releases of PyTorch that it is meant to run on.
+        torch: the releases of PyTorch that it supports.
         files: those of the project, whether they take part in sharding or not.
     """
 
@@ -49,7 +49,7 @@ class Program:
     trees: dict[str, Tree] = field(default_factory=dict)
 
     def trees_with(self, *words: str) -> Iterator[Tree]:
-        """The files that take part and have one of ``words`` in their text."""
+        """Yield the files that take part and have one of ``words`` in their text."""
         for unit in self.units:
             found = any(word in unit.text for word in words)
             if found and self.project.unit(Path(unit.path)) is not None:
@@ -58,7 +58,7 @@ class Program:
     # Places
 
     def tree(self, path: str) -> Tree:
-        """The file at ``path``."""
+        """Return the file at ``path``."""
         if path not in self.trees:
             unit = self.project.unit(Path(path))
             assert unit is not None, path
@@ -67,9 +67,9 @@ class Program:
         return self.trees[path]
 
     def _is_private(self, path: str) -> bool:
-        """Whether a file is run as a script, and no other one imports it or has its name in a text.
+        """True if a file is run as a script, and no other file imports it or mentions its name.
 
-        What is no script may have importers among files that this run was not given.
+        A file that is not a script may have importers among files that this run was not given.
         """
         own = [t for t in self.traces if t.path == path and t.entry == "<module>"]
         runs = any(trace.of(Shard) or trace.calls("backward") for trace in own)
@@ -94,7 +94,7 @@ class Program:
         return Span(site.path, site.node.start, site.node.end)
 
     def text(self, path: str, node: ir.Node) -> str:
-        """The source of a node, as the user wrote it, on one line."""
+        """Return the source of a node on one line."""
         return " ".join(self.tree(path).text[node.start : node.end].split())
 
     def evidence(self, site: Site, note: str) -> Evidence:
@@ -104,7 +104,7 @@ class Program:
         return self.tree(site.path).line_number(site.node.start)
 
     def where(self, site: Site, seen_from: Site) -> str:
-        """ "on line 47", or with the file where that is another one."""
+        """Return "on line 47", or the place with its file if that is another one."""
         line = self.line(site)
         return (
             f"on line {line}"
@@ -113,7 +113,7 @@ class Program:
         )
 
     def conditions(self, *sites: Site) -> tuple[Evidence, ...]:
-        """The branches that had to be taken for these places to be reached."""
+        """Return the branches that had to be taken for these places to be reached."""
         found: dict[tuple[str, int], Evidence] = {}
         for site in sites:
             for guard in site.guards:
@@ -136,23 +136,23 @@ class Program:
         return f"when `{text}` is {'true' if guard.taken else 'false'}"
 
     def _subject(self, guard: Guard) -> str:
-        """What the ``match`` around a case is about, "" for another branch."""
+        """Return the subject of the ``match`` around a case, "" for another branch."""
         above = self.tree(guard.path).ancestors(guard.test) if guard.is_case else ()
         subjects = (node.subject for node in above if isinstance(node, ir.Match))
         return next((self.text(guard.path, subject) for subject in subjects), "")
 
     def words(self, guard: Guard) -> str:
-        """What a branch is about, as the user wrote it."""
+        """Return the condition of a branch as in the source."""
         return f"{self._subject(guard)} {self.text(guard.path, guard.test)}"
 
     def is_rank_test(self, guard: Guard) -> bool:
-        """Whether a branch is, or by its words may be, one that only some ranks take."""
+        """True if only some ranks take a branch, or its words suggest that."""
         return guard.divergent or means_rank(self.words(guard))
 
     # Feasibility
 
     def together(self, use: Site, shard: Site) -> bool:
-        """Whether a use and a sharding surely can happen in one run of the program."""
+        """True if a use and a sharding surely can happen in one run of the program."""
         ours, theirs = _modes(use), _modes(shard)
         if any((key, not taken) in theirs for key, taken in ours):
             return False  # two arms of one branch
@@ -167,12 +167,12 @@ class Program:
         return not any(means_parallel_mode(self.words(g)) for g in apart if g in ours.values())
 
     def apart(self, one: Site, other: Site) -> bool:
-        """Whether each of two places hangs on a branch that the other one does not hang on."""
+        """True if each of two places depends on a branch that the other does not depend on."""
         ours, theirs = _modes(one).keys(), _modes(other).keys()
         return bool(ours - theirs) and bool(theirs - ours)
 
     def sometimes_without(self, use: Site, shard: Site) -> bool:
-        """Whether a branch that ``use`` does not hang on decides if the sharding happens."""
+        """True if a branch that ``use`` does not depend on decides whether it is sharded."""
         return bool(_modes(shard).keys() - _modes(use).keys())
 
 
@@ -185,14 +185,14 @@ def analyze(
     ir_cache: IRCache | None = None,
     is_plain: Callable[[Path], bool] = lambda _: False,
 ) -> Program:
-    """What the program in ``files`` does, following imports to other files below ``root``.
+    """Analyze the program in ``files``, following imports to other files below ``root``.
 
     Args:
         focus: the files that findings are wanted for, if not for all.
         read: the text of a file, or None if it cannot be read.
-        torch: the releases of PyTorch that the program is meant to run on.
-        ir_cache: what files were lowered to by other runs, which this one adds to.
-        is_plain: whether a file is known to have no name of a sharding call, without reading it.
+        torch: the releases of PyTorch that the program supports.
+        ir_cache: the IR of files from earlier runs, which this run adds to.
+        is_plain: whether a file surely has no name of a sharding call, without reading it.
     """
     files = tuple(files)
     project = Project(root, read, torch, ir_cache, is_plain)
@@ -204,7 +204,7 @@ def analyze(
 
 
 def _modes(site: Site) -> dict[tuple[object, bool], Guard]:
-    """The branches of a place that choose a way to run: neither ranks, nor steps, nor failures."""
+    """Return the branches of a place that select a mode: not ranks, steps or failures."""
     return {
         (guard.key, guard.taken): guard
         for guard in site.guards

@@ -21,11 +21,11 @@ _KINDS: tuple[type[ir.Node], ...] = (
     *get_args(ir.Stmt),
     *(ir.Argument, ir.Clause, ir.Parameter, ir.Function, ir.WithItem, ir.Handler, ir.Pattern),
 )
-_SAME = -1  # in the place of a kind: a node that was there before, by its number
+_SAME = -1  # instead of a kind: an earlier node, by its number
 
 
 def _numbers() -> dict[type[ir.Node], tuple[int, Callable[[Any], Any]]]:
-    """By kind of node its number, and what gets its fields, two or more of them always."""
+    """Return, by kind of node, its number and a getter of its span and fields."""
     return {
         kind: (number, attrgetter("start", "end", *ir.stored_names(kind)))
         for number, kind in enumerate(_KINDS)
@@ -36,10 +36,10 @@ _NUMBERS = _numbers()
 
 
 def encoded(lowered: ir.LoweredSuite, start: int) -> str:
-    """``lowered``, from a text that stands at ``start``; suites that wait to be lowered still do.
+    """Encode ``lowered``, from a text that starts at ``start``; deferred suites stay deferred.
 
     Raises:
-        ValueError: something in it has no form in JSON, or is nested too deeply.
+        ValueError: something in it has no JSON form, or is nested too deeply.
     """
     encoder = _Encoder(start)
     try:
@@ -50,10 +50,10 @@ def encoded(lowered: ir.LoweredSuite, start: int) -> str:
 
 
 def decoded(text: str, start: int, lower_suite: LowerSuite) -> ir.LoweredSuite:
-    """What `encoded` made ``text`` of, at ``start``.
+    """Decode what `encoded` returned, for a text at ``start``.
 
     Raises:
-        ValueError: it is nothing of the kind.
+        ValueError: it is not encoded IR.
     """
     decoder = _Decoder(start, lower_suite)
     try:
@@ -94,6 +94,7 @@ class _Encoder:
         return row
 
     def suite(self, suite: ir.Suite) -> list[object]:
+        """Return the suite with this text, which is at ``start`` in its file."""
         span = [suite.start - self.start, suite.end - self.start]
         if not suite.is_lowered:
             return [*span]
@@ -143,13 +144,13 @@ class _Decoder:
 
 
 class IRCache:
-    """IR as JSON by a digest of the text that it was lowered from.
+    """Encoded IR by a digest of the text that it was lowered from.
 
     Attributes:
-        before: of earlier runs.
-        parallel: of this run, by other processes.
-        wait_for: returns when the top level of a text is among ``parallel``, if it will be.
-        used: what this run asked for of these, and what it lowered itself.
+        earlier: rows of earlier runs.
+        parallel: rows that other processes lowered in this run.
+        wait_for: a function that waits while another process lowers a text.
+        used: the rows that this run read, and those that it lowered itself.
     """
 
     def __init__(self, earlier: Mapping[str, str]) -> None:
@@ -159,7 +160,7 @@ class IRCache:
         self.used: dict[str, str] = {}
 
     def has_module(self, text: str) -> bool:
-        """Whether an earlier run lowered the file that ``text`` is."""
+        """True if an earlier run lowered the file with this text."""
         return _key("module", text) in self.earlier
 
     @property
@@ -167,7 +168,7 @@ class IRCache:
         return not self.used.keys() <= self.earlier.keys()
 
     def module(self, text: str, lower_suite: LowerSuite) -> ir.LoweredSuite | None:
-        """The top level of the file that ``text`` is, its suites lowered ``lower_suite``."""
+        """Return the top level of the file with this text; ``lower_suite`` lowers its suites."""
         key = _key("module", text)
         if self.wait_for and key not in self.earlier:
             self.wait_for(text)
@@ -207,4 +208,5 @@ def _key(kind: str, text: str) -> str:
 
 
 def _nothing(start: int, end: int) -> ir.LoweredSuite:
+    """Reject a deferred suite inside a suite."""
     raise ValueError(f"no suite waits in another, as from {start} to {end}")

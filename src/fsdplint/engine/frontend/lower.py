@@ -1,4 +1,4 @@
-"""A file's text to IR: as it was lowered before, or else by what LibCST makes of it."""
+"""A file's text to IR: from the cache, or by LibCST."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 
 
 def lower(text: str, path: str, ir_cache: IRCache | None = None) -> ir.Module:
-    """Lowers a module; the suites of its functions, of what can wait, when asked for.
+    """Lower a module; suites of functions are lowered on first use, if possible.
 
     Args:
-        ir_cache: where to look for what was lowered before, and to leave what was not.
+        ir_cache: earlier IR, to which new IR is added.
 
     Raises:
         InvalidSyntax: if the text is not Python.
@@ -29,7 +29,7 @@ class _File:
     """The text of a file.
 
     Attributes:
-        refused: why suites of it could not be lowered.
+        refused: errors of suites that could not be lowered.
     """
 
     text: str
@@ -37,7 +37,7 @@ class _File:
     refused: list[InvalidSyntax | TooDemanding] = field(default_factory=list)
 
     def top(self) -> ir.LoweredSuite:
-        """What is at the top level."""
+        """Return the statements at the top level."""
         known = self.ir_cache and self.ir_cache.module(self.text, self.suite)
         if known:
             return known
@@ -51,12 +51,12 @@ class _File:
         return lowered
 
     def suite(self, start: int, end: int) -> ir.LoweredSuite:
-        """The statements between two offsets, which are all indented alike."""
+        """Return the statements between two offsets, which are all indented alike."""
         try:
             return self._suite(self.text[start:end], start)
         except (InvalidSyntax, TooDemanding) as error:
             self.refused.append(error)
-        # Nothing is known of what it does, least of all that it comes to an end.
+        # Nothing is known about its effects, so execution must not continue behind it.
         return ir.LoweredSuite((ir.Raise(start, end, None),), False)
 
     def _suite(self, text: str, start: int) -> ir.LoweredSuite:

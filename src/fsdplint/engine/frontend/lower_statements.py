@@ -24,11 +24,11 @@ _MIN_SUITE = 120  # characters below which parsing a suite apart takes longer
 
 
 def without_suites(text: str) -> tuple[str, dict[int, Span]]:
-    """``text`` with a name of the same length in the place of each outermost function's suite.
+    """Replace each outermost function's suite in ``text`` by a name of the same length.
 
     Returns:
-        The text, and by the offset of each name what it stands for: from the first line of the
-        suite, indented, to the end of its last statement.
+        The text, and by the offset of each name the span that it replaces: from the first line of
+            the suite, indented, to the end of its last statement.
     """
     parts: list[str] = []
     suites: dict[int, Span] = {}
@@ -44,14 +44,14 @@ def without_suites(text: str) -> tuple[str, dict[int, Span]]:
     return "".join([*parts, text[at:]]), suites
 
 
-# The statements between two offsets of a file, once they are needed.
+# A function that lowers the statements between two offsets of a file.
 LowerSuite = Callable[[int, int], ir.LoweredSuite]
 
 _HOLDER = "if _:\n"
 
 
 def lower_module(text: str, lower_later: LowerSuite) -> ir.LoweredSuite:
-    """The statements of a file, without those of functions that can be lowered ``lower_later``.
+    """Lower the statements of a file; ``lower_later`` lowers suites of functions on demand.
 
     Raises:
         InvalidSyntax: if the text is not Python.
@@ -62,7 +62,7 @@ def lower_module(text: str, lower_later: LowerSuite) -> ir.LoweredSuite:
         try:
             return _module(parse(skeleton), deferred, lower_later)
         except InvalidSyntax:
-            pass  # where a suite ends is told by its text, and the parser may see it otherwise
+            pass  # ends of suites are read off the text, and the parser may see them otherwise
     return _module(parse(text), {}, lower_later)
 
 
@@ -74,7 +74,7 @@ def _module(
 
 
 def lower_suite(text: str, start: int) -> ir.LoweredSuite:
-    """The statements of a function's suite, which ``text`` is and which are all indented alike.
+    """Lower the statements of a function's suite, which are all indented alike.
 
     Args:
         start: the offset of ``text`` in its file.
@@ -223,6 +223,7 @@ class _Lowering(Expressions):
         return ir.With(*self.at(node), items, self.suite(node.body))
 
     def visit_Try(self, node: cst.Try | cst.TryStar) -> ir.Stmt:
+        """Lower a ``try`` statement, with ``except`` or ``except*``."""
         handlers = tuple(
             ir.Handler(
                 *self.at(handler),
@@ -260,7 +261,7 @@ class _Lowering(Expressions):
         return ir.BoolOp(matches.start, guard.end, "and", matches, guard)
 
     def alternatives(self, pattern: cst.MatchPattern) -> tuple[ir.Pattern, ...]:
-        """What of which one must match; empty if anything does."""
+        """Return the alternatives of a pattern; empty if one of them matches anything."""
         if isinstance(pattern, cst.MatchAs):
             return () if pattern.pattern is None else self.alternatives(pattern.pattern)
         if isinstance(pattern, cst.MatchOr):
@@ -324,14 +325,14 @@ def _dotted(node: cst.BaseExpression) -> str:
 
 
 def _whole(pattern: cst.MatchPattern) -> str | None:
-    """The name that a pattern gives to all that it matches."""
+    """Return the name that a pattern binds to the whole subject."""
     if isinstance(pattern, cst.MatchAs) and pattern.name is not None:
         return pattern.name.value
     return None
 
 
 def _captured(pattern: cst.CSTNode) -> Iterator[str]:
-    """The names that a pattern binds."""
+    """Yield the names that a pattern binds."""
     if isinstance(pattern, (cst.MatchAs, cst.MatchStar)) and isinstance(pattern.name, cst.Name):
         yield pattern.name.value
     elif isinstance(pattern, cst.MatchMapping) and pattern.rest is not None:

@@ -1,8 +1,8 @@
 """Parallel lowering: other processes lower the files of a large project.
 
-What they lower is what the run would: a process gets a text and gives back its row of `IRCache`.
-The run waits for what one is at; what none has begun, or one failed on, it lowers itself. So
-nothing depends on them but how long it takes.
+A process reads texts from its input and writes a row of `IRCache` for each, the same that the run
+would make. The run waits for a text that a process is lowering, and lowers those itself that none
+has begun or one failed on. So the processes only affect how long it takes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fsdplint.process.stack import deep
 if TYPE_CHECKING:
     from subprocess import Popen
 
-# A process takes 60 to 100 MB. With fewer characters the run waits for it as long as it saves.
+# A process takes 60 to 100 MB. With fewer characters its start takes as long as it saves.
 _CHARACTERS_EACH = 2_000_000
 _MAX_PROCESSES = 4
 
 
 @contextmanager
 def lower_in_parallel(ir_cache: IRCache | None, files: Iterable[str]) -> Iterator[None]:
-    """Lowers the texts of ``files`` beside what is done in the meantime, if that pays."""
+    """Lower the texts of ``files`` in the background, if that pays."""
     texts = [text for text in files if ir_cache and not ir_cache.has_module(text)]
     count = _processes(sum(map(len, texts)))
     if ir_cache is None or not count:
@@ -50,12 +50,12 @@ def lower_in_parallel(ir_cache: IRCache | None, files: Iterable[str]) -> Iterato
 
 
 def _processes(characters: int) -> int:
-    """How many processes pay for themselves."""
+    """Return how many processes pay for themselves."""
     return min(_cores() - 1, _MAX_PROCESSES, characters // _CHARACTERS_EACH)
 
 
 def _cores() -> int:
-    """How many this process may run on."""
+    """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -71,9 +71,9 @@ class Workers:
     """Processes that lower, each served by a thread.
 
     Attributes:
-        waiting: the texts that none has begun.
-        taken: those of all that the run has come to itself.
-        begun: those that one is at.
+        waiting: the texts that no process has begun.
+        taken: the texts that the run has reached itself.
+        begun: the texts that a process is lowering.
     """
 
     def __init__(self, texts: Iterable[str], ir_cache: IRCache) -> None:
@@ -85,7 +85,7 @@ class Workers:
         self.served: list[tuple[Popen[bytes], Thread]] = []
 
     def start(self, count: int) -> None:
-        """Starts ``count`` processes, as far as the system lets it."""
+        """Start ``count`` processes, or fewer if the system has no more."""
         from subprocess import DEVNULL, PIPE, Popen  # slow to import
 
         with suppress(OSError, TypeError, ValueError):  # no more, or no Python to start
@@ -99,14 +99,14 @@ class Workers:
                 self.served.append((process, thread))
 
     def wait_for(self, text: str) -> None:
-        """Returns when no process is at ``text``, nor will begin it."""
+        """Wait until no process is lowering ``text``, and keep others from beginning it."""
         with self.changed:
             self.taken.add(text)
             while text in self.begun:
                 self.changed.wait()
 
     def stop(self) -> None:
-        """Ends the processes, whatever they are at."""
+        """Kill the processes."""
         with self.changed:
             self.waiting.clear()
         for process, _ in self.served:
@@ -137,7 +137,7 @@ class Workers:
             self.changed.notify_all()
 
     def _ask(self, process: Popen[bytes], text: str) -> None:
-        """Has ``process`` lower a file.
+        """Have ``process`` lower a file.
 
         Raises:
             OSError: it has ended.
@@ -153,11 +153,12 @@ class Workers:
             self.ir_cache.parallel[key] = row
 
 
-# What a process runs
+# The code of a process
 
 
 def main() -> None:
-    # An interrupt is for who started it, who then closes the input.
+    """Lower one text per line of input; end with the input, and so with the parent process."""
+    # The parent process handles an interrupt, and then closes the input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     deep(_serve)
 
@@ -168,10 +169,10 @@ def _serve() -> None:
 
 
 def _row(text: str) -> str:
-    """By what a file is known, and what its top level is lowered to; empty if it cannot be."""
+    """Return the key and the row of a file's top level; empty if it cannot be lowered."""
     ir_cache = IRCache({})
     try:
         lower(text, "", ir_cache)
-    except (InvalidSyntax, TooDemanding):  # which the other process finds, and tells
+    except (InvalidSyntax, TooDemanding):  # the run reports it
         return ""
     return " ".join(*ir_cache.used.items()) if ir_cache.used else ""

@@ -1,17 +1,17 @@
-"""Why a file is not Python; apart from the parser, which is slow to import."""
+"""Why a file is not Python; separate from the parser, which is slow to import."""
 
 from __future__ import annotations
 
 from fsdplint.files.file import SourceFile
 from fsdplint.files.invalid import MAX_CHARACTERS, InvalidSyntax, TooDemanding
 
-# Texts that were parsed, which several ask for; the texts themselves would take the memory.
+# Length and hash of texts that are known to be Python.
 _PYTHON: set[tuple[int, int]] = set()
 _TOO_DEEP = (RecursionError, MemoryError)
 
 
 def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
-    """Why ``source`` is not Python of any version, in CPython's words if it has some.
+    """Return why ``source`` is not Python of any version, in CPython's words if it has some.
 
     Raises:
         TooDemanding: it is too much for CPython's parser too, so that nobody knows.
@@ -29,7 +29,7 @@ def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
 
 
 def is_python(text: str) -> bool:
-    """Whether CPython takes ``text`` for Python; it may be of a newer version if not."""
+    """True if CPython parses ``text``; otherwise it may be of a newer version."""
     if len(text) > MAX_CHARACTERS:
         return False
     try:
@@ -40,6 +40,7 @@ def is_python(text: str) -> bool:
 
 
 def _parse(text: str) -> None:
+    """Parse a text with CPython, once."""
     import ast
     import warnings
 
@@ -52,7 +53,7 @@ def _parse(text: str) -> None:
 
 
 def _parser_problem(source: SourceFile, known: InvalidSyntax | None) -> InvalidSyntax | None:
-    """The problem of ``source`` for LibCST, which knows newer syntax than an old CPython does."""
+    """Return LibCST's error for ``source``; it knows newer syntax than an old CPython."""
     from fsdplint.engine.frontend.syntax import parse  # slow to import
 
     try:

@@ -33,7 +33,7 @@ class Syntax:
 
 
 def parse(text: str) -> Syntax:
-    """Parses a module.
+    """Parse a module.
 
     Raises:
         InvalidSyntax: if LibCST rejects the text.
@@ -47,11 +47,11 @@ def parse(text: str) -> Syntax:
 
 
 def parsed(text: str) -> Syntax:
-    """Parses a module, whatever it takes.
+    """Parse a module without limits.
 
     Raises:
         InvalidSyntax: if LibCST rejects the text.
-        RecursionError, MemoryError: if there is no more room.
+        RecursionError, MemoryError: if it is nested too deeply or too large.
     """
     try:
         tree = cst.parse_module(text)
@@ -80,7 +80,7 @@ def parsed(text: str) -> Syntax:
 
 
 def _anchors(rendered: str, text: str) -> list[int] | None:
-    """For every offset in what LibCST renders, the offset in the text it was parsed from.
+    """Return, for every offset in LibCST's rendering, the offset in the original text.
 
     LibCST drops some blanks, e.g. before the colon of an ``except`` or a form feed. None if the two
     differ in more than blanks.

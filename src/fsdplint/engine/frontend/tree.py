@@ -1,4 +1,4 @@
-"""A file's IR with the way back up: what holds a node, and which function it is in."""
+"""A file's IR with links to parents, and queries on scopes and variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATEMENTS: tuple[type[ir.Node], ...] = get_args(ir.Stmt)
 COMPOUND = (
     *(ir.FunctionDef, ir.ClassDef, ir.If, ir.For, ir.While, ir.With, ir.Try, ir.Match, ir.Case),
 )
-# Builtins that give, or read, variables by their names.
+# Builtins that access variables by their names.
 _LOOKUPS = ("globals", "locals", "vars", "eval", "exec")
 
 
@@ -46,7 +46,7 @@ class Tree:
 
     @cached_property
     def _deferred(self) -> list[ir.Node]:
-        """Where nodes are whose parents are not noted yet: a suite is, once it is lowered."""
+        """Nodes below which parents are not noted yet, since a suite is not lowered."""
         return [self.module]
 
     def parent(self, node: ir.Node) -> ir.Node:
@@ -66,15 +66,15 @@ class Tree:
             stack.extend(below)
 
     def ancestors(self, node: ir.Node) -> Iterator[ir.Node]:
-        """The nodes around ``node``, the nearest first; the module is the last."""
+        """Yield the nodes around ``node``, the nearest first; the module is the last."""
         while node is not self.module:
             node = self.parent(node)
             yield node
 
     def statement(self, node: ir.Node) -> ir.Stmt:
-        """The innermost statement that is or holds ``node``."""
+        """Return the innermost statement that is or contains ``node``."""
         for candidate in (node, *self.ancestors(node)):
-            # The statement of a lambda's body is its value, and stands on no line of its own.
+            # The body of a lambda is a `Return` that is no statement in the text.
             if isinstance(candidate, STATEMENTS) and not self.in_lambda(candidate):
                 return candidate  # type: ignore[return-value]  # STATEMENTS are the types of Stmt
         raise ValueError("the module is in no statement")
@@ -83,9 +83,9 @@ class Tree:
         return any(isinstance(ancestor, ir.Lambda) for ancestor in self.ancestors(node))
 
     def walk(self, *words: str) -> Iterator[ir.Node]:
-        """Every node, those of a suite left out whose text has none of ``words``.
+        """Yield every node, except in suites whose text has none of ``words``.
 
-        What waits to be lowered stays so if nothing of interest is in it.
+        Such a suite is not lowered.
         """
         stack: list[ir.Node] = [self.module]
         while stack:
@@ -109,12 +109,12 @@ class Tree:
 
     @cached_property
     def functions(self) -> tuple[ir.Function, ...]:
-        """Every function and method of the file, lambdas left out."""
+        """Return every function and method of the file, without lambdas."""
         nodes = self.walk("def ", "def\t")
         return tuple(node.function for node in nodes if isinstance(node, ir.FunctionDef))
 
     def is_rebound(self, expression: ir.Expr) -> bool:
-        """Whether a name in ``expression`` is a loop's variable or is assigned more than once."""
+        """True if a name in ``expression`` is a loop variable or is assigned more than once."""
         names = {node.id for node in ir.walk(expression) if isinstance(node, ir.Name)}
         targets: list[str] = []
         for node in ir.walk(self.function(expression) or self.module):
@@ -125,9 +125,9 @@ class Tree:
         return any(targets.count(name) > 1 for name in names)
 
     def meaning(self, expression: ir.Expr) -> ir.Expr:
-        """What a variable is given by the only statement of its scope that binds it.
+        """Return the value that the only statement of a scope that binds a variable gives it.
 
-        Any other expression means itself.
+        Any other expression is returned as it is.
         """
         for _ in range(3):
             if not isinstance(expression, ir.Name):
@@ -147,7 +147,7 @@ class Tree:
         return _part(first.targets[0], first.value, name.id)
 
     def _bindings(self, name: ir.Name) -> list[ir.Node]:
-        """What binds a name in its scope; nothing if a parameter or another scope may, too."""
+        """Return what binds a name in its scope; nothing if a parameter or another scope may."""
         scope = self.scope(name)
         parameters = scope.parameters if isinstance(scope, ir.Function) else ()
         if name.id in self.shared or any(each.name == name.id for each in parameters):
@@ -155,7 +155,7 @@ class Tree:
         return [node for node in self.nodes_of(scope) if _binds(node, name.id)]
 
     def is_parameter(self, name: ir.Name) -> bool:
-        """Whether a name is what its function is given for one parameter, whatever runs there."""
+        """True if a name is surely the argument for one parameter of its function."""
         scope = self.scope(name)
         parameters = scope.parameters if isinstance(scope, ir.Function) else ()
         plain = any(each.name == name.id and not each.kind.startswith("*") for each in parameters)
@@ -164,12 +164,16 @@ class Tree:
 
     @cached_property
     def shared(self) -> frozenset[str]:
-        """The names that a function may bind in a scope around it."""
+        """Return the names that a function may bind in a scope around it."""
         scopes = [node for node in self.walk("global", "nonlocal") if isinstance(node, ir.Scope)]
         return frozenset(name for node in scopes for name in node.names)
 
     def chosen(self, expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
-        """A test, and what an expression, or a variable by two arms, is if it is true, and else."""
+        """Return the test of a conditional value, and the value if it is true and if it is not.
+
+        The value is a conditional expression, or a variable that the two arms of an ``if`` assign
+        and nothing else does.
+        """
         meant = self.meaning(expression)
         if isinstance(meant, ir.Conditional):
             return meant.test, meant.body, meant.orelse
@@ -185,7 +189,7 @@ class Tree:
         return (branch.test, one.value, other.value) if apart else None
 
     def sources(self, expression: ir.Node) -> list[ir.Node]:
-        """``expression`` and what its scope and the file give to the variables in all of this."""
+        """Return ``expression`` and the statements that assign to variables in it, transitively."""
         given: dict[str, list[ir.Node]] = {}
         scopes = dict.fromkeys((self.scope(expression), self.module))
         for node in (node for scope in scopes for node in self.nodes_of(scope)):
@@ -198,7 +202,7 @@ class Tree:
         return found
 
     def contexts(self, statement: ir.With) -> list[ir.Expr]:
-        """What a ``with`` statement enters, the outermost first, as written where it is made."""
+        """Return what a ``with`` statement enters, the outermost first."""
         return [self.meaning(item.value) for item in statement.items]
 
     def block(self, statement: ir.Stmt) -> Block:
@@ -206,11 +210,11 @@ class Tree:
         return next(block for block in blocks(owner) if statement in block.statements)
 
     def function(self, node: ir.Node) -> ir.Function | None:
-        """The innermost function or lambda around ``node``."""
+        """Return the innermost function or lambda around ``node``."""
         return next((a for a in self.ancestors(node) if isinstance(a, ir.Function)), None)
 
     def scope(self, node: ir.Node) -> ir.Function | ir.ClassDef | ir.Module:
-        """The innermost function, class or module around ``node``."""
+        """Return the innermost function, class or module around ``node``."""
         kinds = (ir.Function, ir.ClassDef, ir.Module)
         return next(a for a in self.ancestors(node) if isinstance(a, kinds))
 
@@ -219,27 +223,27 @@ class Tree:
         return {}
 
     def nodes_of(self, scope: ir.Function | ir.ClassDef | ir.Module) -> Sequence[ir.Node]:
-        """The nodes whose ``scope`` it is: those of nested functions and classes left out."""
+        """Return the nodes of a scope, without those of nested functions and classes."""
         if scope not in self._nodes_by_scope:
             self._nodes_by_scope[scope] = list(_own_nodes(scope))
         return self._nodes_by_scope[scope]
 
     @cached_property
     def imports(self) -> tuple[ir.Import | ir.ImportFrom, ...]:
-        """Every import statement of the file."""
+        """Return every import statement of the file."""
         nodes = self.walk("import")
         return tuple(node for node in nodes if isinstance(node, (ir.Import, ir.ImportFrom)))
 
     @cached_property
     def looks_up_variables(self) -> bool:
-        """Whether the file may read one of its variables by a name that it puts together."""
+        """True if the file may read one of its variables by a computed name."""
         calls = [node for node in self.walk(*_LOOKUPS) if isinstance(node, ir.Call)]
         found = [call for call in calls if isinstance(call.func, ir.Name)]
         return any(_is_lookup(call.func.id, call.args) for call in found)  # type: ignore[union-attr]  # Names
 
     @cached_property
     def looked_into(self) -> frozenset[str]:
-        """The last names of what attributes are read from by names that are put together."""
+        """Return the last names of objects whose attributes are read by computed names."""
         calls = [node for node in self.walk("getattr") if isinstance(node, ir.Call)]
         owners = [call.args[0].value for call in calls if _is_dynamic(call)]
         return frozenset(
@@ -255,7 +259,7 @@ def _is_deferred(node: ir.Node) -> bool:
 
 
 def _lowered_children(node: ir.Node) -> list[ir.Node]:
-    """The nodes directly below ``node`` that are lowered."""
+    """Return the nodes directly below ``node`` that are lowered."""
     if isinstance(node, ir.Function) and not node.suite.is_lowered:
         return ir.signature(node)
     return ir.children(node)
@@ -275,13 +279,13 @@ def _is_lookup(name: str, args: Sequence[ir.Argument]) -> bool:
 
 
 def _is_dynamic(call: ir.Call) -> bool:
-    """``getattr`` with a name that is not written there."""
+    """True if a call is ``getattr`` with a computed name."""
     named = isinstance(call.func, ir.Name) and call.func.id == "getattr"
     return named and len(call.args) > 1 and not isinstance(call.args[1].value, ir.Constant)
 
 
 def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
-    """What an assignment to ``target`` gives to ``name``, alone or among as many as it is given."""
+    """Return what an assignment to ``target`` assigns to ``name``, alone or in a tuple."""
     if isinstance(target, ir.Name):
         return value
     if not isinstance(target, ir.Collection) or not isinstance(value, ir.Collection):
@@ -294,7 +298,7 @@ def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
 
 
 def _given_names(node: ir.Node) -> set[str]:
-    """The variables that an assignment or a ``with`` gives something to, alone or with others."""
+    """Return the variables that an assignment or a ``with`` assigns to."""
     targets = node.targets if isinstance(node, ir.Assign) else ()
     if isinstance(node, (ir.AugAssign, ir.WithItem)) and node.target is not None:
         targets = (node.target,)
@@ -302,7 +306,7 @@ def _given_names(node: ir.Node) -> set[str]:
 
 
 def _binds(node: ir.Node, name: str) -> bool:
-    """Whether a statement or a clause binds ``name``, or may do so."""
+    """True if a statement or a clause binds ``name``, or may do so."""
     targets: tuple[ir.Expr | None, ...] = ()
     if isinstance(node, ir.Assign):
         targets = node.targets
@@ -327,7 +331,7 @@ def _binds(node: ir.Node, name: str) -> bool:
 
 
 def blocks(owner: ir.Node) -> Iterator[Block]:
-    """The suites of a compound statement, a function, a class or a module."""
+    """Yield the suites of a compound statement, a function, a class or a module."""
     for name in ir.field_names(type(owner)):
         value = getattr(owner, name)
         if isinstance(value, tuple) and value and isinstance(value[0], STATEMENTS):

@@ -1,4 +1,4 @@
-"""What the engine understood of one script, for people to read: nothing here judges."""
+"""A summary of the analysis of one script, for people to read."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Model:
     """A model that is sharded, or whose parameters an optimizer takes.
 
     Attributes:
-        name: its class, or how it is called where that is not known.
-        built: the call that makes it or, if there is none, where else it comes from.
+        name: its class, or the variable where that is not known.
+        built: the call that constructs it or, if there is none, where else it comes from.
         unsharded: paths of its containers of repeated blocks that no call shards.
     """
 
@@ -72,7 +72,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A mesh or a policy: what it is for, the call that makes it and where."""
+    """A mesh or a policy: its role, the call that makes it and where."""
 
     role: str
     text: str
@@ -100,8 +100,8 @@ class Variant:
     """A path, by how it differs from the first one of its entry.
 
     Attributes:
-        conditions: what decides for it, e.g. "`args.compile` is false"; may be unknown.
-        added: events that the first path has not.
+        conditions: the conditions for it, e.g. "`args.compile` is false"; may be empty.
+        added: events that the first path does not have.
         removed: events that only the first path has.
     """
 
@@ -133,7 +133,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is understood of the script at ``path``, as a part of the program around it.
+    """The analysis of the script at ``path``, as a part of the program around it.
 
     Attributes:
         entries: where the program starts in the script; if nothing starts there, the entries of
@@ -146,7 +146,7 @@ class Inspection:
 
 
 def inspect(program: Program, path: str) -> Inspection:
-    """What ``program`` does from the script at the absolute ``path`` on."""
+    """Summarize the analysis of the script at the absolute ``path``."""
     traces = [trace for trace in program.traces if trace.path == path]
     traces = traces or [trace for trace in program.traces if path in _files(trace)]
     grouped: dict[tuple[str, str], list[Trace]] = {}
@@ -181,7 +181,7 @@ def _entry(program: Program, traces: Sequence[Trace]) -> Entry:
 
 
 def _roots(trace: Trace) -> list[Object]:
-    """The models of a path, each by the outermost module that it is known to be a part of."""
+    """Return the models of a path, each by the outermost module that it is part of."""
     held = [event.module for event in trace.events if isinstance(event, Shard)]
     held += [capture.module for build in _builds(trace) for capture in build.optimizer.captures]
     return list(dict.fromkeys(_root(module) for module in held))
@@ -194,7 +194,7 @@ def _root(module: Object) -> Object:
 
 
 def _target(module: Object, root: Object) -> str:
-    """How ``module`` is reached from ``root``, e.g. ".layers[]"."""
+    """Return how ``module`` is reached from ``root``, e.g. ".layers[]"."""
     steps = []
     for part in (module, *module.ancestors()):
         if part is root:
@@ -204,6 +204,7 @@ def _target(module: Object, root: Object) -> str:
 
 
 def _model(program: Program, trace: Trace, root: Object) -> Model:
+    """Summarize how a model is built and sharded on a path."""
     calls: dict[ir.Call, list[Shard]] = {}
     for event in trace.events:
         if isinstance(event, Shard) and _root(event.module) is root:
@@ -217,7 +218,7 @@ def _model(program: Program, trace: Trace, root: Object) -> Model:
 
 
 def _covered(container: str, sharded: Sequence[str], calls: dict[ir.Call, list[Shard]]) -> bool:
-    """Whether a container's blocks are, or may be, among what is sharded."""
+    """True if a container's blocks are, or may be, sharded."""
     views = any("()" in target or target.startswith(container) for target in sharded)
     return views or any(
         event.wraps_children is not False for group in calls.values() for event in group
@@ -232,7 +233,7 @@ def _sharding(program: Program, events: Sequence[Shard], root: Object) -> Shardi
 
 
 def _arguments(program: Program, shard: Shard) -> Iterator[str]:
-    """The arguments of a sharding call but the module, which is the first one or ``module=``."""
+    """Yield the arguments of a sharding call except the module."""
     path, given = shard.site.path, shard.call.args
     named = {argument.keyword for argument in given}
     brought = [name for name in shard.keywords if name not in named and name != "module"]
@@ -293,7 +294,7 @@ def _settings(program: Program, trace: Trace) -> Iterator[Setting]:
 
 
 def _is_made_elsewhere(site: Site, shard: Shard) -> bool:
-    """Whether a value is made by a call that is not written out among the arguments."""
+    """True if a value is made by a call outside the arguments of the sharding call."""
     call = shard.call
     inside = site.path == shard.site.path and call.start <= site.node.start < call.end
     return isinstance(site.node, ir.Call) and not inside
@@ -325,7 +326,7 @@ def _captured(program: Program, trace: Trace, capture: Parameters) -> str:
 
 
 def _when(trace: Trace, capture: Parameters) -> str:
-    """When parameters were taken, seen from the sharding of their module."""
+    """Return when parameters were captured, relative to the sharding of their module."""
     root = _root(capture.module)
     shards = [e for e in trace.events if isinstance(e, Shard) and _root(e.module) is root]
     if any(replaces(shard, capture) for shard in shards):
@@ -340,7 +341,7 @@ def _when(trace: Trace, capture: Parameters) -> str:
 
 _MAX_WORDS = 3
 
-# The text of a condition, and whether it is true when what it is remembered by is.
+# The text of a condition by its key, and whether the text is true when the condition is.
 _Words = dict[object, tuple[str, bool]]
 
 
@@ -350,7 +351,7 @@ def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
 
 
 def _is_shown(event: Event, roots: set[Object]) -> bool:
-    """Whether an event is worth a line: not each layer's forward, not each state of anything."""
+    """True if an event gets a line: not each layer's forward, nor every state dict."""
     if not isinstance(event, Call):
         silent = isinstance(event, (Store, MethodCall, Divided))
         return not silent and getattr(event, "certain", True)
@@ -366,6 +367,7 @@ def _is_shown(event: Event, roots: set[Object]) -> bool:
 def _variants(
     program: Program, traces: Sequence[Trace], steps: Sequence[tuple[Step, ...]]
 ) -> Iterator[Variant]:
+    """Yield the paths that differ from the first one in their events."""
     words = _condition_texts(program, traces)
     first = {_identity(step): step for step in steps[0] if step.is_event}
     seen: set[frozenset[object]] = {frozenset(first)}
@@ -384,11 +386,12 @@ def _variants(
 
 
 def _outermost_differences(first: Sequence[Step], own: Sequence[Step]) -> list[str]:
-    """The outermost branches that only one of two paths takes, as conditions of the second."""
+    """Return the outermost branches that only one of two paths takes."""
     return [*_branches_added(own, first, True), *_branches_added(first, own, False)]
 
 
 def _branches_added(steps: Sequence[Step], others: Sequence[Step], holds: bool) -> Iterator[str]:
+    """Yield the outermost branches of one path that another does not take, as conditions."""
     known = {_identity(step) for step in others if step.kind == "branch"}
     inside: int | None = None
     for step in steps:
@@ -401,7 +404,7 @@ def _branches_added(steps: Sequence[Step], others: Sequence[Step], holds: bool) 
         if word in ("if", "unless"):
             inside = step.depth
             yield f"`{text}` is {'true' if holds is (word == 'if') else 'false'}"
-        elif word == "case" and holds:  # that it is no other one goes without saying
+        elif word == "case" and holds:  # no other case is taken then
             inside = step.depth
             yield f"`{step.text}` is taken"
 
@@ -411,7 +414,7 @@ def _identity(step: Step) -> tuple[str, Span, str]:
 
 
 def _condition_texts(program: Program, traces: Iterable[Trace]) -> _Words:
-    """The conditions that can be decided, by what they are remembered by."""
+    """Return the texts of the conditions that can be decided, by key."""
     words: _Words = {}
     for trace in traces:
         for event in (*trace.events, *trace.escapes):
@@ -424,7 +427,7 @@ def _condition_texts(program: Program, traces: Iterable[Trace]) -> _Words:
 def _name_conditions(
     program: Program, path: str, node: ir.Node, key: object, words: _Words
 ) -> None:
-    """Notes the text of a condition, of what it denies and of its parts."""
+    """Add the text of a condition, without negation, and of its operands."""
     same = True
     if isinstance(node, ir.Not):
         node, same = node.operand, False
@@ -437,7 +440,7 @@ def _name_conditions(
 
 
 def _decisions_changed(words: _Words, first: Trace, other: Trace) -> Iterator[str]:
-    """The decisions of a path that are not those of the first one."""
+    """Yield the decisions of a path that differ from those of the first one."""
     before = dict(first.decisions)
     for key, outcome in other.decisions:
         if before.get(key) is not outcome and key in words:

@@ -1,4 +1,4 @@
-"""One path through a program as its author would sketch it: calls, loops, branches, events."""
+"""One path through a program as an outline: calls, loops, branches, events."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Step:
     """One line of an outline.
 
     Attributes:
-        depth: how many of the lines above it this one stands under.
-        kind: "call", "loop" and "branch" have other steps under them; the rest are events: "shard",
+        depth: its indentation in the outline.
+        kind: "call", "loop" and "branch" contain other steps; the rest are events: "shard",
             "optimizer", "repoint", "mesh", "forward", "backward", "clip", "step", "zero_grad",
             "no_sync", "state", "load", "save", "write".
         text: the code, on one line.
@@ -52,7 +52,10 @@ class Step:
 
 
 def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
-    """``events`` in order under the calls, loops and branches that lead to each, every one once."""
+    """Return ``events`` in order below the calls, loops and branches that lead to them.
+
+    Repeated steps below the same lines are left out.
+    """
     steps: list[Step] = []
     above: list[Step] = []
     seen: set[tuple[str, Span]] = set()
@@ -64,7 +67,7 @@ def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
         common = _common(above, placed)
         if len(common) < len(placed) - 1:
             seen.clear()
-        # What a loop known step by step repeats is one line.
+        # A loop that was executed element by element repeats its steps.
         fresh = [s for s in placed[len(common) :] if (s.kind, s.span) not in seen]
         steps.extend(fresh)
         seen.update((s.kind, s.span) for s in fresh)
@@ -73,7 +76,7 @@ def outline(program: Program, events: Iterable[Event]) -> tuple[Step, ...]:
 
 
 def written(program: Program, path: str, node: ir.Node) -> str:
-    """The code of ``node`` on one line, as it would be written if it fitted there."""
+    """Return the code of ``node`` on one line, without comments."""
     source = program.tree(path).slice(node)
     text = " ".join(TOKEN.sub(_without_comment, source).split())
     if NEWLINE.search(source) is None:
@@ -90,7 +93,7 @@ _BEFORE_CLOSING = re.compile(r",? (?=[)\]}])")
 
 
 def _apart(chain: list[Step]) -> list[Step]:
-    """``chain`` without a call that is the event itself, such as a class that is an optimizer."""
+    """Return ``chain`` without a call that is the event itself, such as an optimizer's class."""
     *around, event = chain
     return [step for step in around if step.span != event.span] + [event]
 
@@ -116,6 +119,7 @@ def _described(program: Program, event: Event) -> Step:
 
 
 def _kind(event: Event) -> tuple[str, str]:
+    """Return the kind of an event, and a note that the code does not show."""
     if isinstance(event, Shard):
         return "shard", ""
     if isinstance(event, BuildOptimizer):
@@ -133,16 +137,16 @@ def _kind(event: Event) -> tuple[str, str]:
 
 
 def role(event: Call) -> str:
-    """What a watched call is for; empty if it is no line of its own."""
+    """Return what a watched call is for; empty if it is no line of the outline."""
     roles = WATCHED_CALLS if event.receiver is None else WATCHED_METHODS
     return roles.get(event.name, event.name)
 
 
-# What stands around an event
+# The blocks around an event
 
 
 def _around(program: Program, site: Site) -> Iterator[Step]:
-    """The calls that lead to a place, outermost first, each after the blocks it stands in."""
+    """Yield the calls that lead to a place, outermost first, each after the blocks around it."""
     guards = list(site.guards)
     frames = site.frames()
     for index, (path, node) in enumerate(frames):
@@ -154,7 +158,7 @@ def _around(program: Program, site: Site) -> Iterator[Step]:
 
 
 def _loops(program: Program, path: str, node: ir.Node) -> Iterator[Step]:
-    """The loops around ``node`` in its function, comprehensions included."""
+    """Yield the loops around ``node`` in its function, comprehensions included."""
     if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
         return
     below = node
@@ -181,15 +185,15 @@ def _loop(program: Program, path: str, node: ir.For | ir.While | ir.Clause) -> S
 
 
 def _branches(program: Program, path: str, node: ir.Node, guards: list[Guard]) -> Iterator[Step]:
-    """The branches taken to ``node`` in its function; they are taken off ``guards``."""
+    """Yield the branches taken to ``node`` in its function, and remove them from ``guards``."""
     tree = program.tree(path)
     scope = tree.module if isinstance(node, (ir.FunctionDef, ir.ClassDef)) else tree.scope(node)
     around = set(tree.ancestors(node))
     own = [guard for guard in guards if guard.path == path and tree.scope(guard.test) is scope]
     guards[:] = [guard for guard in guards if guard not in own]
     for guard in own:
-        # Past an early exit all is under its condition, which is worth a line where ranks or
-        # iterations part.
+        # All code after an early exit depends on its condition; only tests of the rank or of the
+        # iteration get a line.
         inside = tree.parent(guard.test) in around or guard.test in around
         if inside or guard.divergent or guard.progress:
             step = branch(program, guard)
@@ -198,7 +202,7 @@ def _branches(program: Program, path: str, node: ir.Node, guards: list[Guard]) -
 
 
 def branch(program: Program, guard: Guard) -> Step | None:
-    """A branch as a line; None for the ordinary course past a ``try`` or a case."""
+    """Return a branch as a step; None if no exception is raised or another case is taken."""
     test = guard.test
     text = written(program, guard.path, test)
     word = "if" if guard.taken else "unless"

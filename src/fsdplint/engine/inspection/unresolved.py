@@ -1,4 +1,4 @@
-"""What the engine did not look into: imports, calls of unknown code, entries, broken files."""
+"""Code that was not analyzed: imports, calls of unknown code, entries, broken files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCall:
-    """A call of code that is not understood, with what it was given: "model", "optimizer"."""
+    """A call of unknown code that gets the "model", the "optimizer" or both (``given``)."""
 
     text: str
     given: tuple[str, ...]
@@ -49,6 +49,8 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
+    """Everything that was not analyzed for one script."""
+
     imports: tuple[Import, ...]
     calls: tuple[UnknownCall, ...]
     entries: tuple[Unfollowed, ...]
@@ -58,7 +60,7 @@ class Unresolved:
 def unresolved(
     program: Program, script: str, files: Iterable[str], traces: Iterable[Trace]
 ) -> Unresolved:
-    """What was not looked into in ``files`` and on the paths ``traces``."""
+    """Return what was not analyzed in ``files`` and on the paths ``traces``."""
     imports: dict[str, Import] = {}
     for path in sorted(files, key=lambda path: (path != script, path)):
         for found in _imports(program, path):
@@ -103,6 +105,7 @@ def _leads_somewhere(program: Program, path: str, modules: list[str], level: int
 
 
 def _calls(program: Program, trace: Trace) -> Iterator[UnknownCall]:
+    """Yield the calls of unknown code that get a sharded model or an optimizer."""
     models = {
         part
         for event in trace.events

@@ -1,6 +1,6 @@
-"""What Hugging Face's accelerate is told of FSDP in the program itself.
+"""The FSDP settings that a program passes to Hugging Face's accelerate.
 
-Without a plugin its settings come from a file or the environment, and may mean anything.
+Without a plugin the settings come from a file or the environment, and are unknown.
 Source: accelerate 1.0 to 1.15 (`accelerator.py`, `utils/dataclasses.py`).
 """
 
@@ -14,7 +14,7 @@ _PLUGIN = "FullyShardedDataParallelPlugin"
 
 
 def is_accelerator(value: Value | None) -> bool:
-    """Whether a value is accelerate's ``Accelerator``."""
+    """True if a value is accelerate's ``Accelerator``."""
     names = class_names(value.cls) if isinstance(value, Object) else set()
     return any(
         name.split(".")[0] == "accelerate" and name.endswith("Accelerator") for name in names
@@ -22,7 +22,7 @@ def is_accelerator(value: Value | None) -> bool:
 
 
 def plugin_of(accelerator: Value | None) -> Object | None:
-    """The FSDP plugin that an accelerator is made with."""
+    """Return the FSDP plugin that an accelerator is constructed with."""
     if not isinstance(accelerator, Object) or not is_accelerator(accelerator):
         return None
     given = accelerator.keywords.get("fsdp_plugin")
@@ -33,12 +33,12 @@ def plugin_of(accelerator: Value | None) -> Object | None:
 
 
 def prepares_sharded(call: Call) -> bool:
-    """Whether a call has an accelerator prepare something that its plugin may shard."""
+    """True if a call has an accelerator prepare something that its plugin may shard."""
     return call.name in ("prepare", "prepare_model") and plugin_of(call.receiver) is not None
 
 
 def generation(plugin: Object) -> Generation | None:
-    """Which FSDP a plugin asks for; None where it says nothing, and the environment decides."""
+    """Return the FSDP generation that a plugin asks for, None if the environment decides."""
     version = plugin.keywords.get("fsdp_version")
     if isinstance(version, Const) and version.value == 2:
         return Generation.FSDP2

@@ -1,4 +1,4 @@
-"""Attributes: what is read of a value."""
+"""Reading an attribute of a value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fsdplint.knowledge.calls import ABSENT_FROM_FSDP2, RANK_ATTRIBUTES, WRAPPED
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.ranks import ATTRIBUTES, Role
 
-# Attributes that read as a bound method even where no class is known to define them.
+# Attributes that are taken for bound methods even where no class is known to define them.
 _BOUND_METHODS = frozenset(
     {"forward", "no_sync", "parameters", "named_parameters", "state_dict", "step"}
 )
@@ -40,6 +40,7 @@ def attribute(state: PathState, node: ir.Attribute, frame: Frame) -> Value:
 
 
 def read(state: PathState, value: Value, name: str, node: ir.Node, frame: Frame) -> Value:
+    """Return the attribute ``name`` of a value; it is created for an object of unknown class."""
     value = followed(value)
     tensor = tensors.attribute(state, value, name)
     if tensor is not None:
@@ -73,6 +74,7 @@ def _bound_to_class(found: Value, cls: ClassValue) -> Value:
 def _object_attribute(
     state: PathState, value: Object, name: str, node: ir.Node, frame: Frame
 ) -> Value:
+    """Return an attribute of an object: assigned, of its class, a named part, or a new part."""
     if name in value.attrs:
         return value.attrs[name]
     found = value.cls.lookup(name) if isinstance(value.cls, ClassValue) else None
@@ -125,6 +127,6 @@ def _super_attribute(value: Super, name: str) -> Value:
 
 
 def _role_of_attribute(value: Object, name: str) -> Role | None:
-    """What an attribute of a library's object says of the rank."""
+    """Return what an attribute of a library's object says about the rank."""
     roles = [ATTRIBUTES.get(cls, {}) for cls in class_names(value.cls)]
     return next((found[name] for found in roles if name in found), None)

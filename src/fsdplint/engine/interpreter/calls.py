@@ -38,6 +38,7 @@ from fsdplint.knowledge.tensors import means_combining
 
 
 def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
+    """Evaluate a call: the callee, the arguments, then what the callee does with them."""
     if (
         isinstance(node.func, ir.Name)
         and node.func.id == "super"
@@ -51,14 +52,14 @@ def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
 
 
 def _note_combining(state: PathState, node: ir.Call, arguments: Arguments) -> None:
-    """Numbers read on each rank may be combined by a function that is called like that."""
+    """Note that numbers of this rank go to a function whose name says that it combines them."""
     named = means_combining(ir.last_name(node.func))
     if named and not state.importing and _is_local(*arguments.values()):
         state.trace.combined.append(state.tick())
 
 
 def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
-    """Like `evaluate`, but an attribute that is not known stays a method to be called."""
+    """Evaluate a callee; unlike `evaluate`, an unknown attribute becomes a method to call."""
     if not isinstance(node, ir.Attribute):
         return state.evaluate(node, frame)
     given = state.evaluate(node.value, frame)
@@ -85,6 +86,7 @@ def _super_of(state: PathState, frame: Frame, receiver: Object) -> Value:
 
 
 def evaluate_arguments(state: PathState, nodes: Items[ir.Argument], frame: Frame) -> Arguments:
+    """Evaluate arguments; known sequences and mappings behind stars are spread."""
     made = Arguments([], {})
     for node in nodes:
         value = state.evaluate(node.value, frame)
@@ -113,6 +115,7 @@ def _spread(made: Arguments, value: Value) -> None:
 def apply(
     state: PathState, function: Value, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Call a value: the project's code, a library's, or code that is unknown."""
     called = function.receiver if isinstance(function, Method) else function
     if isinstance(called, Inner):
         state.trace.inside.add(state.site(node, frame))
@@ -141,9 +144,10 @@ def apply(
 
 
 def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
-    """One of several callables, with the condition under which it is that one, if known.
+    """Return one of several callables, with the condition for that one if it is known.
 
-    An optimizer class stands for all optimizer classes.
+    An optimizer class represents any other optimizer class: what rules ask about is the same for
+    all.
     """
     options = [followed(o) for o in function.options if not isinstance(o, Const)]
     symbols = [option for option in options if isinstance(option, Symbol)]
@@ -170,7 +174,7 @@ def _call_unknown(
 
 
 def result_of(state: PathState, about: object, function: Value, arguments: Arguments) -> Object:
-    """An unknown result: equal calls share a key, so that conditions on them agree."""
+    """Return an unknown result; equal calls share a key, so that conditions on them agree."""
     taint = taint_of(function, *arguments.values())
     if _is_local(*arguments.values()):
         taint |= Taint.LOCAL
@@ -182,6 +186,7 @@ def result_of(state: PathState, about: object, function: Value, arguments: Argum
 def _call_method(
     state: PathState, method: Method, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Call a method of the project or a library, and note calls that bypass or need hooks."""
     receiver = followed(method.receiver)
     if method.name == "forward" and method.source is not None and isinstance(receiver, Object):
         forwards.direct_forward(state, method, node, frame)
@@ -213,5 +218,5 @@ def _call_object(
 
 
 def _is_local(*values: Value) -> bool:
-    """Whether a number read from this rank's part of a tensor is in one of the values."""
+    """True if one of the values holds a number read from this rank's part of a tensor."""
     return any(item.taint & Taint.LOCAL for value in values for item in contained(value))

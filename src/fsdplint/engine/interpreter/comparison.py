@@ -45,7 +45,7 @@ _NEGATED = {"NotEqual": "Equal", "IsNot": "Is", "NotIn": "In", "LessThanEqual": 
 
 
 def compare(op: str, left: Value, right: Value) -> Value:
-    """``left op right``, with ``op`` the name of LibCST's operator class."""
+    """Return ``left op right``, with ``op`` the name of LibCST's operator class."""
     if op in _NEGATED:
         return negated(compare(_NEGATED[op], left, right))
     if op == "LessThan":
@@ -72,12 +72,12 @@ def _normal(op: str, left: Value, right: Value, taint: Taint) -> Value:
 
 
 def any_of(tests: Items[Value]) -> Value:
-    """Whether one of ``tests`` is true."""
+    """Return whether one of ``tests`` is true."""
     return _joined("or", tests)
 
 
 def all_of(tests: Items[Value]) -> Value:
-    """Whether each of ``tests`` is true."""
+    """Return whether each of ``tests`` is true."""
     return _joined("and", tests)
 
 
@@ -102,6 +102,11 @@ def negated(value: Value) -> Value:
 
 
 def _decided(op: str, left: Value, right: Value) -> bool | None:
+    """Return the outcome of a comparison if the values settle it, else None.
+
+    An allocated object is not None and not another allocated object; an unknown object may be
+    either, since anything may alias it. A choice is decided if all of its options agree.
+    """
     if isinstance(left, Const) and isinstance(right, Const) and op in _OPERATORS:
         try:
             return bool(_OPERATORS[op](left.value, right.value))
@@ -123,7 +128,7 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
 
 
 def _dtype(value: Value) -> str | None:
-    """The dtype that a value is, under one name for each."""
+    """Return the canonical name of a dtype, None for any other value."""
     return DTYPES.get(value.name) if isinstance(value, Symbol) else None
 
 
@@ -132,7 +137,7 @@ def _is_made(value: Value) -> bool:
 
 
 def _is_something(value: Value) -> bool:
-    """Whether a value is surely an object of its own: no constant, not None."""
+    """True if a value is surely an object with an identity: no constant, not None."""
     if isinstance(value, Object):
         return value.origin is Origin.ALLOCATED or bool(value.sharded)
     return _dtype(value) is not None or isinstance(
@@ -141,7 +146,7 @@ def _is_something(value: Value) -> bool:
 
 
 def is_instance(value: Value, classes: Items[Value]) -> Value:
-    """Whether ``value`` is an instance of one of ``classes``: true, false, or a condition."""
+    """Return whether ``value`` is an instance of one of ``classes``: a constant or a condition."""
     verdicts = [_instance_of(value, followed(cls)) for cls in classes]
     if True in verdicts or None not in verdicts:
         return Const(True in verdicts)
@@ -150,7 +155,7 @@ def is_instance(value: Value, classes: Items[Value]) -> Value:
 
 
 def _instance_of(value: Value, cls: Value) -> bool | None:
-    """Whether ``value`` is an instance of ``cls``; None where it is not known."""
+    """Return whether ``value`` is an instance of ``cls``; None if it is not known."""
     if not isinstance(value, Object):
         return None
     if isinstance(cls, Symbol) and value.sharded:
@@ -173,7 +178,7 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
 
 
 def _inherits(own: ClassValue, cls: Value) -> bool | None:
-    """Whether a class of the project has ``cls`` among its bases; None where that is not known."""
+    """Return whether a project class has ``cls`` among its bases; None if that is not known."""
     lineage = list(own.lineage())
     if isinstance(cls, ClassValue):
         return True if cls in lineage else None if own.opaque() else False

@@ -30,6 +30,7 @@ from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
 
 
 def function_def(state: PathState, node: ir.FunctionDef, frame: Frame) -> Flow:
+    """Bind a function, or a decorator's wrapper that only some ranks run it through."""
     made = FunctionValue(node.function, frame.scope)
     frame.scope.names[node.function.name] = made
     wrapper = _decorate(state, node.function.decorators, made, frame)
@@ -39,7 +40,7 @@ def function_def(state: PathState, node: ir.FunctionDef, frame: Frame) -> Flow:
 
 
 def _tells_ranks_apart(state: PathState, wrapper: FunctionValue) -> bool:
-    """Whether what a decorator made of a function runs it on some ranks only."""
+    """True if a wrapper tests the rank, so that some ranks may skip the function."""
     names = {parameter.name: state.unknown() for parameter in wrapper.function.parameters}
     frame = Frame(Scope({**names}, wrapper.scope, wrapper.scope.unit), wrapper.scope.unit)
     nodes = [node for statement in wrapper.function.body for node in ir.walk(statement)]
@@ -54,7 +55,7 @@ def _tells_ranks_apart(state: PathState, wrapper: FunctionValue) -> bool:
 def _decorate(
     state: PathState, decorators: Items[ir.Expr], made: Value, frame: Frame
 ) -> FunctionValue | None:
-    """A registry notes what it decorates; returns the function that one puts in its place."""
+    """Apply decorators; return the function that the last of them replaces the original by."""
     wrapper = None
     for decorator in reversed(decorators):
         value = followed(state.evaluate(decorator, frame))
@@ -77,6 +78,7 @@ def class_def(state: PathState, node: ir.ClassDef, frame: Frame) -> Flow:
 
 
 def _make_class(state: PathState, node: ir.ClassDef, frame: Frame) -> ClassValue:
+    """Execute a class body and return the class."""
     bases = tuple(state.evaluate(base, frame) for base in node.bases)
     cls = ClassValue(node, frame.scope, bases, {})
     body = Frame(Scope(cls.attrs, frame.scope, frame.unit), frame.unit)
@@ -90,7 +92,7 @@ def _make_class(state: PathState, node: ir.ClassDef, frame: Frame) -> ClassValue
 
 
 def _is_for_first(decorator: Value) -> bool:
-    """Whether a library's decorator lets rank 0 only run a function."""
+    """True if a library's decorator lets only rank 0 run a function."""
     if isinstance(decorator, Symbol):
         return decorator.name in FIRST_ONLY
     if not isinstance(decorator, Object) or decorator.parent is None:
@@ -102,6 +104,7 @@ def _is_for_first(decorator: Value) -> bool:
 def instantiate(
     state: PathState, cls: ClassValue, arguments: Arguments, node: ir.Node, frame: Frame
 ) -> Value:
+    """Create an object of a project class and run its constructor."""
     state.reached.add(cls.node)
     made = state.new(Origin.ALLOCATED, cls, state.site(node, frame))
     made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
@@ -120,7 +123,7 @@ def instantiate(
 
 
 def _fill_fields(state: PathState, made: Object, cls: ClassValue, arguments: Arguments) -> None:
-    """A dataclass or named tuple: arguments become attributes in the order of declaration."""
+    """Assign arguments to the attributes of a dataclass or named tuple, in declaration order."""
     names = [
         name
         for base in reversed([base for base in cls.lineage() if isinstance(base, ClassValue)])
@@ -134,7 +137,7 @@ def _fill_fields(state: PathState, made: Object, cls: ClassValue, arguments: Arg
 
 
 def _field_names(cls: ClassValue) -> list[str]:
-    """Annotated names of a class body, in order."""
+    """Return the annotated or assigned names of a class body, in order."""
     names = []
     for node in cls.node.body:
         target = node.target if isinstance(node, ir.Declare) else None
@@ -146,7 +149,7 @@ def _field_names(cls: ClassValue) -> list[str]:
 
 
 def note_construction(state: PathState, made: Object) -> None:
-    """Tracks modules that ranks build differently, and what feeds a training loop."""
+    """Track modules that ranks build differently, and what feeds a training loop."""
     alone = any(guard.divergent for guard in state.guards)
     if (alone or state.seed_differs) and made.parent is None and _has_weights(made):
         tracking.track(state, made)
@@ -155,6 +158,6 @@ def note_construction(state: PathState, made: Object) -> None:
 
 
 def _has_weights(made: Object) -> bool:
-    """Whether an object is a module, Hugging Face's models included."""
+    """True if an object is a module, Hugging Face's models included."""
     names = class_names(made.cls)
     return is_module(made) or any(name.startswith("transformers.") for name in names)

@@ -25,6 +25,7 @@ _CONSTANTS_AT_STEP = 16
 
 
 def collection(state: PathState, node: ir.Collection, frame: Frame) -> Value:
+    """Evaluate a list, tuple or set display."""
     made = Sequence([], kind=node.kind)
     for element in node.elements:
         if isinstance(element, ir.Starred):
@@ -51,7 +52,7 @@ def dict_display(state: PathState, node: ir.DictDisplay, frame: Frame) -> Value:
 
 
 def _plain(state: PathState, node: ir.Expr) -> Const | None:
-    """A constant of a display, which counts for less than a step: tables have thousands."""
+    """Return a constant in a display at a fraction of a step: tables have thousands of them."""
     if type(node) is not ir.Constant:
         return None
     state.constants += 1
@@ -61,6 +62,7 @@ def _plain(state: PathState, node: ir.Expr) -> Const | None:
 
 
 def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Value:
+    """Evaluate a comprehension: element by element if it is short, else one for all."""
     inner = Frame(Scope({}, frame.scope, frame.unit), frame.unit, frame.function, frame.receiver)
     inner.loops = frame.loops + 1
     first, *others = node.clauses
@@ -90,7 +92,7 @@ def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Val
 def _bind_clauses(
     state: PathState, clauses: tuple[ir.Clause, ...], source: Value, inner: Frame
 ) -> bool:
-    """Binds the loop variables; True if a condition selects by more than ``requires_grad``."""
+    """Bind the loop variables; True if a condition selects by more than ``requires_grad``."""
     selective = False
     for index, clause in enumerate(clauses):
         iterable = source if index == 0 else followed(state.evaluate(clause.iterable, inner))
@@ -103,7 +105,7 @@ def _bind_clauses(
 
 
 def _rank_tests(state: PathState, clauses: tuple[ir.Clause, ...], inner: Frame) -> list[Guard]:
-    """The conditions of a comprehension that tell ranks apart."""
+    """Return the guards of the conditions that distinguish ranks."""
     conditions = [condition for clause in clauses for condition in clause.conditions]
     tests = [(state.evaluate(condition, inner), condition) for condition in conditions]
     return [state.guard(t, at, True, inner) for t, at in tests if t.taint & Taint.RANK]

@@ -1,4 +1,4 @@
-"""Containers: what a loop variable is, how a value unpacks, what a store changes."""
+"""Containers: loop variables, unpacking, copies, and stores of elements."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MAX_UNROLLED = 8
 MAX_ELEMENTS = 2_000
 _MAX_SUBMODULES = 40
 
-# The element that stands for all elements of an object.
+# The key of the element that represents all elements of an object.
 EVERY = "*"
-# The one that stands for those that a process takes by a slice that its rank decides.
+# The key of the element that represents a slice that the rank decides.
 BY_RANK = ("rank",)
 # The kind of the sequence that ``enumerate(…)`` is.
 COUNTED = "enumerate"
@@ -41,7 +41,7 @@ _VIEWS = (".modules()", ".named_modules()")
 
 
 def element_of(state: PathState, value: Value) -> Value:
-    """The value that stands for every element of an iterable."""
+    """Return the value that represents every element of an iterable."""
     value = followed(value)
     if isinstance(value, Sequence):
         options = [*value.items, *value.rest]
@@ -78,7 +78,7 @@ def _named(state: PathState, whole: Object, element: Object) -> Value:
 
 
 def container_items(value: Object) -> list[Object]:
-    """The modules a container was filled with, as far as they were seen."""
+    """Return the modules that a container was filled with, as far as they were seen."""
     found: list[Object] = []
     if class_names(value.cls) & DATA_LOADERS:
         return found  # its dataset is no batch
@@ -96,7 +96,7 @@ def container_items(value: Object) -> list[Object]:
 
 
 def named_items(value: Object) -> dict[str, Object]:
-    """The parts of a module dict by name."""
+    """Return the parts of a module dict by name."""
     known = followed(value.args[0]) if value.args else None
     if not isinstance(known, Mapping):
         return {}
@@ -105,7 +105,7 @@ def named_items(value: Object) -> dict[str, Object]:
 
 
 def is_repeated(value: Object) -> bool:
-    """Whether a container holds more than one block, by a loop or by number."""
+    """True if a container holds more than one block, by a loop or by number."""
     args = [followed(arg) for arg in value.args]
     if value.repeated or any(isinstance(arg, Sequence) and arg.repeated for arg in args):
         return True
@@ -121,7 +121,7 @@ def is_repeated(value: Object) -> bool:
 
 
 def unpacked(state: PathState, value: Value, count: int) -> list[Value]:
-    """The values that ``count`` targets get from one value."""
+    """Return the values that ``count`` targets get from one value."""
     if isinstance(value, Sequence) and not value.rest and len(value.items) == count:
         return value.items
     if isinstance(value, (Sequence, Parameters, StateDict)):
@@ -139,23 +139,23 @@ def _position(state: PathState, value: Object, index: int) -> Value:
 
 
 def unrolled(value: Value) -> list[Value] | None:
-    """The elements of a short sequence known one by one."""
+    """Return the elements of a short sequence whose elements are known one by one."""
     if isinstance(value, Sequence) and not value.rest and len(value.items) <= _MAX_UNROLLED:
         return value.items
     return None
 
 
 def kinds(state: PathState, value: Value) -> list[Value]:
-    """One element for each kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
+    """Return one element per kind that an iterable holds, e.g. for ``[*m.layers, *m.extra]``."""
     if isinstance(value, Sequence) and value.rest and len(value.rest) <= _MAX_UNROLLED:
         return [*value.items[:_MAX_UNROLLED], *value.rest]
     return [element_of(state, value)]
 
 
 def submodules(state: PathState, view: Value) -> list[Value]:
-    """The elements of ``model.modules()`` where the model's construction was followed.
+    """Return the elements of ``model.modules()`` if the model's construction was followed.
 
-    Empty where it was not, or there are too many; ``named_modules()`` gives pairs, and so does
+    Empty if it was not, or if there are too many; ``named_modules()`` gives pairs, and so does
     ``enumerate(…)`` of either.
     """
     if isinstance(view, Sequence) and view.kind == COUNTED:
@@ -175,7 +175,7 @@ def submodules(state: PathState, view: Value) -> list[Value]:
 
 
 def view_of(iterable: Value) -> Value:
-    """The view that is counted along in ``enumerate(model.modules())``; else the iterable."""
+    """Return the view in ``enumerate(model.modules())``, and any other iterable as it is."""
     if not isinstance(iterable, Sequence) or iterable.kind != COUNTED:
         return iterable
     items = [item for item in contained(iterable) if isinstance(item, Object)]
@@ -184,7 +184,7 @@ def view_of(iterable: Value) -> Value:
 
 
 def composed(module: Object, depth: int = 0) -> Iterator[Object]:
-    """A module and the modules it is known to be made of, some perhaps more than once."""
+    """Yield a module and the modules that it is known to consist of, some perhaps repeatedly."""
     yield module
     held = [followed(value) for value in module.attrs.values()]
     parts = [part for part in held if isinstance(part, Object) and part.parent is module]
@@ -194,7 +194,7 @@ def composed(module: Object, depth: int = 0) -> Iterator[Object]:
 
 
 def copied(value: Value) -> Value:
-    """``value`` itself, unless it is a container whose copy is filled by itself."""
+    """Return ``value``, or a copy of a container that is filled independently."""
     value = followed(value)
     if isinstance(value, Sequence):
         return Sequence(
@@ -206,7 +206,7 @@ def copied(value: Value) -> Value:
 
 
 def materialized(state: PathState, value: Value, depth: int = 0) -> Value:
-    """``list(value)``: generators of parameters take the tensors now."""
+    """Return ``list(value)``: generators of parameters take the tensors now."""
     value = followed(value)
     if isinstance(value, Parameters) and value.lazy:
         return replace(value, time=state.tick(), lazy=False)
@@ -231,7 +231,7 @@ def chained(state: PathState, left: Sequence, right: Sequence) -> Sequence:
 
 
 def extend(state: PathState, target: Sequence, more: Sequence, *, in_loop: bool = False) -> None:
-    """``target += more``; of very many elements it is not known which ones they are."""
+    """Execute ``target += more``; a sequence of too many elements becomes unknown."""
     known, rest = (target.items, target.rest) if not in_loop else (target.rest, target.rest)
     if len(target.items) + len(target.rest) + len(more.items) + len(more.rest) > MAX_ELEMENTS:
         target.rest[:] = [state.unknown(Taint.ELEMENT)]
@@ -241,7 +241,7 @@ def extend(state: PathState, target: Sequence, more: Sequence, *, in_loop: bool 
 
 
 def merge(target: Mapping, value: Value) -> None:
-    """``target.update(value)``."""
+    """Execute ``target.update(value)``."""
     if isinstance(value, Mapping):
         target.items.update(value.items)
         target.rest.extend(value.rest[: MAX_ELEMENTS - len(target.rest)])

@@ -31,6 +31,7 @@ class Entry:
 
 
 def start(state: PathState, entry: Entry) -> None:
+    """Begin a path at an entry."""
     if entry.definition is None:
         scope = Scope({"__name__": Const("__main__")}, None, entry.unit)
         state.group_up = False
@@ -50,6 +51,7 @@ def _start_definition(state: PathState, entry: Entry, definition: Definition) ->
 
 
 def _start_method(state: PathState, entry: Entry, cls: ClassValue, frame: Frame) -> None:
+    """Create an object with unknown arguments, and call the method that is the entry."""
     init = cls.lookup("__init__")
     given = (
         open_parameters(state, init, state.unknown())[1:] if isinstance(init, FunctionValue) else []
@@ -72,9 +74,9 @@ class _Holder:
 
 
 def run_by_construction(project: Project, cls: ClassValue) -> set[str]:
-    """The constructor and the methods that it asks the object for, which nobody calls once more.
+    """Return the constructor and the methods that it runs or may pass on.
 
-    So do these methods, and functions of the project that are handed the object.
+    They are no entries of their own. The search covers project functions that are given the object.
     """
     found = {"__init__"}
     queue = list(_method(cls, "__init__"))
@@ -93,7 +95,7 @@ def _method(cls: ClassValue, name: str) -> Iterator[_Holder]:
 
 
 def _holder(unit: Unit, function: ir.Function, parameter: str) -> _Holder:
-    """A function that is handed the object by ``parameter``."""
+    """Return a function that gets the object by ``parameter``, with its aliases."""
     names = {parameter}
     for node in ir.walk(function):
         if isinstance(node, ir.Assign) and ir.last_name(node.value) in names:
@@ -102,6 +104,7 @@ def _holder(unit: Unit, function: ir.Function, parameter: str) -> _Holder:
 
 
 def _asked_for(holder: _Holder) -> Iterator[str]:
+    """Yield the attributes of the object that a function reads."""
     for node in ir.walk(holder.function):
         owner = node.value if isinstance(node, ir.Attribute) else None
         if isinstance(node, ir.Attribute) and _is_it(owner, holder):
@@ -113,6 +116,7 @@ def _is_it(node: ir.Expr | None, holder: _Holder) -> bool:
 
 
 def _handed_on(project: Project, holder: _Holder) -> Iterator[_Holder]:
+    """Yield the project functions that a function passes the object to."""
     for call in ir.walk(holder.function):
         if not isinstance(call, ir.Call) or not isinstance(call.func, ir.Name):
             continue

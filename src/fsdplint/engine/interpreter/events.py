@@ -1,4 +1,4 @@
-"""What happens on one path through a program, in order: the trace that facts are read from."""
+"""Events on one path through a program, in order: the trace that facts are read from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Shard:
 
     Attributes:
         keeps_parameters: the original Parameters stay the ones to train (FSDP1 with
-            ``use_orig_params=True``), None where an argument leaves it open.
+            ``use_orig_params=True``), None where an argument is unknown.
         wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
         keywords: the keyword arguments, those of ``**`` and of a partial included.
         strategy: FSDP1's ``sharding_strategy``, None where none is given.
@@ -50,13 +50,13 @@ class Shard:
 
     @property
     def listed(self) -> bool:
-        """Whether it is given a list of modules, which become one unit together."""
+        """True if it is given a list of modules, which become one unit together."""
         given = self.positional[0] if self.positional else self.keywords.get("module")
         return given is not None and isinstance(followed(given), Sequence)
 
     @property
     def cuts_flat(self) -> bool:
-        """Whether it is FSDP1's, with a strategy that surely gives each rank a part."""
+        """True if it is FSDP1's, with a strategy that surely splits the parameters."""
         if self.generation is not Generation.FSDP1:
             return False
         if "sharding_strategy" in self.keywords:
@@ -68,6 +68,8 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuildOptimizer:
+    """An optimizer is constructed on the parameters in ``captures``."""
+
     time: int
     site: Site
     optimizer: Object
@@ -109,7 +111,7 @@ class Call:
     names: dict[str, Object] = field(default_factory=dict)
 
     def argument(self, position: int, keyword: str) -> Value | None:
-        """The followed argument, None if it is not given or not known to be."""
+        """Return the followed argument, None if it is not given or not known to be."""
         found = self.arguments.get(position, keyword)
         return None if found is None else followed(found)
 
@@ -153,6 +155,8 @@ class Unwrap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoSync:
+    """``module.no_sync()`` on an FSDP2 unit, which has no such method."""
+
     time: int
     site: Site
     module: Object
@@ -223,7 +227,7 @@ class Escape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """The number in ``tensor`` is asked for, of which this rank has its own part only."""
+    """The number in ``tensor`` is read, of which this rank has only its own part."""
 
     time: int
     site: Site
@@ -232,13 +236,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """What a path does with a tracked object or a part of it, other than in the program's own code.
+    """A use of tracked objects, or of parts of them, other than in the program's own code.
 
     Attributes:
-        name: the function or method that gets hold of it, "=" for a store into it, "?" where the
-            callee is unknown.
-        objects: the tracked objects it concerns.
-        given: those it gets as a whole, and not only a part of.
+        name: the function or method that is given them, "=" for an assignment, "?" for an unknown
+            callee.
+        objects: the tracked objects that it concerns.
+        given: those that are given as a whole, and not only a part of them.
     """
 
     time: int
@@ -253,19 +257,18 @@ class Trace:
     """One path through one entry.
 
     Attributes:
-        escapes: what unknown code was given, which no rule reports by itself.
+        escapes: the objects that unknown code was given, which no rule reports by themselves.
         reads: where this rank's part of a number was read.
-        combined: when numbers that were read so went to code that may combine those of all ranks.
-        uses: what was done to objects whose every use matters, such as a module whose weights are
-            not what they should be yet.
+        combined: when such numbers went to code that may combine those of all ranks.
+        uses: the uses of tracked objects, such as a module whose weights are not initialized yet.
         called: the functions and methods of libraries and of unknown code that were called, in
-            order: when, and by which name ("?" where that is not known).
-        picked: what generators yield of their elements only if a test of these says so; that it is
-            what a loop over one is at is not sure.
+            order: the time, and the name ("?" where that is not known).
+        picked: values that a generator yields only under a test; a loop over the generator need
+            not reach them in each iteration.
         decisions: the conditions that were decided, with the outcome, in order.
-        inside: the calls of the module inside of an FSDP1 wrapper, and of its methods.
+        inside: the calls of the module inside an FSDP1 wrapper, and of its methods.
         complete: False when a budget ended the path early.
-        _selected: what was asked for before, and of how many events it is the answer.
+        _selected: results of earlier queries, with the number of events that they cover.
     """
 
     entry: str
@@ -283,11 +286,11 @@ class Trace:
     _selected: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of one kind, in order."""
+        """Return the events of one kind, in order."""
         return self._select(kind, lambda event: isinstance(event, kind))
 
     def calls(self, *names: str) -> list[Call]:
-        """The watched calls of these names, in order."""
+        """Return the watched calls of these names, in order."""
         return self._select(names, lambda event: isinstance(event, Call) and event.name in names)
 
     def _select(self, key: object, wanted: Callable[[Event], bool]) -> list[Any]:
@@ -299,7 +302,7 @@ class Trace:
 
 
 def states_in(value: Value, depth: int = 0) -> tuple[StateDict, ...]:
-    """The sharded state that is surely in ``value``: in every option, where it is a choice."""
+    """Return the sharded state that is surely in ``value``: in every option of a choice."""
     if isinstance(value, StateDict):
         return () if value.escaped else (value,)
     if depth > 6:

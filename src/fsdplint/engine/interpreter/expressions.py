@@ -26,7 +26,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge.modules import MATMUL
 
-# Longer texts, and conditions of more operands, are not known.
+# Longer texts, and conditions of more operands, become unknown values.
 MAX_TEXT = 10_000
 _MAX_OPERANDS = 32
 
@@ -40,20 +40,21 @@ def lambda_(_: PathState, node: ir.Lambda, frame: Frame) -> Value:
 
 
 def truth(state: PathState, node: ir.Expr, frame: Frame) -> Value:
-    """The value that a test is about, each operand of ``and`` and ``or`` a test of its own."""
+    """Return the value that a test is about; the operands of ``and`` and ``or`` are tests, too."""
     if isinstance(node, ir.BoolOp):
         state.count_step()
         return bool_op(state, node, frame, tested=True)
     if isinstance(node, ir.Not):
         state.count_step()
         inner = truth(state, node.operand, frame)
-        if not isinstance(inner, Const):  # a branch hangs on it, even where it is decided
+        if not isinstance(inner, Const):  # a branch depends on it, even where it is decided
             return Condition("not", (inner,), ("not", key_of(inner)), inner.taint)
         return Const(not inner.value, inner.taint)
     return tensors.look(state, state.evaluate(node, frame), node, frame)
 
 
 def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
+    """Evaluate ``body if test else orelse`` like an ``if``: one arm if it may shard, or both."""
     test = truth(state, node.test, frame)
     outcome = state.decisions.known(test)
     may_shard = state.interest.may_shard([node.body, node.orelse])
@@ -76,6 +77,11 @@ def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
 
 
 def bool_op(state: PathState, node: ir.BoolOp, frame: Frame, *, tested: bool = False) -> Value:
+    """Evaluate ``and`` or ``or``; the right operand is under the guard that it is reached at all.
+
+    Args:
+        tested: whether only the truth of the result matters.
+    """
     left = truth(state, node.left, frame)
     if isinstance(left, Const):
         absorbs = bool(left.value) == (node.op == "or")
@@ -93,7 +99,7 @@ def _operand(state: PathState, node: ir.Expr, frame: Frame, tested: bool) -> Val
 
 
 def _joined(state: PathState, op: str, left: Value, right: Value, key: object) -> Value:
-    """``left op right``; of a test with very many operands it is not known what it is of."""
+    """Return ``left op right``, or an unknown value if that has too many operands."""
     taint = taint_of(left, right)
     operands = sum(each.size if isinstance(each, Condition) else 1 for each in (left, right))
     if operands > _MAX_OPERANDS:
@@ -115,6 +121,7 @@ def compare(state: PathState, node: ir.Compare, frame: Frame) -> Value:
 
 
 def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
+    """Evaluate a binary operator on sequences, texts, tensors or unknown values."""
     left, right = state.evaluate(node.left, frame), state.evaluate(node.right, frame)
     if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
         return chained(state, left, right)
@@ -145,7 +152,7 @@ def _bounded_text(state: PathState, text: str, taint: Taint) -> Value:
 
 
 def _look_formatted(state: PathState, value: Value, node: ir.Expr, frame: Frame) -> None:
-    """``"%.2f" % value`` asks each tensor for its number."""
+    """Read the number of each tensor in ``"%.2f" % value``."""
     nodes, values = [node], [value]
     if isinstance(node, ir.Collection) and isinstance(value, Sequence):
         nodes, values = list(node.elements), value.items
@@ -160,9 +167,10 @@ def named(state: PathState, node: ir.NamedExpr, frame: Frame) -> Value:
 
 
 def formatted(state: PathState, node: ir.FormattedString, frame: Frame) -> Value:
+    """Evaluate an f-string, and read the number of each tensor in it."""
     values = [state.evaluate(value, frame) for value in node.values]
     for value, place in zip(values, node.values, strict=True):
-        # With a format it is an error.
+        # A tensor with a format specification raises an error instead.
         if frame.unit.text[place.end : place.end + 1] in ("}", ")", ","):
             tensors.look(state, value, place, frame)
     known = [value.value for value in values if isinstance(value, Const)]
@@ -176,6 +184,12 @@ def formatted(state: PathState, node: ir.FormattedString, frame: Frame) -> Value
 
 
 def yield_(state: PathState, node: ir.Yield, frame: Frame) -> Value:
+    """Evaluate ``yield``, ``yield from`` or ``await``.
+
+    The first ``yield`` of a context manager runs the body of the ``with`` statement that entered
+    it, see `Frame.on_yield`. A value that is yielded under a guard of the function's own may not be
+    every element, so a loop over the generator cannot be taken to reach it in each iteration.
+    """
     value = NONE if node.value is None else state.evaluate(node.value, frame)
     if node.kind == "await":
         return value
@@ -203,6 +217,6 @@ def _is_text(value: Value) -> bool:
 
 
 def _is_plain(value: Object) -> bool:
-    """Whether a value in a text is a rank, or an attribute of which nothing else is known."""
+    """True if a value in a text is a rank, or an attribute of which nothing else is known."""
     leaf = value.origin is Origin.PART and not (value.attrs or value.elements or value.cls)
     return value.role is not None or leaf

@@ -1,4 +1,4 @@
-"""Calls of modules: by the hooks that gather their parameters, or around them."""
+"""Calls of modules: through the hooks that gather their parameters, or bypassing the hooks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge.names import REGISTER_FORWARD
 
-# Stands among the hooked methods for one whose name is not known.
+# The name of a hooked method if the name is not known.
 _ANY_METHOD = "*"
 
 
 def forward(
     state: PathState, module: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Call a module through its hooks, and follow its ``forward`` once per path."""
     result = state.unknown()
     state.emit(Call(state.tick(), state.site(node, frame), "forward", module, arguments, result))
     found = module.cls.lookup("forward") if isinstance(module.cls, ClassValue) else None
@@ -44,9 +45,13 @@ def forward(
 def direct_forward(
     state: PathState, method: Method, node: ir.Node, frame: Frame, *, replaced: bool = False
 ) -> None:
-    """``module.forward`` is called; ``replaced`` when it is what was assigned to it.
+    """Note a call of ``module.forward``, which bypasses the hooks.
 
-    A method kept from before the assignment is called by its replacement, behind the hooks.
+    A method that was saved before ``forward`` was assigned to is called by its replacement, inside
+    the hooks.
+
+    Args:
+        replaced: whether what is called was assigned to the attribute.
     """
     module = followed(method.receiver)
     if method.source is None or not isinstance(module, Object) or not is_unit(module):
@@ -60,7 +65,7 @@ def direct_forward(
 def method_call(
     state: PathState, method: Method, receiver: Value, node: ir.Call, frame: Frame
 ) -> None:
-    """Notes a method other than forward, called on a unit outside of the unit's forward."""
+    """Note a method other than forward, called on a unit outside of the unit's forward."""
     if method.source is None or not isinstance(receiver, Object) or not receiver.sharded:
         return
     if receiver in state.in_forward:

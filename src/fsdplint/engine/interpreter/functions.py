@@ -1,4 +1,4 @@
-"""Functions of the project: how they are entered, and what is given to them."""
+"""Calls of the project's functions: their frames and parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import ranks
 from fsdplint.knowledge.ranks import Role
 
-# Decorators that hand on what the function gives.
+# Decorators that return what the function returns.
 _HAND_ON = frozenset({"classmethod", "staticmethod"})
 _RANK_PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})
 
@@ -37,10 +37,10 @@ def invoke(
     *,
     more: bool = False,
 ) -> Value:
-    """Runs a project function; where that would go too deep, its result is unknown.
+    """Execute a project function and return its result; unknown where calls are nested too deeply.
 
     Args:
-        more: keywords that are not known may be given besides.
+        more: whether further keyword arguments may be given that are not known.
     """
     again = state.active.count(function.function) > 1
     if again or len(state.calls) >= state.project.budget.depth:
@@ -68,13 +68,13 @@ def invoke(
         del state.guards[mark:]
     if function.function.is_generator:
         if decorators(function.function) - _HAND_ON:
-            return state.unknown()  # what a context manager yields is had by entering it
+            return state.unknown()  # a with statement gets what a context manager yields
         return Sequence([], inner.yielded or [NONE], "generator")
     return choice(inner.returned) if inner.returned else NONE
 
 
 def _stopped_at(state: PathState, function: FunctionValue) -> None:
-    """Note a call that is too deep to be followed, if it may cause an event."""
+    """Record an early stop for a call that is nested too deeply, if it may cause an event."""
     unit = function.scope.unit
     if not state.importing and state.interest.leads_to_events(
         state.project, function.function.body, unit
@@ -91,6 +91,7 @@ def _bind_parameters(
     inner: Frame,
     more: bool,
 ) -> None:
+    """Bind the parameters to arguments and defaults; an unknown value where both are missing."""
     names, left, extra = inner.scope.names, deque(args), dict(keywords)
     for parameter in function.function.parameters:
         name = parameter.name
@@ -118,14 +119,14 @@ def _default(state: PathState, node: ir.Expr, function: FunctionValue) -> Value:
 
 
 def _frame_receiver(function: FunctionValue, frame: Frame) -> Value | None:
-    """A nested function sees the ``self`` of the method it is defined in."""
+    """Return the ``self`` that a nested function sees: that of the method it is defined in."""
     return frame.receiver if function.owner is None else None
 
 
 def open_parameters(
     state: PathState, function: FunctionValue, receiver: Value | None
 ) -> list[Value]:
-    """Arguments for an entry: nothing is known of them but their names."""
+    """Return arguments for an entry, of which nothing is known but the parameters' names."""
     made: list[Value] = []
     names = {parameter.name for parameter in function.function.parameters}
     for parameter in function.function.parameters:
@@ -144,15 +145,15 @@ def open_parameters(
 
 
 def _role_of_parameter(name: str, names: set[str]) -> Role | None:
-    """What a function's parameter is where a launcher calls it, told from all their ``names``."""
-    told_size = bool(names & ranks.SIZE_PARAMETERS)
-    if name in ranks.PARAMETERS or (told_size and name in ranks.PARAMETERS_BESIDE_SIZE):
+    """Return the role of a parameter that a launcher gives, judged from all ``names``."""
+    has_size = bool(names & ranks.SIZE_PARAMETERS)
+    if name in ranks.PARAMETERS or (has_size and name in ranks.PARAMETERS_BESIDE_SIZE):
         return Role.NUMBER
     return Role.SIZE if name in ranks.SIZE_PARAMETERS else None
 
 
 def decorators(function: ir.Function) -> set[str]:
-    """The last name of every decorator of a function."""
+    """Return the last name of every decorator of a function."""
     found = set()
     for node in function.decorators:
         node = node.func if isinstance(node, ir.Call) else node

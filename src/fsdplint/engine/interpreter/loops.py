@@ -27,6 +27,7 @@ from fsdplint.knowledge.data import DATA_LOADERS
 
 
 def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
+    """Execute a loop: over a short sequence element by element, over any other once for all."""
     iterable = followed(state.evaluate(node.iterable, frame))
     _iterated(state, node, iterable, frame)
     every = submodules(state, iterable)
@@ -48,7 +49,7 @@ def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
 
 
 def _iterated(state: PathState, node: ir.For, iterable: Value, frame: Frame) -> None:
-    """A loop over a loader's batches, be they counted or shown as a progress bar."""
+    """Note a loop over a loader's batches, also if they are counted or in a progress bar."""
     held = [item for item in contained(iterable) if isinstance(item, Object)]
     for source in dict.fromkeys(whole for item in held for whole in (item, *item.ancestors())):
         if class_names(source.cls) & DATA_LOADERS:
@@ -59,7 +60,7 @@ def _iterated(state: PathState, node: ir.For, iterable: Value, frame: Frame) -> 
 
 
 def _names_of(value: Object, frame: Frame) -> list[str]:
-    """What the function calls an object: its variables, or attributes of ``self``."""
+    """Return the variables and attributes of ``self`` by which a function refers to an object."""
     owner = frame.receiver.attrs if isinstance(frame.receiver, Object) else {}
     own = [name for name, held in frame.scope.names.items() if followed(held) is value]
     return own + [f"self.{name}" for name, held in owner.items() if followed(held) is value]
@@ -68,7 +69,7 @@ def _names_of(value: Object, frame: Frame) -> list[str]:
 def _for_submodules(
     state: PathState, node: ir.For, every: list[Value], view: Object, frame: Frame
 ) -> Flow:
-    """Each submodule in turn: a test of its class is decided, any other runs both arms."""
+    """Visit each submodule in turn: a test of its class is decided, any other runs both arms."""
     outer, state.enumerating = state.enumerating, view
     with _looping(state, node, frame, True):
         for item in every:
@@ -81,6 +82,7 @@ def _for_submodules(
 
 
 def while_(state: PathState, node: ir.While, frame: Frame) -> Flow:
+    """Execute the body of a ``while`` once for all iterations."""
     with _looping(state, node, frame, True):
         test = truth(state, node.test, frame)
         if state.decisions.known(test) is False:
@@ -92,7 +94,7 @@ def while_(state: PathState, node: ir.While, frame: Frame) -> Flow:
 
 
 def _guarded_partially(state: PathState) -> bool:
-    """Whether only some ranks or iterations are here, so that others go on."""
+    """True if only some ranks or iterations get here, so that others go on."""
     return any(guard.divergent or guard.progress for guard in state.guards)
 
 
@@ -100,7 +102,7 @@ def _guarded_partially(state: PathState) -> bool:
 def _looping(
     state: PathState, node: ir.For | ir.While, frame: Frame, generic: bool
 ) -> Iterator[None]:
-    """Constants that the body changes are unknown in it: one run stands for all iterations."""
+    """Make constants unknown that the body changes, if one run stands for all iterations."""
     if generic:
         _forget_constants(state, node, frame)
         frame.loops += 1
@@ -110,6 +112,7 @@ def _looping(
 
 
 def _forget_constants(state: PathState, node: ir.For | ir.While, frame: Frame) -> None:
+    """Make the constants unknown that a loop's body assigns to variables and attributes."""
     if node not in state.project.assigned:
         state.project.assigned[node] = list(assigned(node))
     for target in state.project.assigned[node]:

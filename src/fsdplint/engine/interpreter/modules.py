@@ -10,7 +10,7 @@ from fsdplint.knowledge.names import MODULE, NN
 
 
 def is_module(value: Object) -> bool:
-    """Whether an object is known to be a module: by class, or because it was sharded."""
+    """True if an object is known to be a module: by class, or because it was sharded."""
     if value.sharded or MODULE in class_names(value.cls):
         return True
     return any(
@@ -24,7 +24,7 @@ def is_unit(value: Object) -> bool:
 
 
 def holds_fsdp2(state: PathState, module: Object) -> bool:
-    """Whether some parameter of a module is surely a DTensor shard of FSDP2's."""
+    """True if some parameter of a module is surely a DTensor shard of FSDP2's."""
     if is_unit(module):
         return True
     if module.sharded:
@@ -42,7 +42,7 @@ def holds_fsdp2(state: PathState, module: Object) -> bool:
 
 
 def has_fsdp1(state: PathState, module: Object) -> bool:
-    """Whether FSDP1 wraps a module or a part of it."""
+    """True if FSDP1 wraps a module or a part of it."""
     return any(
         isinstance(event, Shard)
         and event.generation is Generation.FSDP1
@@ -52,14 +52,14 @@ def has_fsdp1(state: PathState, module: Object) -> bool:
 
 
 def is_in_unit(state: PathState, value: Object) -> bool:
-    """Whether a value is a part of a unit of FSDP2 in which nothing is FSDP1's."""
+    """True if a value is a part of an FSDP2 unit in which FSDP1 wraps nothing."""
     if value.sharded:
         return False
     return any(is_unit(whole) and not has_fsdp1(state, whole) for whole in value.ancestors())
 
 
 def cut_by_fsdp1(state: PathState, module: Object) -> bool:
-    """Whether the parameters of a module are surely cut flat by FSDP1."""
+    """True if FSDP1 surely flattens and splits the parameters of a module."""
     around = {module, *module.ancestors()}
     shards = (event for event in state.trace.events if isinstance(event, Shard))
     return any(event.cuts_flat and event.module in around for event in shards)

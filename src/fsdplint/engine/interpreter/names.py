@@ -33,6 +33,7 @@ def variable(state: PathState, node: ir.Name, frame: Frame) -> Value:
 
 
 def lookup(state: PathState, name: str, scope: Scope) -> Value:
+    """Return the value of a name; imports and deferred statements are followed when first read."""
     current: Scope | None = scope
     while current is not None:
         value = current.names.get(name)
@@ -55,7 +56,7 @@ def lookup(state: PathState, name: str, scope: Scope) -> Value:
 
 
 def _read_first(state: PathState, value: Value) -> Value:
-    """The value behind an import, or behind each alternative of one."""
+    """Return the value of an import, or of each alternative of one."""
     if isinstance(value, Imported):
         return _import_value(state, value)
     if isinstance(value, Choice) and any(isinstance(o, Imported) for o in value.options):
@@ -92,14 +93,14 @@ def _imported_submodule(state: PathState, imported: Imported, name: str, library
 
 
 def note_missing(state: PathState, module: str, level: int, importer: Unit) -> None:
-    """Note an import of the project's own code that is not there."""
+    """Record an early stop for an import of the project's own code that is not there."""
     if state.project.lacks(module, level, importer):
         reason = f"the import of `{spelled(module, level)}` resolves to no file"
         state.project.stop_early(state.trace.path, state.trace.entry, reason)
 
 
 def member_of(state: PathState, unit: Unit, name: str) -> Value | None:
-    """A variable of an imported module, or a submodule of an imported package."""
+    """Return a variable of an imported module, or a submodule of an imported package."""
     scope = imported_scope(state, unit)
     if scope.has(name):
         return lookup(state, name, scope)
@@ -109,7 +110,7 @@ def member_of(state: PathState, unit: Unit, name: str) -> Value | None:
 
 
 def imported_scope(state: PathState, unit: Unit) -> ModuleScope:
-    """The variables of an imported module; it runs once, following no branch apart."""
+    """Return the variables of an imported module, which runs once and decides no branch."""
     if unit not in state.scopes:
         body = top_level(state.project, unit)
         named: dict[str, Value] = {"__name__": Const(unit.path)}
@@ -120,7 +121,11 @@ def imported_scope(state: PathState, unit: Unit) -> ModuleScope:
 
 
 def _run_deferred(state: PathState, name: str, scope: ModuleScope) -> Value:
-    """A variable of an imported module that is read for the first time."""
+    """Run the deferred statement that binds a name, and return the name's value.
+
+    The names have unknown values while it runs, in case it refers to itself. Values that were
+    assigned from outside after the import are kept.
+    """
     deferred = scope.deferred[name]
     stored = {each: scope.names[each] for each in deferred.names if each in scope.names}
     scope.late.update({each: state.unknown() for each in deferred.names})  # while they are made
@@ -134,7 +139,7 @@ def _run_deferred(state: PathState, name: str, scope: ModuleScope) -> Value:
 
 @contextmanager
 def _import_time(state: PathState) -> Iterator[None]:
-    """What runs inside is no part of the path that made it necessary."""
+    """Run code that is no part of the path that made it necessary, at any depth."""
     outer = state.guards, state.calls, state.active
     state.guards, state.calls, state.active = [], [], []
     state.importing += 1
@@ -146,6 +151,7 @@ def _import_time(state: PathState) -> Iterator[None]:
 
 
 def import_(state: PathState, node: ir.Import, frame: Frame) -> Flow:
+    """Bind the names of an ``import`` and run modules that are imported for their effect."""
     for name, alias in node.names:
         bound = name if alias else name.split(".")[0]
         frame.scope.names[alias or bound] = Imported(frame.unit, bound, 0, None)
@@ -157,7 +163,7 @@ def import_(state: PathState, node: ir.Import, frame: Frame) -> Flow:
 
 
 def _run_for_effect(state: PathState, module: str, frame: Frame) -> None:
-    """A file whose name is never read is imported for what it registers, or takes back."""
+    """Run a file whose name is never read: it is imported for what it registers."""
     found = state.project.find(module, 0, frame.unit)
     unit = None if found is None else state.project.unit(found)
     if unit is not None:
@@ -165,6 +171,7 @@ def _run_for_effect(state: PathState, module: str, frame: Frame) -> None:
 
 
 def import_from(state: PathState, node: ir.ImportFrom, frame: Frame) -> Flow:
+    """Bind the names of a ``from`` import, after running a module that registers functions."""
     _run_registrations(state, node, frame)
     if node.names:
         for name, alias in node.names:
@@ -177,7 +184,7 @@ def import_from(state: PathState, node: ir.ImportFrom, frame: Frame) -> Flow:
 
 
 def _run_registrations(state: PathState, node: ir.ImportFrom, frame: Frame) -> None:
-    """Names are followed when they are read, but a file that registers functions runs now."""
+    """Run a file that registers functions; others run when their names are read."""
     found = state.project.find(node.module, node.level, frame.unit)
     sketch = None if found is None else state.project.units.get(found.as_posix())
     if found is None or sketch is None or sketch in state.scopes:
@@ -190,6 +197,7 @@ def _run_registrations(state: PathState, node: ir.ImportFrom, frame: Frame) -> N
 
 
 def _import_star(state: PathState, node: ir.ImportFrom, frame: Frame) -> None:
+    """Bind all public names of a module that is imported with a star."""
     found = state.project.find(node.module, node.level, frame.unit)
     unit = None if found is None else state.project.unit(found)
     scope = None if unit is None else imported_scope(state, unit)

@@ -1,4 +1,4 @@
-"""Optimizers: which parameters they take, and what points them at others."""
+"""Optimizers: the parameters that they capture, and calls that replace these."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fsdplint.knowledge.calls import REPOINTING_CALLS
 def construct(
     state: PathState, cls: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    """An optimizer of a library's class."""
+    """Create an optimizer of a library's class."""
     made = state.new(Origin.ALLOCATED, cls, state.site(node, frame))
     built(state, made, arguments, node, frame)
     return made
@@ -34,6 +34,7 @@ def construct(
 def built(
     state: PathState, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame
 ) -> None:
+    """Note that an optimizer is constructed, with the parameters that it captures."""
     captures = captured(state, arguments)
     optimizer.captures = list(captures)
     optimizer.args, optimizer.keywords = tuple(arguments.args), dict(arguments.keywords)
@@ -47,7 +48,7 @@ def built(
 
 
 def captured(state: PathState, arguments: Arguments) -> list[Parameters]:
-    """The parameters an optimizer takes: generators are consumed by its constructor."""
+    """Return the parameters that an optimizer takes: its constructor consumes generators."""
     now = state.tick()
     return [
         replace(item, time=now, lazy=False) if item.lazy else item

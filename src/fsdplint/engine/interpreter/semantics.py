@@ -1,4 +1,4 @@
-"""What the nodes of a program mean: a table for expressions, one for statements, and libraries."""
+"""The tables of what the nodes of a program do: expressions, statements, and library calls."""
 
 from __future__ import annotations
 

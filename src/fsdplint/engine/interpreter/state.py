@@ -34,11 +34,11 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Unit
 
-# What a path leaves for facts to look at: events, each sharding call as several since facts
-# compare them with each other; and objects that it hands to unknown code, many as one.
+# The cost of what a path leaves for facts to look at: an event is 1, a sharding call more, since
+# facts compare them with each other, and an object that is handed to unknown code less.
 SHARD_COST = 32
 OBJECTS_AT_COST = 64
-# What a call that ends the program evaluates to.
+# The value of a call that ends the program.
 EXIT = object()
 
 
@@ -53,7 +53,7 @@ class Flow(Enum):
 
 
 class OutOfBudget(Exception):
-    """The path is longer than the engine is willing to follow."""
+    """The path is longer than its budget."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,15 +64,16 @@ class Frame:
         scope: its variables.
         unit: the file that its code is in.
         function: the function that it runs, None for a class body or a module.
-        receiver: what ``self`` is, for methods.
-        returned: the values of the return statements met, partial ones included.
+        receiver: the value of ``self`` in a method.
+        returned: the values of the return statements so far, also of those under a condition.
         yielded: the values that it yielded, as a generator function.
-        loops: how many loops are around, those of its callers included, whose body runs once for
-            all iterations.
+        loops: the loops around it whose body runs once for all iterations, callers' loops included.
         elsewhere: scopes of the names that are declared global or nonlocal.
-        on_yield: the body of the with statement that entered this generator function.
+        on_yield: the body of the with statement that entered this generator function. It runs at
+            the first ``yield``, inside the generator's frame, so that events in the body have the
+            guards of both; then it is None, since a context manager yields once.
         mark: how many branches had been taken when it began.
-        subjects: what the match statements that are under way are about.
+        subjects: the subjects of the active match statements, innermost last.
     """
 
     scope: Scope
@@ -118,11 +119,12 @@ LibraryMethod = Callable[["PathState", Value, str, Arguments, ir.Call, Frame], V
 class Semantics:
     """What nodes and library calls do.
 
-    Modules reach by these what is defined above them, so that imports run downwards only.
+    Modules use these tables to call functions of modules above them, so that imports run downwards
+    only.
 
     Attributes:
-        evaluate: for each kind of expression the function that gives its value.
-        execute: for each kind of statement the function that executes it.
+        evaluate: for each kind of expression, the function that gives its value.
+        execute: for each kind of statement, the function that executes it.
         library_call: what a call of a library's function or class does.
         library_method: what a method does that is not the program's own.
     """
@@ -139,39 +141,40 @@ class PathState:
 
     Attributes:
         project: the files of the program, and the budget.
-        trace: what happened so far, which facts are read from.
+        trace: the events so far, which facts are read from.
         decisions: the outcomes of the conditions that the path had to decide.
-        interest: which code is worth following.
+        interest: the names that make code worth following.
         semantics: what nodes and library calls do.
         allowed: the steps that the path may take.
-        cut_functions: functions that are not worth entering before something is sharded.
+        cut_functions: functions that are not entered before something is sharded.
         steps: the statements and expressions so far.
-        constants: those of displays, which count for less than a step.
+        constants: the constants of displays, which cost less than a step.
         cost: what the path leaves for facts to look at so far.
         clock: the time; events and values are ordered by it.
         serial: the number of the last object.
         reached: the functions and classes that ran.
-        eventful: the functions that were not over when an event happened.
-        too_long: the functions that took most of a path that is too long.
+        eventful: the functions that were active when an event happened.
+        too_long: the function that took most of a path that is too long, if one did.
         scopes: the variables of the modules that were imported.
-        guards: the branches taken that what runs now depends on.
-        calls: the calls that lead to what runs now from the entry, outermost first, each with its
-            file.
-        active: the functions that are not over, outermost first.
+        guards: the branches taken that the current code depends on.
+        calls: the calls that lead here from the entry, outermost first, each with its file.
+        active: the functions that have not returned, outermost first.
         begun: the steps before each of them.
-        importing: how many imports are under way: what runs in them is no part of the path.
-        expecting_failure: whether imports are tried that may fail.
+        importing: how many imports are active: what runs in them is no part of the path.
+        expecting_failure: whether an import may fail here without harm.
         undecided: how many branches are around of which both arms run.
         enumerating: the view of all submodules that a loop is going through, one by one.
-        on_yield: what a generator function that is about to be entered runs where it yields.
-        sums: what an addition to a variable in a loop comes to, by the addition's node.
-        in_forward: the modules whose ``forward`` is under way.
+        on_yield: `Frame.on_yield` for the generator function that is entered next.
+        sums: the value of an addition to a variable in a loop, by the addition's node.
+        in_forward: the modules whose ``forward`` is active.
         entered_forwards: the modules whose ``forward`` was followed; it is followed once.
         tracked: the objects of which every use is noted.
         below: the tracked objects that each object is or has.
-        on_meta: whether modules are built on meta; None where that is not known.
+        on_meta: whether modules are built on the meta device; None where that is not known.
         seed_differs: whether each rank draws other random numbers.
-        group_up: whether the default process group is up; None where that is not known.
+        group_up: whether the default process group is initialized, None where that is not known. A
+            script starts without one. Code that is not read may initialize it at any time, and only
+            `destroy_process_group` is taken to end it.
     """
 
     project: Project
@@ -236,22 +239,23 @@ class PathState:
             self.end_or_extend()
 
     def end_or_extend(self) -> None:
-        """Ends the path, which is too long, unless it may have sharded and is allowed more."""
+        """End the path, which is too long, unless it may have sharded and is allowed more steps."""
         most = self.project.budget.path_steps
         if self.allowed < most and self.may_have_sharded():
             self.allowed = most
             return
         half = self.steps // 2
-        # What called it may call something else the next time.
+        # The innermost one: its callers may call something else on the next path.
         self.too_long = [each for each in self.active if self.begun[each] < half][-1:]
         self.end_path()
 
     def end_path(self) -> None:
-        """Ends the path."""
+        """End the path."""
         self.eventful.update(self.active)
         raise OutOfBudget
 
     def enter_function(self, function: ir.Function) -> None:
+        """Note that a function starts; end the path if earlier ones were cut in it."""
         self.active.append(function)
         self.begun[function] = self.steps
         if function in self.cut_functions and not self.may_have_sharded():
@@ -277,12 +281,12 @@ class PathState:
     def emit(self, event: Event) -> None:
         if not self.importing:
             self.trace.events.append(event)
-            if not isinstance(event, Divided):  # which says nothing but of a loss
+            if not isinstance(event, Divided):  # a division alone is no reason to follow code
                 self.eventful.update(self.active)
             self.charge(SHARD_COST if isinstance(event, Shard) else 1)
 
     def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
-        """The branch in which ``test`` comes out as ``taken``."""
+        """Return the branch on which ``test`` comes out as ``taken``."""
         if isinstance(node, ir.Not):
             node, taken = node.operand, not taken
             test = test.operands[0] if getattr(test, "op", "") == "not" else test  # type: ignore[union-attr]  # a Condition
@@ -305,7 +309,7 @@ class PathState:
         )
 
     def under(self, guards: Sequence[Guard]) -> Under:
-        """Everything inside happens only if these branches were taken."""
+        """Return a context in which everything depends on these branches."""
         return Under(self.guards, guards)
 
     # Objects
@@ -318,6 +322,10 @@ class PathState:
         taint: Taint = Taint.NONE,
         key: object = None,
     ) -> Object:
+        """Create an object.
+
+        Serials in imported modules are negative, so that they do not shift those of the path.
+        """
         self.serial += 1
         serial = -self.serial if self.importing else self.serial
         created = Object(serial, origin, cls, site, key=self.interned(key), taint=taint)
@@ -334,7 +342,7 @@ class PathState:
         cls: ClassValue | Symbol | None = None,
         taint: Taint = Taint.NONE,
     ) -> Object:
-        """A submodule, an element or another view of an object."""
+        """Create a submodule, an element or another view of an object."""
         made = self.new(Origin.PART, cls, taint=taint | whole.taint)
         made.parent, made.step = whole, step
         if whole.key is not None:
@@ -342,7 +350,7 @@ class PathState:
         return made
 
     def interned(self, key: object) -> object:
-        """A short stand-in for a key: keys made of keys would grow with every call."""
+        """Return a short stand-in for a key: keys made of keys would grow with every call."""
         if key is None:
             return None
         return ("key", self.project.keys.setdefault(key, next(self.project.numbers)))
@@ -350,7 +358,14 @@ class PathState:
     # Unread code
 
     def escape(self, node: ir.Node, frame: Frame, *values: Value) -> None:
-        """Unknown code gets hold of these and of all that is reachable from them."""
+        """Note that unknown code gets ``values`` and everything reachable from them.
+
+        From here on nothing can be claimed about what was done to them: `Object.escaped` is the
+        time, and a rule that needs an object unchanged compares it with the time of its event.
+        Events that were seen remain evidence; only absence (nobody sharded this, nobody gathered
+        it) is no longer known. An optimizer that escapes together with its model may have been
+        given other parameters, which is an uncertain `Repoint`.
+        """
         now = self.tick()
         had: set[Object] = set()
         for value in values:
@@ -368,7 +383,7 @@ class PathState:
                 self.emit(Repoint(now, self.site(node, frame), item, certain=False))
 
     def note_unread_code(self) -> None:
-        """Code that is not read runs, or may: it can bring a process group up."""
+        """Note that code may run that is not read: it can initialize the process group."""
         if self.group_up is False:
             self.group_up = None
 

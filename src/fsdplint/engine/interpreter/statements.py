@@ -1,4 +1,4 @@
-"""Statements: what runs in order, and the blocks of `with` and `try`."""
+"""Statements: simple ones, and the blocks of `with` and `try`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def assign(state: PathState, node: ir.Assign, frame: Frame) -> Flow:
 
 
 def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
+    """Execute ``target op= value``."""
     old = followed(state.evaluate(node.target, frame))
     value = state.evaluate(node.value, frame)
     extra = followed(value)
@@ -88,6 +89,7 @@ def delete(_: PathState, node: ir.Delete, frame: Frame) -> Flow:
 
 
 def scope(_: PathState, node: ir.Scope, frame: Frame) -> Flow:
+    """Find the scopes of names that are declared global or nonlocal."""
     for name in node.names:
         outer = frame.scope.parent
         while outer is not None and outer.parent is not None:
@@ -116,7 +118,7 @@ def with_(state: PathState, node: ir.With, frame: Frame) -> Flow:
 
 
 def _enter(state: PathState, items: Items[ir.WithItem], node: ir.With, frame: Frame) -> Flow:
-    """Enters the contexts in turn; a generator function runs the rest where it yields."""
+    """Enter the contexts in turn; a context manager function runs the rest where it yields."""
     if not items:
         return state.run(node.body, frame)
     item, *others = items
@@ -136,7 +138,7 @@ def _enter(state: PathState, items: Items[ir.WithItem], node: ir.With, frame: Fr
 
 
 def _device_of(state: PathState, context: Value) -> bool | None:
-    """Whether modules are built on meta inside of a context; None where that depends."""
+    """Return whether modules are built on meta inside a context; None where that depends."""
     options = context.options if isinstance(context, Choice) else (context,)
     metas = [isinstance(option, Context) and option.name == "meta" for option in options]
     return True if all(metas) else None if any(metas) else state.on_meta
@@ -145,6 +147,12 @@ def _device_of(state: PathState, context: Value) -> bool | None:
 def _context(
     state: PathState, node: ir.Expr, go_on: Callable[[Value], None], frame: Frame
 ) -> Value:
+    """Evaluate the expression of a ``with`` item.
+
+    A context manager function of the project gets ``go_on``, which it runs where it yields. The
+    body then belongs to the caller: its calls and active functions are those of the ``with``
+    statement.
+    """
     if not isinstance(node, ir.Call):
         return state.evaluate(node, frame)
     function = followed(calls.evaluate_callee(state, node.func, frame))
@@ -168,6 +176,7 @@ def _context(
 
 
 def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
+    """Execute a ``try``; if its handlers matter, also on a path where the body fails at once."""
     handlers = [statement for handler in node.handlers for statement in handler.body]
     failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
     fails = False
@@ -189,7 +198,7 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
 def _attempt(
     state: PathState, node: ir.Try, handlers: Items[ir.Stmt], failed: Value, frame: Frame
 ) -> Flow:
-    """The body of a `try` that is not known to fail."""
+    """Execute the body of a `try` that does not fail on this path."""
     if state.importing or only_imports(node.body):
         return branches.both(state, failed, node, handlers, node.body, frame)
     flow = state.run((*node.body, *node.orelse), frame)

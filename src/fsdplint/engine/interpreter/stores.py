@@ -1,4 +1,4 @@
-"""Stores: what an assignment binds or changes."""
+"""Assignments to names, attributes and elements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fsdplint.engine.interpreter.values import (
 
 
 def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -> None:
-    """Assigns to a name, a tuple of targets, an attribute or a subscript."""
+    """Assign to a name, a tuple of targets, an attribute or a subscript."""
     if isinstance(target, ir.Name):
         frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
     elif isinstance(target, ir.Collection):
@@ -50,6 +50,7 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
 def _store_attribute(
     state: PathState, owner: Value, target: ir.Attribute, value: Value, frame: Frame
 ) -> None:
+    """Assign to an attribute of an object, of parameters in a loop, a class or a module."""
     if isinstance(owner, Object):
         _overwritten(state, owner, value, target, frame)
         if isinstance(value, Const) and target.attr in frame.unit.counters:
@@ -73,7 +74,7 @@ def _store_attribute(
 def _or_as_before(
     state: PathState, owner: Object, value: Const, target: ir.Attribute, frame: Frame
 ) -> Value:
-    """A constant stored in one of two arms that both run: the attribute may keep its value."""
+    """Join a constant with the attribute's old value, in one of two arms that both run."""
     declared = isinstance(owner.cls, ClassValue) and owner.cls.lookup(target.attr) is not None
     if target.attr not in owner.attrs and owner.origin is Origin.ALLOCATED and not declared:
         return value
@@ -84,7 +85,7 @@ def _or_as_before(
 def stored(
     state: PathState, owner: Object, name: str, value: Value, node: ir.Node, frame: Frame
 ) -> None:
-    """An attribute was assigned; a module in it is a part of the owner now."""
+    """Note an assignment to an attribute; a module becomes a part of the owner."""
     compose(state, owner, value, f".{name}")
     _note_tie(state, owner, name)
     if is_module(owner) or name == "requires_grad":
@@ -92,7 +93,7 @@ def stored(
 
 
 def _note_tie(state: PathState, owner: Object, name: str) -> None:
-    """Tracks a model that gets another weight once it is sharded."""
+    """Track a model whose weight is replaced once it is sharded."""
     whole = [owner, *owner.ancestors()]
     if name == "weight" and any(is_unit(each) for each in whole):
         tracking.track(state, whole[-1])
@@ -101,7 +102,7 @@ def _note_tie(state: PathState, owner: Object, name: str) -> None:
 def _overwritten(
     state: PathState, owner: Object, value: Value, target: ir.Node, frame: Frame
 ) -> None:
-    """A store of something new into a tracked object, such as a tensor for a parameter."""
+    """Note that a tracked object gets something new, such as a tensor for a parameter."""
     inner = followed(value)
     own = isinstance(inner, Object) and owner in inner.ancestors()
     if state.tracked and not own and not isinstance(value, Const):
@@ -109,7 +110,7 @@ def _overwritten(
 
 
 def compose(state: PathState, owner: Object, value: Value, step: str) -> None:
-    """A module stored in another is a part of it."""
+    """Make a module that is stored in another a part of it."""
     value = followed(value)
     if not isinstance(value, Object) or value.parent is not None or value is owner:
         return
@@ -121,6 +122,7 @@ def compose(state: PathState, owner: Object, value: Value, step: str) -> None:
 
 
 def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Frame) -> None:
+    """Assign to an element of a container, of parameters or of an object."""
     owner = followed(state.evaluate(target.value, frame))
     index = state.evaluate(target.index, frame)
     if isinstance(owner, Mapping):
@@ -134,7 +136,7 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
         if isinstance(index, Const) and isinstance(index.value, (int, str)):
             owner.elements[index.value] = value
         if read_from(owner) is not None and read_from(followed(value)) is None:
-            owner.escaped = state.tick()  # it is no longer what the file holds
+            owner.escaped = state.tick()  # it now differs from the file
         compose(state, owner, value, "[]")
         _note_repointing(state, owner, index, target, frame)
 
@@ -142,7 +144,7 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
 def _note_repointing(
     state: PathState, owner: Object, index: Value, target: ir.Node, frame: Frame
 ) -> None:
-    """``optimizer.param_groups[0]["params"] = …`` gives the optimizer other parameters."""
+    """Note ``optimizer.param_groups[0]["params"] = …``, which replaces the parameters."""
     if isinstance(index, Const) and index.value != "params":
         return
     for whole in (owner, *owner.ancestors()):

@@ -1,4 +1,4 @@
-"""Subscripts: what is read of a container."""
+"""Reading an element of a container."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from fsdplint.knowledge.ranks import VARIABLES
 
 
 def subscript(state: PathState, node: ir.Subscript, frame: Frame) -> Value:
+    """Evaluate ``value[index]``; a slice by the rank differs between ranks."""
     value = followed(state.evaluate(node.value, frame))
     index = state.evaluate(node.index, frame)
-    # A slice; of an element that is chosen by the rank, parts may be alike on all.
+    # Only for a slice: an element chosen by the rank may have parts that are equal on all ranks.
     sliced = isinstance(node.index, ir.Opaque) and isinstance(value, Object)
     if sliced and isinstance(value, Object) and taint_of(index) & Taint.RANK:
         return _rows_of_rank(state, value)
@@ -40,6 +41,7 @@ def subscript(state: PathState, node: ir.Subscript, frame: Frame) -> Value:
 
 
 def item(state: PathState, value: Value, index: Value) -> Value:
+    """Return the element of a value at an index."""
     key = index.value if isinstance(index, Const) else None
     if isinstance(value, Sequence) and isinstance(key, int) and not value.rest:
         return value.items[key] if -len(value.items) <= key < len(value.items) else state.unknown()
@@ -59,7 +61,7 @@ def item(state: PathState, value: Value, index: Value) -> Value:
 
 
 def entry(state: PathState, held: StateDict, key: Value) -> Value:
-    """The value in a state dict under one key."""
+    """Return the value in a state dict under one key."""
     whole = held.optimizer is not None and not held.element
     if whole and isinstance(key, Const) and key.value in PLAIN_ENTRIES:
         return state.unknown()
@@ -67,6 +69,7 @@ def entry(state: PathState, held: StateDict, key: Value) -> Value:
 
 
 def mapping_item(state: PathState, value: Mapping, index: Value) -> Value:
+    """Return the value under a key, or a choice of all values if the key is unknown."""
     if isinstance(index, Const) and hashable(index.value) in value.items:
         return value.items[hashable(index.value)]
     if isinstance(index, Const):
@@ -79,6 +82,7 @@ def mapping_item(state: PathState, value: Mapping, index: Value) -> Value:
 
 
 def environment(state: PathState, index: Value) -> Value:
+    """Return the value of an environment variable."""
     name = index.value if isinstance(index, Const) else None
     taint = Taint.RANK if name in RANK_VARIABLES else Taint.NONE
     made = state.unknown(taint, key=("environment", key_of(index)))
@@ -87,6 +91,7 @@ def environment(state: PathState, index: Value) -> Value:
 
 
 def _object_item(state: PathState, value: Object, index: Value) -> Value:
+    """Return an element of an object; the same key gives the same element again."""
     if isinstance(index, Const):
         key: object = hashable(index.value)
         if key in value.elements:
@@ -103,7 +108,7 @@ def _object_item(state: PathState, value: Object, index: Value) -> Value:
 
 
 def _rows_of_rank(state: PathState, value: Object) -> Value:
-    """What a slice that starts at the rank takes of ``value``."""
+    """Return what a slice that starts at the rank takes of ``value``."""
     element = element_of(state, value)
     if not isinstance(element, Object) or element.cls:
         return element

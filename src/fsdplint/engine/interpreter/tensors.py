@@ -1,4 +1,8 @@
-"""Tensors of modules: shards, numbers reduced from them, and where such a number is read."""
+"""Tensors of modules: shards, numbers that are reduced from them, and reads of such numbers.
+
+A number that is reduced from a shard is *partial*: it covers this rank's part only, until the ranks
+combine theirs. Reading a partial number as if it were global is what rules report.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ _PARAMETERS = (".weight", ".bias")
 
 
 def tensor_of(state: PathState, value: Value) -> Tensor | None:
-    """``value`` as a tensor of a module, if it is one where no hook has gathered it."""
+    """Return ``value`` as a tensor of a module, if it is one and no hook has gathered it."""
     value = followed(value)
     if isinstance(value, Tensor):
         return value
@@ -51,7 +55,7 @@ def tensor_of(state: PathState, value: Value) -> Tensor | None:
 
 
 def _module_of(value: Object) -> Object | None:
-    """The module of a parameter or gradient that is reached by attributes."""
+    """Return the module of a parameter or gradient that is reached by attributes."""
     while value.step == ".data" and value.parent is not None:
         value = value.parent
     if value.step == ".grad" and value.parent is not None:
@@ -60,7 +64,7 @@ def _module_of(value: Object) -> Object | None:
 
 
 def attribute(state: PathState, value: Value, name: str) -> Value | None:
-    """``p.grad`` and ``p.data``; a view of what is reduced already is that again."""
+    """Return ``p.grad`` or ``p.data``; a view of a reduced number is that number."""
     if name not in ("grad", "data") or not isinstance(value, (Tensor, Parameters, StateDict)):
         return None
     return tensor_of(state, value)
@@ -69,7 +73,7 @@ def attribute(state: PathState, value: Value, name: str) -> Value | None:
 def method(
     state: PathState, tensor: Tensor, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
-    """The result of a tensor's method, None if nothing is known of it."""
+    """Return the result of a tensor's method, None if nothing is known of it."""
     if name == "item" and tensor.partial:
         return look(state, tensor, node, frame)
     reduction = known.REDUCTIONS.get(name)
@@ -82,7 +86,7 @@ def method(
 def function(
     state: PathState, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
-    """The result of a function of torch, math or Python given such tensors, None if not known."""
+    """Return the result of a function on tensors, None if nothing is known of it."""
     if not arguments.args or arguments.open:
         return None
     first, *others = arguments.args
@@ -101,7 +105,7 @@ def function(
 
 
 def _plainly(state: PathState, value: Value) -> Tensor | None:
-    """The tensor that a value is whatever was chosen."""
+    """Return the tensor that a value is, if every option of a choice is a tensor."""
     if isinstance(value, Choice) and not isinstance(followed(value), Tensor):
         return None
     return tensor_of(state, value)
@@ -115,6 +119,11 @@ def _reduced(
     node: ir.Call,
     frame: Frame,
 ) -> Value | None:
+    """Return the number that a reduction makes of a shard.
+
+    A second reduction of a partial number keeps it partial if it is idempotent, such as the maximum
+    of maxima; a reduction along a dimension, or with unknown options, gives no number.
+    """
     listed = len(arguments.args) > reduction.options or arguments.open
     if listed or arguments.keywords.keys() - known.OPTIONS:
         return None
@@ -138,7 +147,7 @@ def is_infinite(value: Value) -> bool:
 
 
 def _elements(state: PathState, value: Value) -> Tensor | None:
-    """The tensor that stands for all elements of a sequence."""
+    """Return the tensor that represents all elements of a sequence."""
     value = followed(value)
     if not isinstance(value, Sequence) or not (value.items or value.rest):
         return None
@@ -153,14 +162,14 @@ def _stacked(state: PathState, arguments: Arguments, *_: object) -> Value | None
 
 
 def _summed(state: PathState, arguments: Arguments, *_: object) -> Value | None:
-    """``sum``: of several sums, the parts of all; of norms, a whole number."""
+    """Return the result of ``sum``: sums stay partial, a sum of norms has no meaning."""
     tensor = _elements(state, arguments.args[0])
     linear = tensor is not None and tensor.partial in (*known.LINEAR, "any")
     return tensor if linear else None
 
 
 def _picked(state: PathState, arguments: Arguments, *_: object) -> Value | None:
-    """``max`` and ``min`` compare whole numbers and give one that is partial again."""
+    """Return the result of ``max`` or ``min``, which is partial if an argument is."""
     if len(arguments.args) == 1:
         return _stacked(state, arguments)
     found = [_plainly(state, value) for value in arguments.args]
@@ -168,6 +177,7 @@ def _picked(state: PathState, arguments: Arguments, *_: object) -> Value | None:
 
 
 def _asked(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
+    """Read the numbers that ``any`` or ``all`` tests."""
     tensor = _elements(state, arguments.args[0])
     if tensor is None or not tensor.partial:
         return None
@@ -177,7 +187,7 @@ def _asked(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) 
 
 
 def _norms(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
-    """``torch._foreach_norm``."""
+    """Return the result of ``torch._foreach_norm``."""
     tensor = _elements(state, arguments.args[0])
     if tensor is None or tensor.partial:
         return None
@@ -188,7 +198,10 @@ def _norms(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) 
 
 
 def _clipped(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value | None:
-    """``clip_grad_norm_`` and ``get_total_norm``: from 2.10 on whole but for the maximum norm."""
+    """Return the norm of ``clip_grad_norm_`` or ``get_total_norm``, if it is partial.
+
+    From PyTorch 2.10 on the result is global, except for the maximum norm.
+    """
     order = arguments.get(1 if "total" in ir.last_name(node.func) else 2, "norm_type")
     largest = order is not None and is_infinite(order)
     if not largest and not known.clips_by_parts(state.project.torch):
@@ -217,7 +230,10 @@ _OVER_SEQUENCES: dict[str, Callable[[PathState, Arguments, ir.Call, Frame], Valu
 
 
 def binary(state: PathState, op: str, left: Value, right: Value) -> Value | None:
-    """``left op right``: of a shard a shard, of parts of sums parts of a sum."""
+    """Return ``left op right`` if it is a shard or a partial number.
+
+    An operator on shards gives a shard; sums that are added or scaled by a constant stay partial.
+    """
     one, other = _plainly(state, left), _plainly(state, right)
     partial = [tensor for tensor in (one, other) if tensor is not None and tensor.partial]
     if not partial:
@@ -234,7 +250,7 @@ def binary(state: PathState, op: str, left: Value, right: Value) -> Value | None
 
 
 def compared(state: PathState, op: str, left: Value, right: Value) -> Value | None:
-    """A comparison of a shard is a shard; one of parts compares the whole numbers."""
+    """Return the result of a comparison of tensors: a shard, or unknown for partial numbers."""
     if op not in ("Equal", "NotEqual", "GreaterThan", "LessThan") and not op.endswith("ThanEqual"):
         return None
     one, other = _plainly(state, left), _plainly(state, right)
@@ -245,7 +261,7 @@ def compared(state: PathState, op: str, left: Value, right: Value) -> Value | No
 
 
 def accumulated(state: PathState, op: str, added: Value) -> Value | None:
-    """``total += added`` over and over: the parts of sums are not combined by that."""
+    """Return the value of ``total += added`` in a loop: sums of partial sums stay partial."""
     tensor = _plainly(state, added)
     linear = tensor is not None and tensor.partial in known.LINEAR
     return tensor if linear and op == "Add" else None
@@ -263,7 +279,7 @@ def divided(
 
 
 def look(state: PathState, value: Value, node: ir.Node, frame: Frame) -> Value:
-    """The number that code sees which asks ``value`` for it: this rank's, if it is partial."""
+    """Return the number that code reads from ``value``, and note the read if it is partial."""
     tensor = value if isinstance(value, Condition) else followed(value)
     if not isinstance(tensor, Tensor) or not tensor.partial:
         return value

@@ -1,4 +1,4 @@
-"""What is done to the objects that a path keeps track of, outside of the program's own code."""
+"""Uses of tracked objects by code other than the program's own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fsdplint.engine.interpreter.values import (
 
 
 def track(state: PathState, item: Object) -> None:
-    """Notes from now on what is done to ``item`` outside the program's own code."""
+    """Note every use of ``item`` from now on."""
     if not state.importing and item not in state.tracked:
         state.tracked.add(item)
         _tracked_below(state, item, {item})
 
 
 def attach(state: PathState, part: Object, whole: Object, step: str) -> None:
-    """An object that is no part of another yet becomes one."""
+    """Make an object that is no part of another yet a part of ``whole``."""
     part.parent, part.step = whole, step
     _tracked_below(state, whole, state.below.get(part, set()))
 
@@ -39,7 +39,7 @@ def _tracked_below(state: PathState, whole: Object, items: set[Object]) -> None:
 def used(
     state: PathState, time: int, name: str, values: Sequence[Value], node: ir.Node, frame: Frame
 ) -> None:
-    """The function or method ``name`` gets ``values``."""
+    """Note that the function or method ``name`` gets ``values``."""
     if not state.importing:
         state.trace.called.append((time, name))
     if state.tracked:
@@ -51,7 +51,7 @@ def used(
 def changed(
     state: PathState, time: int, name: str, got: set[Object], node: ir.Node, frame: Frame
 ) -> None:
-    """``name`` does something to these objects, or to what they are parts of."""
+    """Note that ``name`` does something to these objects, or to what they are parts of."""
     if state.importing:
         return
     whole = _above(got)
@@ -63,7 +63,7 @@ def changed(
 
 
 def _above(items: Iterable[Object]) -> set[Object]:
-    """What the items are parts of."""
+    """Return the objects that the items are parts of."""
     found: set[Object] = set()
     for item in items:
         above = item.parent
@@ -74,7 +74,7 @@ def _above(items: Iterable[Object]) -> set[Object]:
 
 
 def _held(value: Value) -> Iterator[Object]:
-    """The objects that code given ``value`` can change, tensors standing for their owners."""
+    """Yield the objects that code given ``value`` can change; tensors count as their owners."""
     if type(value) is not Object:
         yield from _owners(value)
     yield from reachable(value)

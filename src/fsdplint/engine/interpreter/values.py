@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 
 class Taint(int):
-    """What a value depends on: bits for the rank of the process and the element of a loop, for a
-    number that was read from this rank's part of a tensor, and for what a process makes up itself.
+    """What a value depends on, as bits.
 
-    Plain integers, since taints are combined at every expression and enum flags are slow.
+    ``RANK``: the rank of the process; ``ELEMENT``: the element of a loop; ``LOCAL``: a number read
+    from this rank's part of a tensor; ``OWN``: something that each process makes up, such as a
+    random number. Plain integers, since taints are combined at every expression and enum flags are
+    slow.
     """
 
     NONE: Taint
@@ -55,14 +57,20 @@ class Taint(int):
 
     @property
     def divides(self) -> bool:
-        """Whether one path stands for all outcomes of a test that depends on it."""
+        """True if one path covers all outcomes of a test that depends on it.
+
+        One path covers all ranks and all iterations of a loop, so a test of the rank, of the
+        element or of a local number is never decided: both arms run on the same path, and guards
+        say which ranks or iterations an event is for. A value that a process makes up is like any
+        other unknown input: a run has one outcome, which the path decides.
+        """
         return int(self) & ~int(Taint.OWN) != 0
 
     def without(self, other: Taint) -> Taint:
         return _TAINTS[int(self) & ~int(other)]
 
 
-# Of more values than these it is not known what becomes of them.
+# Searches stop after so many values; what happens to the others is unknown.
 MAX_CONTAINED = 1_000
 MAX_REACHABLE = 400
 
@@ -72,7 +80,7 @@ Taint.OWN = _TAINTS[8]
 
 
 class Origin(Enum):
-    """Where an object comes from; only an allocated one is known to have no other users."""
+    """The origin of an object; only an allocated one surely has no aliases but those seen."""
 
     ALLOCATED = "allocated"
     PARAMETER = "parameter"
@@ -82,6 +90,8 @@ class Origin(Enum):
 
 @dataclass(slots=True, eq=False)
 class Const:
+    """A value that is known: a literal, or what is computed from literals."""
+
     value: object
     taint: Taint = Taint.NONE
 
@@ -132,7 +142,7 @@ class FunctionValue:
     """A function of the project.
 
     Attributes:
-        only: the decorator that lets some ranks only run it.
+        only: the guard of a decorator that lets only some ranks run it.
     """
 
     function: ir.Function
@@ -147,7 +157,7 @@ class ClassValue:
     """A class of the project.
 
     Attributes:
-        library: what `class_names` says of it, once it was asked for.
+        library: the cached result of `class_names`.
     """
 
     node: ir.ClassDef
@@ -174,7 +184,7 @@ class ClassValue:
         return None
 
     def opaque(self) -> bool:
-        """Whether a base is unknown code, which may define and shard anything."""
+        """True if a base is unknown code, which may define and shard anything."""
         return any(
             not isinstance(base, ClassValue)
             and not (isinstance(base, Symbol) and is_harmless(base.name))
@@ -202,6 +212,8 @@ class Method:
 
 @dataclass(slots=True, eq=False)
 class Partial:
+    """A `functools.partial` of any callable."""
+
     function: Value
     args: tuple[Value, ...]
     keywords: dict[str, Value]
@@ -226,6 +238,13 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Mapping:
+    """A dict.
+
+    Attributes:
+        items: the values whose keys are known.
+        rest: values under unknown keys.
+    """
+
     items: dict[object, Value] = field(default_factory=dict)
     rest: list[Value] = field(default_factory=list)
     taint: Taint = Taint.NONE
@@ -233,10 +252,10 @@ class Mapping:
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One of several values, where a branch was not followed apart.
+    """One of several values, where the arms of a branch were joined.
 
     Attributes:
-        tests: per option, the condition under which it is that one, where it is known.
+        tests: per option, the condition under which it is that one, if these are known.
     """
 
     options: tuple[Value, ...]
@@ -295,9 +314,9 @@ class Tensor:
     """A parameter or gradient of ``module`` as it is at ``time``, or what is computed from it.
 
     Attributes:
-        partial: how the parts of the ranks are still to be combined, e.g. "sum", if it is a number
-            that was reduced from a shard; "" for a shard.
-        reduced: where that was.
+        partial: how the ranks would have to combine their parts, e.g. "sum", if it is a number that
+            was reduced from a shard; "" for a shard.
+        reduced: where it was reduced.
     """
 
     module: Object
@@ -311,11 +330,11 @@ class Tensor:
 class Condition:
     """A truth value that is not known: ``op`` applied to ``operands``.
 
-    ``op`` is "not", "and", "or", or a test such as "==" or "isinstance" whose ``key`` says on what.
+    ``op`` is "not", "and", "or", or a test such as "==" or "isinstance".
 
     Attributes:
-        size: of how many tests it is made.
-        truths: its outcome by rank, as far as it was asked for (see `execute.ranks`).
+        size: the number of tests in it.
+        truths: cached outcomes by rank (see `interpreter.ranks`).
     """
 
     op: str
@@ -340,7 +359,7 @@ class Imported:
     """A name that an import binds, followed when it is first read.
 
     Attributes:
-        expected_to_fail: the import is in a `try` for the case that the module is not there.
+        expected_to_fail: the import is in a `try` that handles that the module is missing.
     """
 
     unit: Unit
@@ -374,20 +393,20 @@ class Object:
     """Anything with identity and attributes.
 
     Attributes:
-        serial: its number in the run; two runs that decide alike number alike.
+        serial: its number on the path; two paths with the same decisions number alike.
         parent: the object this is an attribute, an element or a view of, reached by ``step``.
-        key: what a condition on it is remembered by; calls with equal arguments share one.
+        key: the key of conditions on it; calls with equal arguments share one.
         repeated: it is a container filled by a loop or a comprehension.
-        args: what it was constructed with, for classes that are not read.
-        escaped: the time it was first given to unknown code.
+        args: the arguments of its constructor.
+        escaped: the time it was first given to unknown code; see `PathState.escape`.
         unsharded: ``unshard()`` was called on it and ``reshard()`` was not.
         hooked_methods: methods registered to run with the forward hooks.
         captures: the parameters an optimizer was built on.
-        role: what it surely is in a distributed run, if it has to do with the rank.
-        rank_source: the function or the variable of the environment that says so, "" for others.
-        born: the time it was made.
+        role: the number of this rank, the number of ranks and so on, if it surely is one.
+        rank_source: the function or environment variable that the role is known from, "" otherwise.
+        born: the time it was created.
         on_meta: it was built on the meta device, None where that depends.
-        file: where it was read from, as it is, e.g. by ``torch.load``.
+        file: the file that it was read from, e.g. by ``torch.load``.
     """
 
     serial: int
@@ -415,7 +434,7 @@ class Object:
     file: Value | None = None
 
     def ancestors(self) -> Iterator[Object]:
-        """The objects this is a part of, nearest first, itself excluded."""
+        """Yield the objects this is a part of, nearest first."""
         current = self.parent
         for _ in range(64):
             if current is None:
@@ -424,12 +443,12 @@ class Object:
             current = current.parent
 
     def path(self) -> str:
-        """How the object is reached from its root, e.g. ".encoder.layers[]"."""
+        """Return how the object is reached from its root, e.g. ".encoder.layers[]"."""
         steps = [self.step, *(above.step for above in self.ancestors())]
         return "".join(reversed(steps))
 
     def generation(self) -> Generation | None:
-        """Which FSDP this object itself is a unit of, if any."""
+        """Return which FSDP this object itself is a unit of, if any."""
         return self.sharded[-1].generation if self.sharded else None
 
 
@@ -522,7 +541,13 @@ resolved = followed
 
 
 def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
-    """One of ``options``; equal ones are merged."""
+    """Return one of ``options``, as a `Choice` unless all are the same.
+
+    Joining is sound because nothing is lost: a choice has every option, flattened, and a query says
+    whether it needs one of them (`followed`), any (`may_be`) or all (`must_be`). Values are only
+    merged if they are the same object, or equal constants or symbols; two allocations of one class
+    stay apart.
+    """
     flat: dict[object, Value] = {}
     for option in options:
         for inner in option.options if isinstance(option, Choice) else (option,):
@@ -548,7 +573,7 @@ class Identity:
 
 
 def key_of(value: Value) -> object:
-    """What a condition on ``value`` is remembered by within a run."""
+    """Return the key that conditions on ``value`` are remembered by within a path."""
     if isinstance(value, Const):
         return ("const", type(value.value).__name__, value.value)
     if isinstance(value, Symbol):
@@ -565,7 +590,7 @@ def same(a: Value, b: Value) -> bool:
 
 
 def _sameness(value: Value) -> object:
-    """A key that two values share if they are one, or constants or symbols that are equal."""
+    """Return a key that two values share if they are one, or equal constants or symbols."""
     return key_of(value) if isinstance(value, (Const, Symbol)) else Identity(value)
 
 
@@ -578,9 +603,9 @@ def taint_of(*values: Value | None) -> Taint:
 
 
 def contained(value: Value) -> Iterator[Value]:
-    """``value`` and the values held by it as a container, an argument list or a bound method.
+    """Yield ``value`` and the values that it holds as a container, partial or bound method.
 
-    Each comes once; of very many not all do.
+    Each comes once, and at most `MAX_CONTAINED` do.
     """
     seen: set[int] = set()
     stack = [value]
@@ -606,7 +631,7 @@ _INNER: dict[type, Callable[[Any], list[Value]]] = {
 
 
 def reachable(value: Value) -> list[Object]:
-    """Objects that code given ``value`` can get hold of: contained ones and their attributes."""
+    """Return the objects that code given ``value`` can reach: contained ones and attributes."""
     found: dict[Object, None] = {}
     stack = [item for item in contained(value) if isinstance(item, Object)]
     while stack and len(found) < MAX_REACHABLE:
@@ -623,14 +648,14 @@ def reachable(value: Value) -> list[Object]:
 
 
 def read_from(value: Value) -> Object | None:
-    """What was read from a file, if ``value`` is that or a part of it, still as it was read."""
+    """Return the object read from a file that ``value`` is part of, if it is unchanged."""
     if not isinstance(value, Object) or value.escaped is not None or value.sharded:
         return None
     return next((whole for whole in (value, *value.ancestors()) if whole.file is not None), None)
 
 
 def class_names(value: ClassValue | Symbol | None) -> frozenset[str]:
-    """Canonical names of the library classes among a class and its bases."""
+    """Return the canonical names of the library classes among a class and its bases."""
     if isinstance(value, Symbol):
         return frozenset((value.name,))
     if isinstance(value, ClassValue):

@@ -1,4 +1,4 @@
-"""Classes of the project: what they are derived from, and what their objects' attributes hold."""
+"""Classes of the project: their bases, and the values that their objects' attributes can have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.names import MODULE, canonical
 
-# Bases that set no attribute of a name that is not their own.
+# Bases that set no attributes but their own.
 PLAIN_BASES = frozenset({"builtins.object", MODULE, "abc.ABC", "typing.Protocol", "typing.Generic"})
 _SETTERS = frozenset({"setattr", "add_module", "register_module", "register_buffer"})
 _DYNAMIC = ("setattr", "__dict__", "__getattr__", "__getattribute__", "__slots__", "vars(")
@@ -23,7 +23,7 @@ Store = tuple[str, ir.Expr, ir.Stmt]
 
 
 def owner(program: Program, path: str, function: ir.Function) -> Definition | None:
-    """The top-level class that a function is a method of."""
+    """Return the top-level class that a function is a method of."""
     tree = program.tree(path)
     defined = tree.parent(function)
     scope = tree.scope(defined)
@@ -44,7 +44,7 @@ def node_of(cls: Definition) -> ir.ClassDef | None:
 
 
 def lineage(program: Program, cls: Definition) -> tuple[list[Definition], list[str]] | None:
-    """A class and its bases in the project, and the canonical names of the libraries' bases.
+    """Return a class and its bases in the project, and the canonical names of library bases.
 
     None where a base is not known.
     """
@@ -67,7 +67,7 @@ def lineage(program: Program, cls: Definition) -> tuple[list[Definition], list[s
 
 
 def _base(program: Program, unit: Unit, base: ir.Expr) -> tuple[Definition | None, str]:
-    """A base class in the project, or a library's canonical name; neither where unknown."""
+    """Return a base class in the project, or a library's canonical name; neither if unknown."""
     text = program.tree(unit.path).slice(base)
     found = program.project.definition(unit, text)
     if found is not None:
@@ -86,7 +86,7 @@ def _base(program: Program, unit: Unit, base: ir.Expr) -> tuple[Definition | Non
 
 
 def relatives(program: Program, cls: Definition) -> list[Definition] | None:
-    """All classes of the project that an object of ``cls``, or of a derived class, may be of.
+    """Return all project classes that an object of ``cls``, or of a derived class, may be of.
 
     None where some base of theirs is not known.
     """
@@ -104,7 +104,7 @@ def relatives(program: Program, cls: Definition) -> list[Definition] | None:
 
 
 def _derived(program: Program, cls: Definition) -> Iterator[Definition]:
-    """The top-level classes of the project with ``cls`` among their bases."""
+    """Yield the top-level classes of the project with ``cls`` among their bases."""
     pattern = rf"\bclass\s+\w+\s*\([^)]*\b{re.escape(cls.name)}\b"
     for unit in matching(program, pattern, cls.name):
         for definition in unit.definitions.values():
@@ -124,7 +124,7 @@ def _own_names(cls: Definition) -> set[str]:
 
 
 def has_attribute(program: Program, cls: Definition, name: str) -> bool:
-    """Whether an object of a class, or of a derived one, may have an attribute of its own."""
+    """True if an object of a class, or of a derived one, may have its own attribute ``name``."""
     try:
         related = relatives(program, cls)
         units = reading(program, name)
@@ -141,7 +141,7 @@ def has_attribute(program: Program, cls: Definition, name: str) -> bool:
 
 
 def method(program: Program, cls: Definition, name: str) -> Definition | None:
-    """The method that an object of a class, or of a derived one, has by a name, if it is one."""
+    """Return the only method that objects of a class, or of a derived one, have by a name."""
     try:
         related = relatives(program, cls) or []
     except UnknownError:
@@ -151,7 +151,7 @@ def method(program: Program, cls: Definition, name: str) -> Definition | None:
 
 
 def any_overrides(program: Program, name: str) -> bool:
-    """Whether a class of the project that is derived from another may have the method ``name``."""
+    """True if a derived class of the project may have the method ``name``."""
     try:
         units = matching(program, rf"\b{re.escape(name)}\b", name)
     except UnknownError:
@@ -165,9 +165,10 @@ def any_overrides(program: Program, name: str) -> bool:
 
 
 def stores(program: Program, cls: Definition, name: str) -> list[Store] | None:
-    """Every value that the project stores in an attribute of objects that may be of a class.
+    """Return every value that the project stores in an attribute of objects that may be of a class.
 
-    None where something else may store there.
+    None where other code may store there: a base of a library that sets attributes, a class that
+    sets them by computed names, or a statement other than an assignment.
     """
     related = relatives(program, cls)
     bases = lineage(program, cls)
@@ -197,20 +198,20 @@ def _is_setattr(node: ir.Node, name: str) -> bool:
 
 
 def _is_dynamic(program: Program, cls: Definition) -> bool:
-    """Whether a class may set attributes by names that it puts together."""
+    """True if a class may set attributes by computed names."""
     node = node_of(cls)
     text = "" if node is None else program.tree(cls.unit.path).slice(node)
     return any(word in text for word in _DYNAMIC)
 
 
 def _writes(tree: Tree, node: ir.Node, name: str, related: list[Definition]) -> bool:
-    """Whether a statement stores in the attribute ``name`` of what may be of a related class."""
+    """True if a statement stores in the attribute ``name`` of an object that may be related."""
     written = (each for each in targets(node) if isinstance(each, ir.Attribute))
     return any(w.attr == name and not _is_of_other(tree, w, related) for w in written)
 
 
 def _is_of_other(tree: Tree, written: ir.Attribute, related: list[Definition]) -> bool:
-    """Whether it is ``self.name`` in a method of a class that is none of ``related``."""
+    """True if it is ``self.name`` in a method of a class that is not among ``related``."""
     function = tree.function(written)
     while function is not None:
         scope = tree.scope(tree.parent(function))
@@ -223,7 +224,7 @@ def _is_of_other(tree: Tree, written: ir.Attribute, related: list[Definition]) -
 
 
 def always_sets(program: Program, cls: Definition, name: str) -> bool:
-    """Whether every object of a class, or of a derived one, has an attribute from its start on."""
+    """True if every object of a class, or of a derived one, has an attribute once constructed."""
     try:
         related = relatives(program, cls) or []
     except UnknownError:
@@ -235,7 +236,7 @@ def always_sets(program: Program, cls: Definition, name: str) -> bool:
 
 
 def _sets(program: Program, start: Definition, name: str) -> bool:
-    """Whether a constructor stores in an attribute however it ends."""
+    """True if a constructor assigns an attribute on every way through it."""
     node = start.unit.node(start) if start.unit.lowered is not None else None
     if not isinstance(node, ir.FunctionDef) or not node.function.parameters:
         return False

@@ -1,7 +1,10 @@
 """Reaching definitions: what may have bound a variable by the time a statement runs.
 
-The classic analysis over structured code. Where control flow is hard to follow (``break``, an
-exception, a context that may swallow one), every definition on the way counts.
+The classic forward analysis over structured code; joins are unions of sets of definitions. Where
+control flow is hard to follow (``break``, an exception, a context manager that may suppress one),
+every definition on the way counts, so a set may be too large but never too small. An empty set
+means that the end is not reached. A loop needs no fixpoint: all definitions in it are taken to
+reach its start.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ from fsdplint.engine.frontend.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """Stands among definitions for a path on which nothing has bound the variable."""
+    """The definition on a path on which nothing has bound the variable."""
 
 
 UNBOUND = Unbound()
 Definition = ir.Node | Unbound
 Definitions = frozenset[Definition]
 _NONE: Definitions = frozenset()
-# Contexts that let exceptions through, by the last name of what makes them.
+# Context managers that propagate exceptions, by the last part of their name.
 _TRANSPARENT = frozenset(
     {
         "autocast",
@@ -56,7 +59,7 @@ class Reaching:
 def reaching(
     tree: Tree, scope: ir.Function | ir.Module | ir.ClassDef, variable: str, at: ir.Stmt | None
 ) -> Reaching:
-    """What may have bound ``variable`` of ``scope``, a name or ``self.name``, when ``at`` runs."""
+    """Return what may have bound ``variable``, a name or ``self.name``, when ``at`` runs."""
     flow = _Flow(tree, variable, at)
     parameters = scope.parameters if isinstance(scope, ir.Function) else ()
     given: list[Definition] = [each for each in parameters if each.name == variable]
@@ -65,7 +68,7 @@ def reaching(
 
 
 def falls_through(tree: Tree, function: ir.Function) -> bool:
-    """Whether a function may end without a ``return``, so that its result is None."""
+    """True if a function may end without a ``return``, so that its result is None."""
     return bool(reaching(tree, function, "", None).at_end)
 
 
@@ -84,6 +87,7 @@ class _Flow:
         return coming
 
     def statement(self, node: ir.Stmt, coming: Definitions) -> Definitions:
+        """Return the definitions after a statement, given those before it."""
         if isinstance(node, (ir.Return, ir.Raise, ir.Break, ir.Continue)):
             self.expressions(node, coming)
             return _NONE
@@ -102,7 +106,7 @@ class _Flow:
         return self.expressions(node, coming)
 
     def expressions(self, node: ir.Stmt, coming: Definitions) -> Definitions:
-        """A simple statement: what it surely binds hides what came before."""
+        """Return the definitions after a simple statement: what it binds hides earlier ones."""
         if isinstance(node, ir.Delete) and self.binds(node):
             return frozenset({UNBOUND})
         if isinstance(node, ir.ImportFrom) and not node.names:
@@ -126,6 +130,12 @@ class _Flow:
         return end | begun | self.all_definitions(node.body)
 
     def try_(self, node: ir.Try, coming: Definitions) -> Definitions:
+        """Return the definitions after a ``try``; a handler may start after any part of the body.
+
+        The ``finally`` block runs after an exception, too. It is analyzed with all definitions to
+        record those that reach ``at``, and a second time, without recording, for what follows a
+        ``try`` that ends normally.
+        """
         raised = coming | self.all_definitions(node.body)
         end = self.block(node.orelse, self.block(node.body, coming))
         for handler in node.handlers:
@@ -140,32 +150,33 @@ class _Flow:
         return self.without_recording(node.final, end) if last else _NONE
 
     def without_recording(self, statements: Sequence[ir.Stmt], coming: Definitions) -> Definitions:
-        """The end of a block that is gone through again, `found` left as it is."""
+        """Analyze a block a second time, leaving `found` as it is."""
         at, self.at = self.at, None
         end = self.block(statements, coming)
         self.at = at
         return end
 
     def all_definitions(self, nodes: Iterable[ir.Node]) -> Definitions:
-        """All definitions below ``nodes``, those in nested functions and classes left out."""
+        """Return all definitions below ``nodes``, outside of nested functions and classes."""
         bound = [node for root in nodes for node in _own(root) if self.binds(node)]
         gone = any(isinstance(node, (ir.Delete, ir.Handler)) for node in bound)
         return frozenset([*bound, *([UNBOUND] if gone else [])])
 
     def bound_inside(self, nodes: Iterable[ir.Node]) -> Definitions:
-        """The definitions by ``:=`` and by patterns in expressions."""
+        """Return the definitions by ``:=`` and by patterns in expressions."""
         kinds = (ir.NamedExpr, ir.Matches)
         found = (node for root in nodes for node in _own(root) if isinstance(node, kinds))
         return frozenset(node for node in found if self.binds(node))
 
     def binds(self, node: ir.Node) -> bool:
+        """True if ``node`` itself gives a variable, or ``self.name``, another value."""
         return binds(self.tree, node, self.variable)
 
 
 def binders(
     tree: Tree, scope: ir.Function | ir.Module | ir.ClassDef, variable: str
 ) -> list[ir.Node]:
-    """Every node of a scope that binds a variable, parameters included."""
+    """Return every node of a scope that binds a variable, parameters included."""
     parameters = scope.parameters if isinstance(scope, ir.Function) else ()
     given: list[ir.Node] = [each for each in parameters if each.name == variable]
     return given + [node for node in tree.nodes_of(scope) if binds(tree, node, variable)]
@@ -185,7 +196,7 @@ def binds(tree: Tree, node: ir.Node, variable: str) -> bool:
 
 
 def targets(node: ir.Node) -> Iterator[ir.Expr]:
-    """The variables and attributes that a statement, a context or ``:=`` writes to."""
+    """Yield the variables and attributes that a statement, a context or ``:=`` assigns to."""
     queue: list[ir.Node | None] = []
     if isinstance(node, (ir.Assign, ir.Delete)):
         queue = list(node.targets)
@@ -214,6 +225,6 @@ def _nests(node: ir.Stmt) -> bool:
 
 
 def _lets_through(context: ir.Expr) -> bool:
-    """Whether a context surely passes on an exception that is raised in it."""
+    """True if a context manager surely propagates an exception that is raised in it."""
     called = context.func if isinstance(context, ir.Call) else context
     return ir.last_name(called) in _TRANSPARENT

@@ -1,4 +1,4 @@
-"""Where a project mentions a name: the files with it in their text, and the calls of a function."""
+"""The files of a project that mention a name, and every call of a function."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.unit import Definition, Unit
 
+# If more files than these are relevant to one question, its answer is unknown.
 MAX_FILES = 100
-"""So many are lowered for one question; where more may have a say, the answer is unknown."""
 
 
 class UnknownError(Exception):
-    """What is asked for cannot be known from the text."""
+    """The text does not give the answer."""
 
 
 def matching(program: Program, pattern: str, word: str) -> list[Unit]:
-    """The files whose text has ``word`` in a place that ``pattern`` finds; those that are no
-    Python are left out.
+    """Return the Python files whose text matches ``pattern``; ``word`` is in every match.
 
     Raises:
         UnknownError: there are too many.
@@ -37,13 +36,13 @@ def matching(program: Program, pattern: str, word: str) -> list[Unit]:
 
 
 def reading(program: Program, attribute: str) -> list[Unit]:
-    """The files with ``.attribute``, or with its name as a text on its own."""
+    """Return the files with ``.attribute``, or with its name as a whole string."""
     name = re.escape(attribute)
     return matching(program, rf"\.\s*{name}\b|[\"']{name}[\"']", attribute)
 
 
 def mentions(program: Program, pattern: str, word: str) -> bool:
-    """Whether a file has ``word`` in a place that ``pattern`` finds, or too many do to know."""
+    """True if the text of a file matches ``pattern``, or if too many do to know."""
     try:
         return bool(matching(program, pattern, word))
     except UnknownError:
@@ -59,9 +58,10 @@ class Caller:
 
 
 def callers(program: Program, path: str, function: ir.Function) -> list[Caller] | None:
-    """Every call of a function or method, None if it is passed on, or nobody is seen to call it.
+    """Return every call of a function or method, None if there is none or it is passed on.
 
-    A method's are all calls of a method of that name, whatever they are on.
+    Calls of a method are all calls of a method of that name, on any object. None also covers
+    functions with decorators, which may pass them on, and nested functions.
 
     Raises:
         UnknownError: too many files may call it.
@@ -88,12 +88,12 @@ def callers(program: Program, path: str, function: ir.Function) -> list[Caller] 
     return found or None
 
 
-# A file with an expression in it, None for a mention that cannot be followed.
+# A file and an expression in it, None for a mention under another name.
 _Mention = tuple[Unit, "ir.Node | None"]
 
 
 def _of_method(program: Program, name: str) -> Iterator[_Mention]:
-    """Every ``.name`` of the project, whatever it is read from."""
+    """Yield every ``.name`` in the project."""
     for unit in reading(program, name):
         for node in program.tree(unit.path).walk(name):
             if isinstance(node, ir.Attribute) and node.attr == name:
@@ -101,7 +101,7 @@ def _of_method(program: Program, name: str) -> Iterator[_Mention]:
 
 
 def _of_definition(program: Program, path: str, name: str, defined: ir.Node) -> Iterator[_Mention]:
-    """The expressions that mean what ``name`` is at the top level of a file."""
+    """Yield the expressions that refer to ``name`` at the top level of a file."""
     home = program.project.sketch(Path(path))
     target = None if home is None else home.definitions.get(name)
     if home is None or target is None or home.node(target) is not defined:
@@ -117,7 +117,7 @@ def _of_definition(program: Program, path: str, name: str, defined: ir.Node) -> 
 
 
 def _naming(program: Program, home: Unit, name: str) -> list[Unit]:
-    """The files that may name what is at the top level of ``home``: itself, and its importers."""
+    """Return the files that may refer to a top-level name of ``home``: itself and its importers."""
     word = rf"\b{re.escape(name)}\b"
     stem = (
         Path(home.path).parent.name if home.path.endswith("__init__.py") else Path(home.path).stem
@@ -133,7 +133,7 @@ def _naming(program: Program, home: Unit, name: str) -> list[Unit]:
 
 
 def _means(program: Program, tree: Tree, unit: Unit, node: ir.Node, target: Definition) -> bool:
-    """Whether a name or ``module.name`` is the top-level definition ``target``."""
+    """True if a name or ``module.name`` refers to the top-level definition ``target``."""
     if isinstance(node, ir.Name):
         own = unit is target.unit and node.id == target.name
         return own or program.project.definition(unit, node.id) is target

@@ -1,4 +1,4 @@
-"""Imports read off the text, without a syntax tree: enough to tell who refers to whom.
+"""Imports read off the text, without a syntax tree: enough to know which file refers to which.
 
 A line of a docstring that looks like an import is taken for one; that makes a file look related
 that is not, which costs time and nothing else.
@@ -17,7 +17,7 @@ from fsdplint.files.lexing import NEWLINE
 Binding = tuple[str, int, "str | None"]
 Shared = dict[Any, Any]
 
-# Blanks may stand around the dots of a name.
+# Blanks are allowed around the dots of a name.
 _DOTTED = r"\w+(?:[ \t\f]*\.[ \t\f]*\w+)*"
 _IMPORT = re.compile(
     rf"(?:^|[;:])[ \t\f]*(?:from\b((?:[ \t\f]*\.)*)[ \t\f]*((?:{_DOTTED})?)[ \t\f]*"
@@ -32,13 +32,13 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What the imports anywhere in a file say.
+    """The imports anywhere in a file.
 
     Attributes:
         bindings: the names that they bind.
-        modules: the modules that may be meant, each with the dots before it: ``from a import b``
-            may mean both ``a`` and ``a.b``.
-        stars: those of which all names are taken.
+        modules: the modules that they may refer to, each with the dots before it: ``from a import
+            b`` may refer to both ``a`` and ``a.b``.
+        stars: the modules that are imported with a star.
     """
 
     bindings: Mapping[str, Binding]
@@ -47,11 +47,11 @@ class Imports:
 
 
 def imports(text: str, shared: Shared) -> Imports:
-    """The imports of a file.
+    """Return the imports of a file.
 
     Args:
-        shared: the names, bindings and modules of other files, each itself. What one file imports
-            many do, and so it is in memory once.
+        shared: the names, bindings and modules of other files, each mapped to itself. Files import
+            much the same, which is so in memory once.
     """
     bindings: dict[str, Binding] = {}
     modules: dict[tuple[str, int], None] = {}
@@ -75,12 +75,12 @@ def imports(text: str, shared: Shared) -> Imports:
 
 
 def spelled(module: str, level: int) -> str:
-    """A module as an import names it, with the dots of a relative one."""
+    """Return a module as an import spells it, with the dots of a relative one."""
     return "." * level + module
 
 
 def _statements(text: str) -> list[tuple[str, str, str, str]]:
-    """Relative dots, module, imported members, and the list of a plain import."""
+    """Return relative dots, module, imported members, and the names of a plain import."""
     if "import" not in text:
         return []
     if "\r" in text:

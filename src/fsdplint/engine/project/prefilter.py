@@ -1,4 +1,4 @@
-"""Which files can take part in sharding, told from their text alone."""
+"""Which files can shard, by their text alone; a module that is fast to import."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from fsdplint.knowledge.calls import SHARDING_NAMES
 
 
 def mentions_sharding(text: str) -> bool:
-    """Whether a file can hold a sharding call at all: one without their names shards nothing."""
+    """True if a file can contain a sharding call: without its name there is none."""
     return any(name in text for name in SHARDING_NAMES)

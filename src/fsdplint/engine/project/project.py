@@ -1,7 +1,7 @@
-"""The project's files as one program: which file an import means, and which definitions matter.
+"""The project's files as one program: the files that imports resolve to, and their definitions.
 
 Files are found and lowered when they are first needed. `torch` and the standard library are always
-library symbols, even when they lie below the root.
+library symbols, even if they are below the root.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Project:
 
     Attributes:
         root: no import is resolved to a file outside it.
-        torch: the releases of PyTorch that it is meant to run on.
-        ir_cache: what files were lowered to before.
-        is_plain: whether a file is known to have no name of a sharding call.
+        torch: the releases of PyTorch that the project supports.
+        ir_cache: the IR of files that were lowered before.
+        is_plain: whether a file surely contains no name of a sharding call.
         failures: files that could not be lowered, with the error.
-        unread: files that would take too much, with the reason.
+        unread: files that are too demanding to parse, with the reason.
         crashes: files that the engine failed on, with its error.
         budget: how much of the program is followed.
-        early_stops: where that was not enough, or code of the project is not there.
+        early_stops: where the budget was too small, or code of the project is missing.
         left_out: entries that need not be followed, by file and name, with the reason.
     """
 
@@ -91,16 +91,16 @@ class Project:
         self.early_stops.setdefault(EarlyStop(path, entry, reason))
 
     def stopped_early(self, path: str, entry: str | None = None) -> tuple[EarlyStop, ...]:
-        """Why the analysis stopped early in an entry, or in any entry of the file at ``path``."""
+        """Return why the analysis stopped early in an entry, or in any entry of a file."""
         stops = (stop for stop in self.early_stops if stop.path == path)
         return tuple(stop for stop in stops if entry in (None, stop.entry))
 
     def is_test(self, path: str) -> bool:
-        """Whether a file is a test or belongs to some, by its name or that of a folder it is in."""
+        """True if a file is a test or belongs to some, by its name or that of a folder it is in."""
         return any(map(_TEST.search, Path(path).relative_to(self.root).parts))
 
     def unit(self, path: Path) -> Unit | None:
-        """The unit of a file with its IR, or None if it cannot be read or is not Python."""
+        """Return the unit of a file with its IR, or None if it cannot be read or is not Python."""
         unit = self.sketch(path)
         if unit is None or unit.path in self.broken:
             return None
@@ -109,7 +109,7 @@ class Project:
         return unit if unit.lowered is not None else None
 
     def sketch(self, path: Path) -> Unit | None:
-        """The unit of a file as far as its text tells, or None if it cannot be read."""
+        """Return the unit of a file, which may not be lowered, or None if it cannot be read."""
         key = path.as_posix()
         if key not in self.units:
             text = self.read(path)
@@ -118,7 +118,7 @@ class Project:
         return self.units[key]
 
     def note_refused(self) -> None:
-        """Notes the files with suites that could not be lowered when they were needed."""
+        """Note the files with suites that could not be lowered when they were needed."""
         for path, unit in self.units.items():
             for error in unit.lowered.refused if unit is not None and unit.lowered else ():
                 if isinstance(error, TooDemanding):
@@ -133,13 +133,13 @@ class Project:
             self.failures[unit.path] = error
         except TooDemanding as error:
             self.unread[unit.path] = error.message
-        except Exception as error:  # a fault of the engine's costs no other file
+        except Exception as error:  # a bug in the engine must not affect other files
             self.crashes[unit.path] = error
         self.broken.add(unit.path)
         return None
 
     def find(self, module: str, level: int, importer: Unit | Path) -> Path | None:
-        """The file a module name means in ``importer`` (or its directory), None for a library."""
+        """Return the file that a module name resolves to in ``importer``, None for a library."""
         if isinstance(importer, Path):
             return self._find(module, level, importer)
         if (module, level) not in importer.found:
@@ -173,7 +173,7 @@ class Project:
         return found if found is not None and self.root in found.parents else None
 
     def _bases(self, directory: Path) -> Iterator[Path]:
-        """Where absolute imports start: the importer's directory and those above it, then src."""
+        """Yield the folders where absolute imports start: those above the importer, then src."""
         current = directory
         while True:
             yield current
@@ -183,7 +183,7 @@ class Project:
         yield self.root / "src"
 
     def sharding_names(self, path: Path, seen: frozenset[Path] = frozenset()) -> frozenset[str]:
-        """The names in a file that mean one of PyTorch's sharding calls, imported or passed on."""
+        """Return the names in a file that refer to a sharding call of PyTorch."""
         names = {name for name in self.bindings(path) if self.refers_to_sharding(path, name)}
         for module, level in self.imports(path).stars:
             found = self.find(module, level, path.parent)
@@ -194,7 +194,7 @@ class Project:
         return frozenset(names)
 
     def lacks(self, module: str, level: int, importer: Unit) -> bool:
-        """Whether a module is the project's, by its package, but has no file in it."""
+        """True if a module belongs to a package of the project that has no file for it."""
         if self.find(module, level, importer) is not None:
             return False
         if level:
@@ -203,13 +203,13 @@ class Project:
         found = self.find(package, 0, importer) if inner else None
         if found is None or found.name != "__init__.py":
             return False
-        above = found.parent.parent  # in another package, it is not what the name means
+        above = found.parent.parent  # in another package, the name refers to something else
         return self.folders.module(above, ()) is None
 
     def refers_to_sharding(
         self, path: Path, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
     ) -> bool:
-        """Whether a name in a file is one of PyTorch's sharding calls, imported or passed on."""
+        """True if a name in a file refers to a sharding call of PyTorch."""
         if (path, name) in seen:
             return False
         seen |= {(path, name)}
@@ -227,17 +227,17 @@ class Project:
         return False
 
     def bindings(self, path: Path) -> Mapping[str, Binding]:
-        """The names that a file's imports bind."""
+        """Return the names that a file's imports bind."""
         return self.imports(path).bindings
 
     def imports(self, path: Path) -> Imports:
-        """The imports of a file, read off its text."""
+        """Return the imports of a file, read off its text."""
         if path not in self.imported:
             self.imported[path] = imports(self.read(path) or "", self.shared)
         return self.imported[path]
 
     def defines_one(self, unit: Unit, names: Iterable[str]) -> bool:
-        """Whether one of these names in a file means, or may mean, code of the project."""
+        """True if one of these names in a file refers, or may refer, to code of the project."""
         for name in names:
             module, level, _ = unit.bindings.get(name, ("", 0, None))
             imported = name in unit.bindings
@@ -249,11 +249,11 @@ class Project:
         return False
 
     def definition(self, unit: Unit, name: str) -> Definition | None:
-        """The function or class a name means, in whatever file."""
+        """Return the function or class that a name refers to, in whatever file."""
         return self._definition(unit, name, self.sketch)
 
     def function(self, unit: Unit, name: str) -> tuple[Unit, ir.Function] | None:
-        """The function that a name means in ``unit``, with the file that it is in."""
+        """Return the function that a name refers to in ``unit``, with the file that it is in."""
         found = self.definition(unit, name)
         if found is None or self.unit(Path(found.unit.path)) is None:
             return None
@@ -261,7 +261,7 @@ class Project:
         return (found.unit, node.function) if isinstance(node, ir.FunctionDef) else None
 
     def loaded_definition(self, unit: Unit, name: str) -> Definition | None:
-        """The function or class a name means, among the files that are known already."""
+        """Return the definition that a name refers to, among the files that are loaded."""
         return self._definition(unit, name, self._known)
 
     def _known(self, path: Path) -> Unit | None:
@@ -270,6 +270,12 @@ class Project:
     def _definition(
         self, unit: Unit, name: str, get: Getter, seen: frozenset[tuple[Unit, str]] = frozenset()
     ) -> Definition | None:
+        """Follow imports, re-exports and star imports to the definition of a name.
+
+        Args:
+            get: the unit of a file, if it may be looked into.
+            seen: the names that are being followed, since imports can be circular.
+        """
         if name in unit.definitions:
             return unit.definitions[name]
         unknown = name not in unit.bindings and not unit.imports.stars
@@ -289,7 +295,7 @@ class Project:
         return None
 
     def module(self, unit: Unit, dotted: str) -> Unit | None:
-        """The file that ``package.module`` means in ``unit`` by what it imports."""
+        """Return the file that ``package.module`` refers to in ``unit`` by what it imports."""
         first, _, rest = dotted.partition(".")
         if first not in unit.bindings:
             return None
@@ -299,7 +305,7 @@ class Project:
         return None if found is None else self.sketch(found)
 
     def loaded_module(self, unit: Unit, module: str, level: int) -> Unit | None:
-        """The file that a module name means in ``unit``, if it is known already."""
+        """Return the file that a module name refers to in ``unit``, if it is loaded."""
         found = self.find(module, level, unit)
         return None if found is None else self._known(found)
 
@@ -347,12 +353,12 @@ def _shards(module: str, name: str) -> bool:
 
 
 def names_brought(module: str, level: int) -> frozenset[str]:
-    """The names that a star import of a library's module brings, as far as they are known."""
+    """Return the names that a star import of a library's module binds, as far as known."""
     return frozenset() if level else STAR_NAMES.get(canonical(module), frozenset())
 
 
 def identifiers(*nodes: ir.Node) -> tuple[frozenset[str], frozenset[str]]:
-    """The names and the attribute names that occur below ``nodes``."""
+    """Return the names and the attribute names that occur below ``nodes``."""
     names, attributes = set(), set()
     for root in nodes:
         for node in ir.walk(root):

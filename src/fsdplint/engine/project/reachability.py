@@ -1,9 +1,9 @@
-"""Which definitions matter: those that running may shard, and those that surely lead to it.
+"""Which definitions may shard, and which of them surely do.
 
-A definition may shard when running it can reach a sharding call: it names one, or names something
-that may shard. Branches with such names are worth a path of their own. Entry points are the
-definitions that surely refer to sharding, by names that resolve, and not just by an attribute that
-others have too.
+A definition may shard if running it can reach a sharding call: it names one, or names something
+that may shard. Branches with such names get a path of their own. Entry points are the definitions
+that surely refer to sharding, by names that resolve, and not just by an attribute that other
+classes have too.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
 
-# An attribute name that more definitions share than this says nothing about which is meant.
+# An attribute name that more definitions share than this could refer to any of them.
 _MAX_NAMESAKES = 3
 
-# What many may refer to at once stands between them, since each with each would be as many as their
-# number squared: the definitions of a name (in one file, or in all where that is None), and those
-# of a file.
+# A node between many definitions and many users, since an edge for each pair would be their number
+# squared: all definitions of a name (in one file, or in all files for None), or all of a file.
 _Group = tuple[Unit | None, str] | Unit
 Users = dict[Definition | _Group, list[Definition | _Group]]
 
 
 def mark_reachability(project: Project, units: list[Unit]) -> None:
-    """Marks the definitions of ``units`` that can reach a sharding call, by what they refer to."""
+    """Mark the definitions of ``units`` that can reach a sharding call."""
     every = list(_every_definition(units))
-    decorated = _decorated(project, every)  # first, since registries come to be known by it
+    decorated = _decorated(project, every)  # first, since this loads the registries
     users = _users(project, units)
     shards = [each for unit in units for each in _sharding(project, unit)]
     surely = _spread(shards, users, decorated)
-    # Not the other way round: what a registry hands out is nothing to what else it decorates.
+    # Only in this order: what a registry hands out does not concern what else it decorates.
     _hand_out(project, surely, users)
     surely = _spread(surely, users)
     _refer_loosely(every, users)
@@ -46,12 +45,12 @@ def mark_reachability(project: Project, units: list[Unit]) -> None:
 
 
 def is_registered(project: Project, definition: Definition) -> bool:
-    """Whether a function of the project decorates it, so that importing the file has effects."""
+    """True if a function of the project decorates it, so that importing it has effects."""
     return project.defines_one(definition.unit, definition.decorators)
 
 
 def _spread(start: Iterable[Definition], *users: Users) -> set[Definition]:
-    """``start`` and all that refer to it, through any number of others."""
+    """Return ``start`` and everything that refers to it, through any number of others."""
     queue: list[Definition | _Group] = list(start)
     found = set(queue)
     while queue:
@@ -71,7 +70,7 @@ def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
 
 
 def _users(project: Project, units: list[Unit]) -> Users:
-    """Who refers to a definition: by a name that means it, or as a method of the same class."""
+    """Return who refers to a definition: by a name that resolves to it, or in the same class."""
     users: Users = defaultdict(list)
     for unit in units:
         modules = _modules(project, unit)
@@ -84,7 +83,7 @@ def _users(project: Project, units: list[Unit]) -> Users:
 
 
 def _decorated(project: Project, every: Iterable[Definition]) -> Users:
-    """What a function or class decorates."""
+    """Return the definitions that each function or class decorates."""
     found: Users = defaultdict(list)
     for definition in every:
         for name in definition.decorators:
@@ -95,7 +94,7 @@ def _decorated(project: Project, every: Iterable[Definition]) -> Users:
 
 
 def _hand_out(project: Project, registered: Iterable[Definition], users: Users) -> None:
-    """Adds that what stands beside a decorator may hand out what it decorates."""
+    """Add that definitions beside a decorator may use what it decorates."""
     for definition in registered:
         for name in definition.decorators:
             decorator = project.definition(definition.unit, name)
@@ -107,7 +106,7 @@ def _hand_out(project: Project, registered: Iterable[Definition], users: Users) 
 def _targets(
     project: Project, definition: Definition, modules: dict[str, list[Unit]]
 ) -> Iterator[Definition]:
-    """What a definition refers to, by names and as ``self.method`` and ``module.function``."""
+    """Yield what a definition refers to: names, ``self.method`` and ``module.function``."""
     owner = definition.owner
     if owner is not None:
         for attribute in definition.attributes & owner.methods.keys():
@@ -122,7 +121,7 @@ def _targets(
 
 
 def _modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
-    """The files that a name may mean in ``unit`` as modules."""
+    """Return the files that a name may refer to in ``unit`` as modules."""
     found: dict[str, list[Unit]] = defaultdict(list)
     meant = [
         (name, f"{module}.{member}".lstrip(".") if member else module, level)
@@ -138,7 +137,7 @@ def _modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
 
 
 def _refer_loosely(every: list[Definition], users: Users) -> None:
-    """Adds what attributes may mean: those of the same file, or any where few have the name."""
+    """Add what attributes may refer to: in the same file, or anywhere if few share the name."""
     counts = Counter(definition.name for definition in every)
 
     def meant(name: str, unit: Unit) -> _Group:
@@ -151,7 +150,7 @@ def _refer_loosely(every: list[Definition], users: Users) -> None:
 
 
 def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
-    """The definitions that name a sharding call, or a setting that makes a library shard."""
+    """Yield the definitions that name a sharding call, or a setting that makes a library shard."""
     names = project.sharding_names(Path(unit.path))
     for definition in _every_definition([unit]):
         if definition.names & names or definition.attributes & (SHARDING_NAMES | SETTING_NAMES):

@@ -1,13 +1,13 @@
 """Which files take part in sharding, found without parsing any.
 
-A program that shards holds a file with the name of a sharding call, and its other files are reached
-from there: what such a file imports is read when it runs, and what makes it run imports it, be it
-through other files. An import names the file that it means, so a file without the name of any file
-found so far adds nothing, and need not be looked at.
+A program that shards has a file with the name of a sharding call, and its other files are reached
+from there: what such a file imports is loaded when it runs, and what makes it run imports it, be it
+through other files. An import spells the name of the file that it refers to, so a file without the
+name of any file found so far adds nothing and is not looked at.
 
-So the scan loses no finding: rules report on paths that shard, and no path through the files left
-out does. `tests/fuzz/test_prefilter.py` checks random programs with every file taken as well. Only
-where more than ``_MAX_IMPORTERS`` files import those that shard is one left out by what it names.
+So the scan loses no finding: rules report on paths that shard, and no path through other files
+does. `tests/fuzz/test_prefilter.py` compares random programs with all of their files. Only if more
+than ``_MAX_IMPORTERS`` files import those that shard are files left out by the names they import.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.finding import TOP_LEVEL
 from fsdplint.knowledge.calls import SHARDING_NAMES
 
-# Up to so many importers every one is taken; of more, those that name what they import.
+# Up to so many importers are all taken; of more, those that name what they import.
 _MAX_IMPORTERS = 60
 
 _RELATIVE = ("from .", "from  ", "from\t")
@@ -39,13 +39,13 @@ Graph = Mapping[Path, list[Path]]
 def related_units(
     project: Project, files: Iterable[Path], focus: Collection[Path] | None = None
 ) -> list[Unit]:
-    """The units that take part in sharding, in file order.
+    """Return the units that take part in sharding, in file order.
 
-    These are the files that hold a sharding call and those that import them, through any number of
-    files; where that is a large part of a large project, only those that name what they import.
+    These are the files that contain a sharding call and those that import them, through any number
+    of files; if that is a large part of a large project, only those that name what they import.
 
     Args:
-        focus: if given, only the programs that these files are a part of are wanted: what they
+        focus: if given, only the programs that these files are part of are wanted: what they
             import, what imports them, and what that imports.
     """
     every: Files = {
@@ -66,12 +66,12 @@ def related_units(
     mark_reachability(project, units)
     for path in strict:
         if not is_python(project.read(path) or ""):
-            project.unit(path)  # which tells why
+            project.unit(path)  # which records the error
     return units
 
 
 def _programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
-    """The files of the programs that those in ``focus`` are a part of."""
+    """Return the files of the programs that those in ``focus`` are part of."""
     graph = {path: imported_files(project, path) for path in every}
     users: dict[Path, list[Path]] = defaultdict(list)
     for path, targets in graph.items():
@@ -89,7 +89,7 @@ def imported_files(project: Project, path: Path) -> list[Path]:
 
 
 def _reachable(start: Iterable[Path], graph: Graph) -> set[Path]:
-    """``start`` and all that can be reached from it."""
+    """Return ``start`` and everything that can be reached from it."""
     queue = list(start)
     seen = set(queue)
     for current in queue:
@@ -100,7 +100,7 @@ def _reachable(start: Iterable[Path], graph: Graph) -> set[Path]:
 
 
 def _importers(project: Project, every: Collection[Path], strict: Collection[Path]) -> list[Path]:
-    """Up to one more than can be taken of the files that import ``strict``, through others too."""
+    """Return the files that import ``strict``, through others too; at most one over the limit."""
     found: dict[Path, None] = {}
     fresh = list(strict)
     while fresh and len(found) <= _MAX_IMPORTERS:
@@ -123,7 +123,7 @@ def _has_one(project: Project, path: Path, words: Collection[str]) -> bool:
 
 
 def _words(paths: Iterable[Path]) -> frozenset[str]:
-    """What an import of one of the files has in its text."""
+    """Return the words, one of which any import of one of the files contains."""
     return frozenset(word for path in paths for word in _import_words(path))
 
 
@@ -134,7 +134,11 @@ def _import_words(path: Path) -> tuple[str, ...]:
 
 
 def _naming(project: Project, strict: list[Path], others: list[Path]) -> list[Path]:
-    """Those of ``others`` that import a function or class which can reach a sharding call."""
+    """Return those of ``others`` that import a definition which can reach a sharding call.
+
+    Each round may make more definitions reach sharding, and more files carriers of their names, so
+    it repeats until no file is added. The budget for users bounds it.
+    """
     units = [unit for path in strict if (unit := project.sketch(path))]
     taken = {path: _imported_names(project, path) for path in others}
     chosen: dict[Path, None] = {}
@@ -160,11 +164,11 @@ Carriers = Mapping[Path, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Imported:
-    """What of the project a file imports.
+    """The project's names that a file imports.
 
     Attributes:
         members: names, each with the file that it is from.
-        files: those that are imported as modules, or with all of their names.
+        files: files that are imported as modules, or with a star.
     """
 
     members: frozenset[tuple[Path, str]]
@@ -179,7 +183,7 @@ class _Imported:
 
 
 def _carriers(project: Project) -> Carriers:
-    """The files known so far that pass on something that may shard, registries among them."""
+    """Return the files so far that define or re-export something that may shard, with its names."""
     found: dict[Path, frozenset[str]] = {}
     for unit in filter(None, project.units.values()):
         own = {definition.name for definition in unit.definitions.values() if definition.may_shard}
@@ -195,6 +199,7 @@ def _carriers(project: Project) -> Carriers:
 
 
 def _imported_names(project: Project, path: Path) -> _Imported:
+    """Return the project's files and members that a file imports."""
     imports, folder = project.imports(path), path.parent
     members = {
         (file, member)
@@ -215,7 +220,7 @@ def _imported_names(project: Project, path: Path) -> _Imported:
 
 
 def import_closure(project: Project, script: Path) -> list[Path]:
-    """``script`` and the project's files that running it imports, nearest first."""
+    """Return ``script`` and the project's files that it imports, nearest first."""
     seen, queue = {script}, [script]
     for path in queue:
         for found in imported_files(project, path):
@@ -226,9 +231,9 @@ def import_closure(project: Project, script: Path) -> list[Path]:
 
 
 def modules_meant(node: ir.Import | ir.ImportFrom) -> Iterator[tuple[list[str], int]]:
-    """The modules each name of an import may mean, and how many dots they begin with.
+    """Yield the modules that each name of an import may refer to, and its leading dots.
 
-    ``from a import b`` may mean the module ``a`` or ``a.b``.
+    ``from a import b`` may refer to the module ``a`` or ``a.b``.
     """
     if isinstance(node, ir.ImportFrom):
         inner = [f"{node.module}.{name}".lstrip(".") for name, _ in node.names]
@@ -241,7 +246,7 @@ def modules_meant(node: ir.Import | ir.ImportFrom) -> Iterator[tuple[list[str], 
 
 
 def note_unknown_origins(project: Project, units: Iterable[Unit]) -> None:
-    """Record an early stop for each such import, since what it shards was not analyzed."""
+    """Record an early stop for sharding calls that are imported from missing code."""
     for unit in units:
         for module, level, member in unit.bindings.values():
             if member in SHARDING_NAMES and project.lacks(module, level, unit):
@@ -256,7 +261,7 @@ def note_unknown_origins(project: Project, units: Iterable[Unit]) -> None:
 
 
 def _of_unknown_origin(unit: Unit) -> frozenset[str]:
-    """The names of sharding calls that the file uses and nothing in it binds."""
+    """Return the names of sharding calls that a file uses and nothing in it binds."""
     used = frozenset().union(*(definition.names for definition in _definitions(unit)))
     return SHARDING_NAMES & used - unit.bindings.keys() - unit.definitions.keys()
 

@@ -1,7 +1,7 @@
-"""A file of the program: what its text says it defines, and its IR once that is needed.
+"""A file of the program: its definitions, as its text shows them, and its IR once that is needed.
 
-What a definition refers to is read off the text, which takes a fortieth of the time that LibCST
-does: enough to tell what can reach a sharding call. A word too many, such as a parameter's name,
+The names that a definition refers to are read off the text, in a fortieth of the time that LibCST
+takes: enough to decide what can reach a sharding call. A word too many, such as a parameter's name,
 makes something look related that is not; that costs time and nothing else.
 """
 
@@ -28,7 +28,7 @@ _ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
 _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
-# What an object is asked for is not called: neither does anything with it nor leads to it.
+# A class in a type test is not called, so it does not make the code reach sharding.
 _TYPE_TEST = re.compile(
     r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
 )
@@ -53,7 +53,7 @@ class Definition:
         attributes: the attributes.
         decorators: the names in its decorators.
         may_shard: running or calling it may reach a sharding call.
-        entry: it surely can.
+        entry: it surely reaches one, by names that resolve.
     """
 
     unit: Unit
@@ -97,13 +97,13 @@ class Unit:
         imports: those anywhere in the file.
         definitions: functions and classes at the top level, nested in ``if`` and ``try`` too, and
             the variables beside them.
-        top: what stands outside of functions and classes.
+        top: the code outside of functions and classes.
         calls_forward: some module's ``.forward`` is read, other than ``super()``'s.
         counters: attributes that some statement of the file counts up or down.
         registers: a decorated function shards, so that importing the file may register it.
         lowered: the IR, once it is needed.
-        found: the files that the modules it imports mean, by name and level, None for libraries.
-        read: of names that were asked for, whether an attribute of them may be read.
+        found: cached results of `Project.find`, by name and level.
+        read: cached results of `reads_from`.
     """
 
     path: str
@@ -136,14 +136,14 @@ class Unit:
         return self.lowered
 
     def reads_from(self, name: str) -> bool:
-        """Whether an attribute of ``name`` may be read in the file."""
+        """True if an attribute of ``name`` may be read in the file."""
         if name not in self.read:
             self.read[name] = f"{name}." in self.text
         return self.read[name]
 
     @cached_property
     def mocks_sharding(self) -> bool:
-        """Whether something is put in the place of a sharding function, as tests do."""
+        """True if something replaces a sharding function, as tests do."""
         return _MOCKED.search(self.text) is not None
 
     @cached_property
@@ -156,7 +156,7 @@ class Unit:
         return nodes
 
     def node(self, definition: Definition) -> ir.FunctionDef | ir.ClassDef | None:
-        """Where a function or class is defined; None if that is in a loop or the like."""
+        """Return where a function or class is defined; None if that is in a loop or the like."""
         owner = definition.owner
         return self._nodes.get((owner.name, definition.name) if owner else (definition.name,))
 
@@ -172,7 +172,7 @@ class _Sketch:
             self.inside.setdefault(block.parent, []).append(block)
 
     def take(self) -> Definition:
-        """What stands outside of functions and classes; the definitions go to the unit."""
+        """Return the code outside of functions and classes; definitions are added to the unit."""
         tops = self.inside.get(None, [])
         for block in tops:
             self.unit.definitions[block.name] = self.define(block, None)
@@ -203,7 +203,7 @@ class _Sketch:
 
 
 def _starts(piece: str) -> Iterator[int]:
-    """Where statements start that are not indented."""
+    """Yield where statements start that are not indented."""
     depth = 0
     for found in _STATEMENT.finditer(piece):
         if found.group():
@@ -213,7 +213,7 @@ def _starts(piece: str) -> Iterator[int]:
 
 
 def _between(code: str, start: int, end: int, inner: Iterable[Block]) -> Iterator[str]:
-    """What of ``code`` is in none of the blocks."""
+    """Yield the code that is in none of the blocks."""
     for block in inner:
         yield code[start : block.start]
         start = block.end
@@ -221,7 +221,7 @@ def _between(code: str, start: int, end: int, inner: Iterable[Block]) -> Iterato
 
 
 def words(pieces: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The names and the attributes that pieces of a `code_only` text refer to."""
+    """Return the names and the attributes that pieces of a `code_only` text refer to."""
     names: set[str] = set()
     attributes: set[str] = set()
     for piece in pieces:

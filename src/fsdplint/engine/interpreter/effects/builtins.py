@@ -58,6 +58,7 @@ def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Fram
 
 
 def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """Evaluate ``isinstance``, and note a test for FSDP1 that an FSDP2 unit fails."""
     if len(arguments.args) != 2:
         return state.unknown()
     value, classes = followed(arguments.args[0]), followed(arguments.args[1])
@@ -75,6 +76,7 @@ def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: F
 
 
 def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
+    """Evaluate ``hasattr``, as far as FSDP, a class or an assignment decides it."""
     if len(arguments.args) != 2:
         return state.unknown()
     value, name = followed(arguments.args[0]), arguments.args[1]
@@ -107,6 +109,7 @@ def _is_callable(state: PathState, arguments: Arguments, *_: object) -> Value:
 
 
 def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """Evaluate ``getattr``; an unknown name gives some attribute."""
     if len(arguments.args) < 2:
         return state.unknown()
     value, name = followed(arguments.args[0]), arguments.args[1]
@@ -122,7 +125,7 @@ def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
 
 
 def _number(_: PathState, arguments: Arguments, *__: object) -> Value | None:
-    """``float("inf")``."""
+    """Evaluate ``float("inf")``."""
     value = followed(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Const) and str(value.value).lstrip("+").lower() in ("inf", "infinity"):
         return Const(float("inf"))
@@ -130,6 +133,7 @@ def _number(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 
 
 def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """Execute ``setattr``; an unknown name may change any setting."""
     if len(arguments.args) == 3:
         owner, name, value = followed(arguments.args[0]), arguments.args[1], arguments.args[2]
         if isinstance(owner, Object):
@@ -146,7 +150,7 @@ def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
 
 
 def _unsettle(state: PathState, owner: Object) -> None:
-    """Any of the settings in an object, or of its class, may have another value now."""
+    """Forget the constants among an object's attributes and those of its class."""
     lineage = list(owner.cls.lineage()) if isinstance(owner.cls, ClassValue) else []
     classes = [each for each in reversed(lineage) if isinstance(each, ClassValue)]
     declared = {name: value for each in classes for name, value in each.attrs.items()}
@@ -156,7 +160,7 @@ def _unsettle(state: PathState, owner: Object) -> None:
 
 
 def _same_iterable(state: PathState, arguments: Arguments, *_: object) -> Value:
-    """``list``, ``reversed``, ``tqdm`` …: the same elements."""
+    """Return the same elements, for ``list``, ``reversed``, ``tqdm`` and the like."""
     if not arguments.args:
         return Sequence([])
     value = followed(arguments.args[0])
@@ -190,6 +194,7 @@ def _chained(state: PathState, arguments: Arguments, *_: object) -> Value:
 
 
 def _enumerated(state: PathState, arguments: Arguments, *_: object) -> Value:
+    """Evaluate ``enumerate``: pairs of a count and an element."""
     if not arguments.args:
         return Sequence([])
     iterable = followed(arguments.args[0])
@@ -231,7 +236,7 @@ def _environment_call(state: PathState, arguments: Arguments, *_: object) -> Val
 
 
 def _whole(_: PathState, arguments: Arguments, *__: object) -> Value | None:
-    """``int`` of a rank read from the environment is the same rank."""
+    """Evaluate ``int``: of a rank read from the environment it is the same rank."""
     value = followed(arguments.args[0]) if len(arguments.args) == 1 else NONE
     if isinstance(value, Object) and value.role is not None:
         return value
@@ -246,7 +251,7 @@ def _length(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 
 
 def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
-    """``any(isinstance(m, FSDP) for m in …)``, where that is known of each of them."""
+    """Evaluate ``any(isinstance(m, FSDP) for m in …)`` if every element is known to be false."""
     value = followed(arguments.args[0]) if arguments.args else NONE
     items = [*value.items, *value.rest] if isinstance(value, Sequence) else []
     if items and all(isinstance(item, Const) and not item.value for item in items):
@@ -255,7 +260,7 @@ def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 
 
 def _variables(state: PathState, arguments: Arguments, *_: object) -> Value | None:
-    """``vars(options)``, whose items are the attributes."""
+    """Evaluate ``vars(options)``, whose items are the attributes."""
     value = followed(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Object) and not value.attrs:
         return state.part(value, ".__dict__")

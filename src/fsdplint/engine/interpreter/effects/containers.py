@@ -42,6 +42,7 @@ def container_method(
 def _sequence_method(
     state: PathState, receiver: Sequence, name: str, arguments: Arguments, frame: Frame
 ) -> Value:
+    """Call a method of a list, set, deque, iterator or exit stack."""
     values = arguments.args
     if name in ("append", "add", "insert", "appendleft"):
         receiver.rest.extend(materialized(state, value) for value in values[-1:])
@@ -59,6 +60,7 @@ def _sequence_method(
 
 
 def _mapping_method(state: PathState, receiver: Mapping, name: str, arguments: Arguments) -> Value:
+    """Call a method of a dict."""
     values = arguments.args
     if name == "setdefault" and len(values) > 1 and isinstance(values[0], Const):
         return receiver.items.setdefault(hashable(values[0].value), values[1])
@@ -90,7 +92,7 @@ def _mapping_method(state: PathState, receiver: Mapping, name: str, arguments: A
 
 
 def _mapping_get(state: PathState, receiver: Mapping, values: list[Value]) -> Value:
-    """``mapping.get(key, default)``."""
+    """Evaluate ``mapping.get(key, default)``."""
     absent = isinstance(values[0], Const) and hashable(values[0].value) not in receiver.items
     if absent and not receiver.rest:
         return values[1] if len(values) > 1 else NONE
@@ -98,6 +100,7 @@ def _mapping_get(state: PathState, receiver: Mapping, values: list[Value]) -> Va
 
 
 def state_method(state: PathState, receiver: StateDict, name: str, arguments: Arguments) -> Value:
+    """Call a method of a state dict, or of one value in it."""
     element = replace(receiver, element=True)
     if receiver.element:
         return receiver if name in known.KEEPS_SHARDED else state.unknown()
@@ -116,7 +119,7 @@ def state_method(state: PathState, receiver: StateDict, name: str, arguments: Ar
 
 
 def text_method(text: str, name: str, arguments: Arguments) -> Const | None:
-    """``"FSDP".lower()``: what a method makes of a known text; None where it is not known."""
+    """Return what a method makes of a known text, such as ``"FSDP".lower()``, or None."""
     given = [value.value for value in arguments.args if isinstance(value, Const)]
     known_all = len(given) == len(arguments.args) and not arguments.keywords
     if name not in _TEXT_METHODS or arguments.open or not known_all:

@@ -33,7 +33,7 @@ from fsdplint.knowledge.ranks import Role
 
 
 def _spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-    """``mp.spawn(fn, args=(…))`` calls ``fn(rank, *args)`` in every process."""
+    """Execute ``mp.spawn(fn, args=(…))``, which calls ``fn(rank, *args)`` in every process."""
     function = arguments.get(0, "fn")
     args = followed(arguments.get(1, "args") or Sequence([]))
     given = list(args.items) if isinstance(args, Sequence) else []
@@ -47,7 +47,7 @@ def _spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) 
 
 
 def _call_argument(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-    """``checkpoint(function, *args)``."""
+    """Execute ``checkpoint(function, *args)``."""
     if not arguments.args:
         return state.unknown()
     function, *rest = arguments.args
@@ -60,7 +60,7 @@ def _call_argument(state: PathState, arguments: Arguments, node: ir.Call, frame:
 def _run_with_options(
     keyword: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
-    """``fire.Fire(main)`` calls ``main`` with what the command line says."""
+    """Execute ``fire.Fire(main)``, which calls ``main`` with options of the command line."""
     function = followed(arguments.get(0, keyword) or NONE)
     if isinstance(function, FunctionValue):
         given = open_parameters(state, function, None)
@@ -74,7 +74,7 @@ def _argument(position: int, state: PathState, arguments: Arguments, *_: object)
 
 
 def _compiled(state: PathState, arguments: Arguments, *_: object) -> Value:
-    """A compiled module's ``forward`` is its ``__call__`` (OptimizedModule, torch 2.13)."""
+    """Return the model; a compiled module's ``forward`` is its ``__call__`` (torch 2.13)."""
     model = _argument(0, state, arguments)
     module = followed(model)
     if arguments.values() and isinstance(module, Object):

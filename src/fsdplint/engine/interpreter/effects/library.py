@@ -1,4 +1,4 @@
-"""Calls of libraries: what they do, what uses them, and the events that they are."""
+"""Calls of libraries: their effect, the uses and events that they are, and the process group."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ _NEEDS_GROUP = frozenset({*C10D_CALLS, GET_RANK, GET_WORLD_SIZE})
 def call(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Call a library's function or class: apply its effect, and note the call if it is watched."""
     time, name = state.tick(), symbol.name
     result = _known_call(state, symbol, arguments, node, frame)
     tracking.used(state, time, name, arguments.values(), node, frame)
@@ -59,13 +60,13 @@ def call(
 
 
 def _seeded(state: PathState, name: str, arguments: Arguments) -> None:
-    """Modules built from here on draw their weights by this seed."""
+    """Note by which seed modules built from here on draw their weights."""
     if name in SEEDS:
         state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
 
 
 def _group_after(up: bool | None, name: str, arguments: Arguments) -> bool | None:
-    """What is known behind a call of a library's function or class."""
+    """Return whether the process group is initialized after a call of a library."""
     if name in _MAKES_GROUP:
         return True
     if name == DESTROY:
@@ -76,7 +77,7 @@ def _group_after(up: bool | None, name: str, arguments: Arguments) -> bool | Non
 
 
 def _hands_on(values: Iterable[Value]) -> bool:
-    """Whether a library is given a class that sets up what it runs on when it is made."""
+    """True if a library is given a class whose construction may initialize the group."""
     items = [item for value in values for item in contained(value)]
     classes = [item for item in items if isinstance(item, (ClassValue, Symbol))]
     return any(may_set_up(name) for cls in classes for name in class_names(cls))
@@ -85,6 +86,7 @@ def _hands_on(values: Iterable[Value]) -> bool:
 def _known_call(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Return the value of a call, from the tables or as an unlisted function's."""
     result = tensors.function(state, symbol.name, arguments, node, frame)
     if result is None and symbol.name in EFFECTS:
         result = EFFECTS[symbol.name](state, arguments, node, frame)
@@ -98,6 +100,7 @@ def _known_call(
 def method(
     state: PathState, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Call a method that is not the program's own, and note the call if it is watched."""
     time = state.tick()
     result = methods.known_method(state, receiver, name, arguments, node, frame)
     tracking.used(state, time, name, [receiver, *arguments.values()], node, frame)
@@ -113,7 +116,7 @@ def method(
 
 
 def _note_weights(state: PathState, receiver: Value, name: str, arguments: Arguments) -> None:
-    """Tracks a module whose weights a method leaves undefined, or sets on some ranks only."""
+    """Track a module whose weights a method leaves undefined, or sets on some ranks only."""
     if not isinstance(receiver, Object):
         return
     alone = any(guard.divergent for guard in state.guards)
@@ -124,9 +127,9 @@ def _note_weights(state: PathState, receiver: Value, name: str, arguments: Argum
 
 
 def _trained_names(frame: Frame) -> dict[str, Object]:
-    """The modules and optimizers a function can name, nearest and shortest first.
+    """Return the modules and optimizers that a function can name, nearest and shortest first.
 
-    Attributes of its variables are named as well.
+    Attributes of its variables are included.
     """
     found: dict[str, Object] = {}
     scope: Scope | None = frame.scope
@@ -141,6 +144,7 @@ def _trained_names(frame: Frame) -> dict[str, Object]:
 
 
 def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
+    """Yield a variable that is an object, and its attributes unless it is a module."""
     value = followed(value)
     if not isinstance(value, Object):
         return
@@ -151,7 +155,7 @@ def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
             yield f"{name}.{attribute}", inner
 
 
-# By canonical name. Of two rows for a function, the later one holds.
+# By canonical name; a later row overrides an earlier one.
 EFFECTS: Mapping[str, Effect] = {
     **saving.EFFECTS,
     **sharding.EFFECTS,

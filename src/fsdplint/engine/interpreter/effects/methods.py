@@ -40,6 +40,10 @@ from fsdplint.knowledge.tensors import ELEMENTWISE, NUMBERS, REDUCTIONS
 def known_method(
     state: PathState, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Return the result of a method by the kind of its receiver.
+
+    An unknown method may do anything to its arguments.
+    """
     if name in _OF_TENSORS or isinstance(receiver, Tensor):
         tensor = tensors.tensor_of(state, receiver)
         if tensor is not None:
@@ -74,6 +78,7 @@ def _object_method(
 def _other_method(
     state: PathState, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Call a method that no table lists; one of unknown code may shard its receiver."""
     inert = name in known.INERT_METHODS or receiver.captures
     cls = next(iter(class_names(receiver.cls)), "")
     if not inert and not (cls and known.is_harmless(cls)):
@@ -131,6 +136,7 @@ def _entry_of_file(
 def _no_sync(
     state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Note ``no_sync()``: on an FSDP2 unit it is an error, on others a watched call."""
     result = state.unknown()
     if is_unit(receiver) and not (isinstance(receiver.cls, ClassValue) and receiver.cls.opaque()):
         state.emit(NoSync(state.tick(), state.site(node, frame), receiver))
@@ -148,6 +154,7 @@ def _unsharded(unsharded: bool, state: PathState, receiver: Object, *_: object) 
 def _appended(
     state: PathState, receiver: Object, arguments: Arguments, _: ir.Call, frame: Frame
 ) -> Value:
+    """Add modules to a container module."""
     held = receiver.attrs.get("*appended*")
     filled = held if isinstance(held, Sequence) else Sequence([])
     receiver.attrs["*appended*"] = filled
@@ -164,7 +171,7 @@ def _appended(
 def _prepared(
     state: PathState, _: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    """``accelerator.prepare(a, b)`` gives its arguments back, in order."""
+    """Return the arguments of ``accelerator.prepare(a, b)`` in order."""
     optimizers.repoint(state, arguments, node, frame)
     values = arguments.args
     return values[0] if len(values) == 1 else Sequence(list(values), kind="tuple")
@@ -188,7 +195,7 @@ def _cleared(
 def _applied(
     state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
-    """``module.apply(function)``."""
+    """Execute ``module.apply(function)`` once for all submodules."""
     if not arguments.args or not is_module(receiver):
         return None
     inside = state.part(receiver, ".apply()", taint=Taint.ELEMENT)
@@ -196,7 +203,7 @@ def _applied(
     return receiver
 
 
-# None where it says nothing of a call on that object.
+# The effect of a method; None to treat the call like a method that no table lists.
 _Method = Callable[[PathState, Object, Arguments, ir.Call, Frame], Value | None]
 
 _METHODS: MappingType[str, _Method] = {
@@ -218,5 +225,5 @@ _METHODS: MappingType[str, _Method] = {
     "apply": _applied,
 }
 
-# A module has methods of other names in common with its parameters, such as `to` and `float`.
+# Tensor methods that modules do not have; `to` and `float`, say, are methods of both.
 _OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED

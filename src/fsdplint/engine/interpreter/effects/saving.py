@@ -1,4 +1,4 @@
-"""State dicts and files: what is taken of a module or an optimizer, written and read."""
+"""State dicts of modules and optimizers, and files that are written and read."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fsdplint.knowledge import calls as known
 
 
 def state_of(state: PathState, owner: Object, _: Arguments, node: ir.Call, frame: Frame) -> Value:
-    """``owner.state_dict()``: slices, if the owner is FSDP2's or an optimizer's model sharded.
+    """Return ``owner.state_dict()``: local shards, if FSDP2 shards the owner or its model.
 
-    An FSDP1 model gathers its own, unless it is told not to.
+    An FSDP1 model gathers its state by default; an FSDP1 optimizer does not.
     """
     if owner.captures:
         site = state.site(node, frame)
@@ -44,6 +44,7 @@ def state_of(state: PathState, owner: Object, _: Arguments, node: ir.Call, frame
 def _state_helper(
     name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Return what ``get_model_state_dict`` and the like return, if it is surely sharded."""
     module = followed(arguments.get(0, "model") or NONE)
     options = followed(arguments.get(99, "options") or NONE)
     if arguments.open or not isinstance(module, Object) or not holds_fsdp2(state, module):
@@ -84,7 +85,7 @@ def _plain_write(
 def _plain_read(
     name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    """What a file holds, e.g. by ``torch.load``; its parts know where they come from."""
+    """Return what a file holds, e.g. by ``torch.load``; its parts know where they come from."""
     at = known.PLAIN_READS[name]
     made = calls.result_of(state, ("call", name), Symbol(name), arguments)
     made.site, made.file = state.site(node, frame), arguments.get(at.position, at.keyword)

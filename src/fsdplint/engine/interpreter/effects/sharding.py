@@ -1,4 +1,4 @@
-"""What the calls that shard do to abstract values."""
+"""Effects of sharding calls."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def _shard(
     node: ir.Call,
     frame: Frame,
 ) -> Value:
+    """Shard a module, or each module of a list, and return it."""
     target = arguments.get(0, "module")
-    state.group_up = True  # FSDP2 makes a mesh, FSDP1 asks for the group
+    state.group_up = True  # FSDP2 creates a mesh, FSDP1 needs the group
     if target is None:
         return state.unknown()
     inner = followed(target)
@@ -55,10 +56,11 @@ def _shard_one(
     node: ir.Call,
     frame: Frame,
 ) -> None:
+    """Mark one module as sharded and note the event."""
     time, site = state.tick(), state.site(node, frame)
     view = state.enumerating
     if view is not None and any(guard.progress for guard in state.guards):
-        module = state.part(view, "[]")  # some of the submodules, it is not known which
+        module = state.part(view, "[]")  # some of the submodules, not known which
     keeps: bool | None = False
     wraps: bool | None = False
     if generation is known.Generation.FSDP1:
@@ -66,7 +68,7 @@ def _shard_one(
         keeps = _flag(arguments, -1, "use_orig_params")
         wraps = _wraps_children(arguments)
     elif "auto_wrap_policy" in arguments.keywords:
-        wraps = None  # a call that fails, of which it is meant
+        wraps = None  # the call fails, but its author expects children to be sharded
     module.sharded.append(Sharded(generation, time, site))
     _adopt(state, module)
     keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
@@ -77,7 +79,7 @@ def _shard_one(
 
 
 def _adopt(state: PathState, module: Object) -> None:
-    """The modules that it was given before it was known to be one are its parts."""
+    """Make modules parts of an object that became known as a module by being sharded."""
     for name, value in list(module.attrs.items()):
         part = followed(value)
         if isinstance(part, Object) and is_module(part):
@@ -87,7 +89,7 @@ def _adopt(state: PathState, module: Object) -> None:
 def _initialise(
     state: PathState, module: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> None:
-    """FSDP1 calls its ``param_init_fn`` on each submodule that is on meta."""
+    """Call FSDP1's ``param_init_fn`` once for the submodules that are on meta."""
     function = arguments.get(8, "param_init_fn")
     if function is not None and not is_const(function, None):
         inside = state.part(module, ".param_init_fn()", taint=Taint.ELEMENT)
@@ -95,7 +97,7 @@ def _initialise(
 
 
 def _flag(arguments: Arguments, position: int, keyword: str) -> bool | None:
-    """A boolean argument that defaults to False; None where it is not known."""
+    """Return a boolean argument that defaults to False; None if it is not known."""
     value = arguments.get(position, keyword)
     if value is None:
         return None if arguments.open else False
@@ -103,6 +105,7 @@ def _flag(arguments: Arguments, position: int, keyword: str) -> bool | None:
 
 
 def _wraps_children(arguments: Arguments) -> bool | None:
+    """Return whether FSDP1 wraps submodules by its policy; None if it is not known."""
     policy = arguments.get(4, "auto_wrap_policy")
     strategy = arguments.get(2, "sharding_strategy")
     if policy is None and (arguments.open or arguments.keywords.keys() - known.FSDP1_KEYWORDS):
@@ -116,7 +119,7 @@ def _wraps_children(arguments: Arguments) -> bool | None:
 
 
 def _fsdp1_units(state: PathState, arguments: Arguments, *_: object) -> Value | None:
-    """``FSDP.fsdp_modules(model)``: an empty list, where FSDP2 has sharded the model."""
+    """Evaluate ``FSDP.fsdp_modules(model)``: an empty list, if FSDP2 shards the model."""
     model = followed(arguments.get(0, "module") or NONE)
     if isinstance(model, Object) and is_unit(model) and not has_fsdp1(state, model):
         return Const(())

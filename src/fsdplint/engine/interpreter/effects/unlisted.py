@@ -33,6 +33,7 @@ from fsdplint.knowledge.ranks import Role
 def unlisted(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Call a library's function or class of which no table has an effect."""
     result = _result(state, symbol, arguments, node, frame)
     if symbol.name in ranks.MADE_UP:
         result.taint |= Taint.OWN
@@ -42,6 +43,7 @@ def unlisted(
 def _result(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Return the result: a rank, an object of a class, a presumed constant, or an unknown value."""
     name = symbol.name
     package, _, last = name.rpartition(".")
     if not known.is_harmless(name):
@@ -65,6 +67,7 @@ def _result(
 
 
 def _rank_call(state: PathState, name: str, arguments: Arguments) -> Value:
+    """Return a rank or world size; only of the default group it is a rank of the run."""
     group = followed(arguments.get(0, "group") or NONE)
     if name in ranks.FUNCTIONS and is_const(group, None):
         role = ranks.FUNCTIONS[name]
@@ -79,6 +82,7 @@ def _rank_call(state: PathState, name: str, arguments: Arguments) -> Value:
 def _constructed(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
+    """Create an object of a library's class; a module container gets its parts."""
     made = state.new(
         Origin.ALLOCATED, symbol, state.site(node, frame), taint_of(*arguments.values())
     )
