@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import attributes, forwards, tracking
+from fsdplint.engine.interpreter import access, forwards, tracking
 from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.functions import invoke
 from fsdplint.engine.interpreter.modules import is_module
@@ -74,9 +74,9 @@ def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
         replacement = Method(receiver, "forward", None, state.site(node, frame))
         forwards.direct_forward(state, replacement, node, frame, replaced=True)
     if isinstance(receiver, (Object, Symbol, Super)) or hasattr(receiver, "unit"):
-        return attributes.read(state, receiver, node.attr, node, frame)
+        return access.read(state, receiver, node.attr, node, frame)
     if isinstance(receiver, ClassValue) and receiver.lookup(node.attr) is not None:
-        return attributes.read(state, receiver, node.attr, node, frame)
+        return access.read(state, receiver, node.attr, node, frame)
     return Method(receiver, node.attr, None, state.site(node, frame))
 
 

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import (
-    attributes,
+    access,
     branches,
     calls,
     definitions,
-    displays,
     expressions,
     loops,
     names,
     statements,
-    subscripts,
 )
 from fsdplint.engine.interpreter.effects import library
 from fsdplint.engine.interpreter.state import Evaluator, Executor, Semantics
@@ -23,13 +21,13 @@ from fsdplint.engine.interpreter.state import Evaluator, Executor, Semantics
 _EXPRESSIONS: Mapping[type[ir.Node], Evaluator] = {
     ir.Name: names.variable,
     ir.Constant: expressions.constant,
-    ir.Attribute: attributes.attribute,
+    ir.Attribute: access.attribute,
     ir.Call: calls.call,
-    ir.Subscript: subscripts.subscript,
-    ir.Collection: displays.collection,
-    ir.DictDisplay: displays.dict_display,
+    ir.Subscript: access.subscript,
+    ir.Collection: expressions.collection,
+    ir.DictDisplay: expressions.dict_display,
     ir.Starred: expressions.starred,
-    ir.Comprehension: displays.comprehension,
+    ir.Comprehension: expressions.comprehension,
     ir.Lambda: expressions.lambda_,
     ir.Conditional: expressions.conditional,
     ir.BoolOp: expressions.bool_op,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import attributes, tracking
+from fsdplint.engine.interpreter import access, tracking
 from fsdplint.engine.interpreter.elements import container_items, store_key, unpacked
 from fsdplint.engine.interpreter.events import Repoint, Store
 from fsdplint.engine.interpreter.modules import is_module, is_unit
@@ -78,7 +78,7 @@ def _or_as_before(
     declared = isinstance(owner.cls, ClassValue) and owner.cls.lookup(target.attr) is not None
     if target.attr not in owner.attrs and owner.origin is Origin.ALLOCATED and not declared:
         return value
-    before = attributes.read(state, owner, target.attr, target, frame)
+    before = access.read(state, owner, target.attr, target, frame)
     return choice([before, value], taint_of(before, value))
 
 

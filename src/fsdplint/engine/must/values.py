@@ -1,6 +1,7 @@
-"""What an expression can be where a statement runs: every value that the text leaves possible.
+"""The values that an expression can have where a statement runs, as far as the text shows.
 
-``possible`` answers None where one of them is not known, so that `always` is false then.
+`possible` returns all of them, or None if one of them is unknown, so that `always` is false then.
+Inside, an unknown value is an `UnknownError`, which ends the evaluation of the whole expression.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from fsdplint.knowledge.modules import CONTAINERS, makes_module
 from fsdplint.knowledge.names import canonical
 
 MAX_EVALUATIONS = 2_000
-# Methods that list the modules in one, and functions that go through what they are given.
-_SUBMODULES = frozenset({"children", "modules", "named_children", "named_modules"})
-_VALUES = frozenset({"values", "items"})
+# Methods that iterate over the modules in a module, and functions that iterate over their argument.
+_MODULE_ITERATORS = frozenset(
+    {"children", "modules", "named_children", "named_modules", "values", "items"}
+)
 _ITERATES = frozenset({"enumerate", "reversed", "list", "tuple", "tqdm"})
 _PAIRS = frozenset({"enumerate", "items", "named_children", "named_modules"})
 _UNBOUND_METHODS = frozenset({"staticmethod", "classmethod"})
@@ -42,6 +44,8 @@ _UNBOUND_METHODS = frozenset({"staticmethod", "classmethod"})
 
 @dataclass(frozen=True, slots=True)
 class Literal:
+    """A constant."""
+
     value: object
 
 
@@ -61,12 +65,14 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class OwnModule:
+    """A file of the project as a module object."""
+
     unit: Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the function or class ``name`` of a library gives for one ``call``."""
+    """The result of one ``call`` of the function or class ``name`` of a library."""
 
     name: str
     path: str
@@ -90,9 +96,12 @@ Values = frozenset[Known]
 
 
 def possible(program: Program, path: str, expression: str | ir.Expr, at: ir.Stmt) -> Values | None:
-    """What an expression, a node or dotted names, can be just before ``at`` runs.
+    """Return the values that an expression can have just before ``at`` runs, None if unknown.
 
-    `Unbound` is among the values where reading it may raise NameError or AttributeError.
+    `Unbound` is among them if reading the expression may raise NameError or AttributeError.
+
+    Args:
+        expression: a node, or dotted names.
     """
     try:
         evaluation = _Evaluation(program)
@@ -110,13 +119,13 @@ def always(
     at: ir.Stmt,
     claim: Callable[[Known], bool],
 ) -> bool:
-    """Whether ``claim`` is true of all that an expression can be just before ``at`` runs."""
+    """True if ``claim`` holds for every value of an expression just before ``at`` runs."""
     values = possible(program, path, expression, at)
     return bool(values) and all(map(claim, values or ()))
 
 
 def is_module(program: Program, value: Known) -> bool:
-    """Whether a value is surely a ``torch.nn.Module``.
+    """True if a value is surely a ``torch.nn.Module``.
 
     A class is one of modules if the program shards an object of it: no sharding call takes others.
     """
@@ -130,7 +139,7 @@ def is_module(program: Program, value: Known) -> bool:
 
 
 def _sharded_classes(program: Program) -> set[object]:
-    """The classes of what sharding calls are given: canonical names, and nodes of the project's."""
+    """Return the classes of sharded objects: canonical names, and nodes of project classes."""
     made = [shard.module.cls for trace in program.traces for shard in trace.of(Shard)]
     own: set[object] = {cls.node for cls in made if isinstance(cls, ClassValue)}
     named = [cls.name for cls in made if isinstance(cls, Symbol)]
@@ -138,7 +147,7 @@ def _sharded_classes(program: Program) -> set[object]:
 
 
 def is_bound(program: Program, path: str, name: str, at: ir.Stmt) -> bool:
-    """Whether a variable, or an attribute of ``self``, has some value whenever ``at`` runs."""
+    """True if a variable, or an attribute of ``self``, has some value whenever ``at`` runs."""
     tree = program.tree(path)
     first, _, attribute = name.partition(".")
     scope = tree.scope(at)
@@ -161,6 +170,13 @@ def is_bound(program: Program, path: str, name: str, at: ir.Stmt) -> bool:
 
 
 class _Evaluation:
+    """The evaluation of one expression, within a budget of `MAX_EVALUATIONS` nodes.
+
+    Attributes:
+        active: the expressions being evaluated; one that depends on itself, as in a loop, adds no
+            values to those that it starts from, so it evaluates to the empty set inside itself.
+    """
+
     def __init__(self, program: Program) -> None:
         self.program = program
         self.active: set[tuple[object, ...]] = set()
@@ -175,7 +191,6 @@ class _Evaluation:
         return values
 
     def expression(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
-        """Cyclic definitions, as in a loop, add nothing to what the others are."""
         key = (path, node, at)
         self.evaluations += 1
         if self.evaluations > MAX_EVALUATIONS:
@@ -189,32 +204,29 @@ class _Evaluation:
             self.active.discard(key)
 
     def _expression(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
-        if isinstance(node, ir.Constant):
-            return frozenset({Literal(node.value)})
-        if isinstance(node, ir.Name):
-            if self._is_of_comprehension(path, node):
-                raise UnknownError
-            return self.name(path, node.id, at)
-        if isinstance(node, ir.Conditional):
-            return self.expression(path, node.body, at) | self.expression(path, node.orelse, at)
-        if isinstance(node, ir.BoolOp):
-            return self.expression(path, node.left, at) | self.expression(path, node.right, at)
-        if isinstance(node, ir.NamedExpr):
-            return self.expression(path, node.value, at)
-        if isinstance(node, ir.Attribute):
-            owner = self.expression(path, node.value, at)
-            read = self.program.tree(path).slice(node)
-            return self.attributes(path, owner, node.attr, read, at)
-        if isinstance(node, ir.Call):
-            return self.call(path, node, at)
-        if isinstance(node, ir.Subscript):
-            return self.elements(path, node.value, at)
+        """Evaluate an expression by its kind; kinds without a case are unknown."""
+        match node:
+            case ir.Constant(value=value):
+                return frozenset({Literal(value)})
+            case ir.Name(id=name) if not self._is_of_comprehension(path, node):
+                return self.name(path, name, at)
+            case ir.Conditional(body=one, orelse=other) | ir.BoolOp(left=one, right=other):
+                return self.expression(path, one, at) | self.expression(path, other, at)
+            case ir.NamedExpr(value=inner):
+                return self.expression(path, inner, at)
+            case ir.Attribute(value=owner, attr=attr):
+                read = self.program.tree(path).slice(node)
+                return self.attributes(path, self.expression(path, owner, at), attr, read, at)
+            case ir.Call():
+                return self.call(path, node, at)
+            case ir.Subscript(value=container):
+                return self.elements(path, container, at)
         raise UnknownError
 
-    # Modules in containers, which hold nothing else
+    # Modules in containers, which contain nothing else
 
     def elements(self, path: str, node: ir.Expr, at: ir.Stmt) -> Values:
-        """What is in a container of modules: a module, whatever its class is."""
+        """Return the elements of a container of modules: modules of unknown classes."""
         held = self.expression(path, node, at)
         if not all(isinstance(each, Result) and each.name in CONTAINERS for each in held):
             raise UnknownError
@@ -223,26 +235,27 @@ class _Evaluation:
     def loop_variable(
         self, path: str, target: ir.Expr, node: ir.Expr, name: str, at: ir.Stmt
     ) -> Values:
-        """What a loop over ``node`` gives to the variable ``name`` of its ``target``."""
-        tree, called = self.program.tree(path), isinstance(node, ir.Call)
+        """Return the values of the variable ``name`` in a loop over ``node``."""
         function = ir.last_name(node.func) if isinstance(node, ir.Call) else ""
         if function in _PAIRS and isinstance(target, ir.Collection):
             target = target.elements[-1]
         if isinstance(node, ir.Call) and function in _ITERATES and node.args:
             return self.loop_variable(path, target, node.args[0].value, name, at)
-        if tree.slice(target) != name:
+        if self.program.tree(path).slice(target) != name:
             raise UnknownError
-        if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute) and not node.args:
-            owners = self.expression(path, node.func.value, at)
-            known = function in _SUBMODULES or function in _VALUES
-            if known and owners and all(is_module(self.program, each) for each in owners):
-                return frozenset({SomeModule()})
-        if called:
-            raise UnknownError
-        return self.elements(path, node, at)
+        match node:
+            case ir.Call(func=ir.Attribute(value=owner), args=()) if function in _MODULE_ITERATORS:
+                owners = self.expression(path, owner, at)
+                if owners and all(is_module(self.program, each) for each in owners):
+                    return frozenset({SomeModule()})
+            case ir.Call():
+                pass
+            case _:
+                return self.elements(path, node, at)
+        raise UnknownError
 
     def _is_of_comprehension(self, path: str, name: ir.Name) -> bool:
-        """Whether a name is a variable of a comprehension or a lambda around it."""
+        """True if a name is a variable of a comprehension or a lambda around it."""
         for around in self.program.tree(path).ancestors(name):
             if isinstance(around, ir.Comprehension):
                 targets = (n for clause in around.clauses for n in ir.walk(clause.target))
@@ -257,6 +270,7 @@ class _Evaluation:
     # Variables
 
     def name(self, path: str, name: str, at: ir.Stmt) -> Values:
+        """Return the values of a variable: of a scope, a star import or a builtin."""
         tree = self.program.tree(path)
         scope = tree.scope(at)
         if tree.looks_up_variables or name in tree.shared:
@@ -276,7 +290,7 @@ class _Evaluation:
         raise UnknownError
 
     def starred(self, path: str, module: str, level: int, name: str) -> Values:
-        """What ``from module import *`` binds a name to; nothing if it does not bring it."""
+        """Return what ``from module import *`` binds a name to; nothing if it does not."""
         unit = self.program.project.sketch(Path(path))
         found = None if unit is None else self.program.project.find(module, level, unit)
         if found is None:
@@ -292,7 +306,7 @@ class _Evaluation:
         return self.outer(tree.path, tree.module, name) if bound else frozenset()
 
     def outer(self, path: str, scope: ir.Function | ir.Module, name: str) -> Values:
-        """A variable of a scope around, which may be read at any time."""
+        """Return the values of a variable of an outer scope, which may be read at any time."""
         tree = self.program.tree(path)
         if isinstance(scope, ir.Module) and self._is_set_elsewhere(path, name):
             raise UnknownError
@@ -302,7 +316,7 @@ class _Evaluation:
         return self.union(self.definition(path, each, name) for each in found)
 
     def _is_set_elsewhere(self, path: str, name: str) -> bool:
-        """Whether another file assigns to ``module.name``."""
+        """True if another file assigns to ``module.name``."""
         for unit in matching(self.program, rf"\.\s*{name}\s*[-+*/|&]?=(?!=)", name):
             tree = self.program.tree(unit.path)
             for node in tree.walk(name):
@@ -316,23 +330,24 @@ class _Evaluation:
         return False
 
     def definition(self, path: str, node: ir.Node | Unbound, name: str) -> Values:
-        tree = self.program.tree(path)
-        if isinstance(node, Unbound):
-            return frozenset({node})
-        if isinstance(node, ir.Parameter):
-            return self.parameter(path, node)
-        if isinstance(node, ir.Assign):
-            return self.assigned(path, node, name)
-        if isinstance(node, ir.NamedExpr):
-            return self.expression(path, node.value, tree.statement(node))
-        if isinstance(node, ir.ImportFrom) and not node.names:
-            return self.starred(path, node.module, node.level, name)
-        if isinstance(node, (ir.Import, ir.ImportFrom)):
-            return self.imported(path, node, name)
-        if isinstance(node, (ir.FunctionDef, ir.ClassDef)):
-            return self.own(path, node, name)
-        if isinstance(node, ir.For):
-            return self.loop_variable(path, node.target, node.iterable, name, node)
+        """Return the values that one definition of a variable gives it."""
+        match node:
+            case Unbound():
+                return frozenset({node})
+            case ir.Parameter():
+                return self.parameter(path, node)
+            case ir.Assign():
+                return self.assigned(path, node, name)
+            case ir.NamedExpr(value=value):
+                return self.expression(path, value, self.program.tree(path).statement(node))
+            case ir.ImportFrom(names=()):
+                return self.starred(path, node.module, node.level, name)
+            case ir.Import() | ir.ImportFrom():
+                return self.imported(path, node, name)
+            case ir.FunctionDef() | ir.ClassDef():
+                return self.own(path, node, name)
+            case ir.For(target=target, iterable=iterable):
+                return self.loop_variable(path, target, iterable, name, node)
         raise UnknownError
 
     def assigned(self, path: str, node: ir.Assign, name: str) -> Values:
@@ -348,7 +363,11 @@ class _Evaluation:
         raise UnknownError
 
     def item(self, path: str, node: ir.Expr, place: tuple[int, int], at: ir.Stmt) -> Values:
-        """One of as many elements, of a display or of what a function of the project returns."""
+        """Return one of ``count`` elements of a display, or of the result of a project function.
+
+        Args:
+            place: the index of the element, and the count.
+        """
         index, count = place
         if isinstance(node, ir.Collection) and node.kind == "tuple":
             plain = not any(isinstance(each, ir.Starred) for each in node.elements)
@@ -374,21 +393,22 @@ class _Evaluation:
         return frozenset({Own(found)})
 
     def imported(self, path: str, node: ir.Import | ir.ImportFrom, name: str) -> Values:
+        """Return what an import statement binds a name to."""
         unit = self.program.project.sketch(Path(path))
         assert unit is not None
         if isinstance(node, ir.Import):
-            meant = next(
-                m if alias else name for m, alias in node.names if name in (alias, _top(m))
-            )
-            found = self.program.project.find(meant, 0, unit)
-            return frozenset({Library(canonical(meant)) if found is None else self.module(found)})
+            of_name = ((m, alias) for m, alias in node.names if name in (alias, m.split(".")[0]))
+            module, alias = next(of_name)
+            module = module if alias else name
+            found = self.program.project.find(module, 0, unit)
+            return frozenset({Library(canonical(module)) if found is None else self.module(found)})
         member = next((m for m, alias in node.names if name == (alias or m)), None)
         if member is None:
             raise UnknownError
         return self.member(unit, node.module, node.level, member)
 
     def member(self, unit: Unit, module: str, level: int, member: str) -> Values:
-        """``from module import member``."""
+        """Return what ``from module import member`` binds."""
         find = self.program.project.find
         found = find(module, level, unit)
         if found is not None and self.program.project.unit(found) not in (None, unit):
@@ -409,7 +429,7 @@ class _Evaluation:
         return OwnModule(unit)
 
     def parameter(self, path: str, node: ir.Parameter) -> Values:
-        """What every call of the function gives for a parameter, or its default."""
+        """Return what every call of the function passes for a parameter, or its default."""
         tree = self.program.tree(path)
         function = tree.function(node)
         if function is None or node.kind.startswith("*"):
@@ -436,7 +456,7 @@ class _Evaluation:
         parameter: tuple[int, str],
         default: ir.Expr | None,
     ) -> Values:
-        """What a call gives for a parameter, by its place or its name."""
+        """Return what a call passes for a parameter, by position or by name."""
         if any(argument.star for argument in call.args):
             raise UnknownError
         position, name = parameter
@@ -456,29 +476,29 @@ class _Evaluation:
         return self.union(self.attribute(path, each, name, read, at) for each in owners)
 
     def attribute(self, path: str, owner: Known, name: str, read: str, at: ir.Stmt) -> Values:
-        if isinstance(owner, Library):
-            return frozenset({Library(canonical(f"{owner.name}.{name}"))})
-        if isinstance(owner, OwnModule):
-            return self.member(owner.unit, Path(owner.unit.path).stem, 1, name)
-        if isinstance(owner, Result):
-            found = ATTRIBUTES_BY_ARGUMENT.get((owner.name, name))
-            if found is not None:
+        """Return the values of the attribute ``name`` of one value; ``read`` is its expression."""
+        match owner:
+            case Library(name=library):
+                return frozenset({Library(canonical(f"{library}.{name}"))})
+            case OwnModule(unit=unit):
+                return self.member(unit, Path(unit.path).stem, 1, name)
+            case Result() if found := ATTRIBUTES_BY_ARGUMENT.get((owner.name, name)):
                 return self.argument(owner, (found[0], name), found[1])
-        if isinstance(owner, Instance):
-            return self.stored(path, owner, name, read, at)
-        if isinstance(owner, Unbound):
-            return frozenset({owner})
+            case Instance():
+                return self.stored(path, owner, name, read, at)
+            case Unbound():
+                return frozenset({owner})
         raise UnknownError
 
     def argument(self, owner: Result, parameter: tuple[int, str], otherwise: str) -> Values:
-        """What a constructor was given, or an object of the class that it makes then."""
+        """Return what a constructor was given, or an ``otherwise`` object instead of None."""
         made = Result(otherwise, owner.path, owner.call)
         none = ir.Constant(owner.call.start, owner.call.end, None)
         given = self.given(owner.path, owner.call, parameter, none)
         return frozenset(made if value == Literal(None) else value for value in given)
 
     def stored(self, path: str, owner: Instance, name: str, read: str, at: ir.Stmt) -> Values:
-        """All that the project stores in an attribute of a class's objects."""
+        """Return everything that the project stores in an attribute of a class's objects."""
         stores = classes.stores(self.program, owner.cls, name)
         if stores is None:
             raise UnknownError
@@ -492,14 +512,13 @@ class _Evaluation:
     # Calls
 
     def call(self, path: str, node: ir.Call, at: ir.Stmt) -> Values:
-        if isinstance(node.func, ir.Attribute) and node.func.attr in RETURNS_SELF:
-            owners = self.expression(path, node.func.value, at)
-            if all(isinstance(each, (Result, Instance)) for each in owners):
-                return owners
+        """Return the results of a call, by each value that its callee or receiver can have."""
         if isinstance(node.func, ir.Attribute):
-            owners = self.expression(path, node.func.value, at)
+            owners, attr = self.expression(path, node.func.value, at), node.func.attr
+            if attr in RETURNS_SELF and all(isinstance(e, (Result, Instance)) for e in owners):
+                return owners
             if owners and all(isinstance(each, Instance) for each in owners):
-                methods = (self.method(each, node.func.attr) for each in owners)
+                methods = (self.method(each, attr) for each in owners)
                 return self.union(self.result(path, each, node) for each in methods)
         called = self.expression(path, node.func, at)
         return self.union(self.result(path, each, node) for each in called)
@@ -512,6 +531,7 @@ class _Evaluation:
         return Own(found)
 
     def result(self, path: str, callee: Known, node: ir.Call) -> Values:
+        """Return the result of calling one value: a library's, an instance, or what it returns."""
         if isinstance(callee, Library):
             same = RETURNS_THE_SAME.get(callee.name)
             if same is not None:
@@ -530,7 +550,7 @@ class _Evaluation:
         return found
 
     def function(self, callee: Known) -> tuple[str, ir.Function]:
-        """The plain function that is called, with its file."""
+        """Return the plain function that is called, with its file."""
         definition = callee.definition if isinstance(callee, Own) else None
         node = None if definition is None else definition.unit.node(definition)
         if definition is None or not isinstance(node, ir.FunctionDef):
@@ -546,7 +566,3 @@ class _Evaluation:
     @staticmethod
     def union(parts: Iterable[Values]) -> Values:
         return frozenset(value for part in parts for value in part)
-
-
-def _top(module: str) -> str:
-    return module.split(".")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import attributes, calls, stores, subscripts
+from fsdplint.engine.interpreter import access, calls, stores
 from fsdplint.engine.interpreter.comparison import is_instance
 from fsdplint.engine.interpreter.elements import (
     COUNTED,
@@ -121,7 +121,7 @@ def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
         return state.unknown(taint_of(value, name))
     if isinstance(value, Object) and is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
         return arguments.args[2] if len(arguments.args) > 2 else state.unknown()
-    return attributes.read(state, value, str(name.value), node, frame)
+    return access.read(state, value, str(name.value), node, frame)
 
 
 def _number(_: PathState, arguments: Arguments, *__: object) -> Value | None:
@@ -232,7 +232,7 @@ def _new_dict(state: PathState, arguments: Arguments, *_: object) -> Value:
 
 
 def _environment_call(state: PathState, arguments: Arguments, *_: object) -> Value:
-    return subscripts.environment(state, arguments.args[0] if arguments.args else NONE)
+    return access.environment(state, arguments.args[0] if arguments.args else NONE)
 
 
 def _whole(_: PathState, arguments: Arguments, *__: object) -> Value | None:

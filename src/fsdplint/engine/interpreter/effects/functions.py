@@ -7,10 +7,9 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls
-from fsdplint.engine.interpreter.effects.unlisted import unlisted
 from fsdplint.engine.interpreter.elements import copied
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
-from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const_text
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState
 from fsdplint.engine.interpreter.values import (
     NONE,
     Arguments,
@@ -20,7 +19,6 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Partial,
     Sequence,
-    Symbol,
     Taint,
     Value,
     followed,
@@ -28,7 +26,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.calls import CALLS_FIRST_ARGUMENT
 from fsdplint.knowledge.initialisation import META_CONTEXTS
-from fsdplint.knowledge.launch import RUNS_FUNCTION, SPAWNS, TORCH_DEVICE
+from fsdplint.knowledge.launch import RUNS_FUNCTION, SPAWNS
 from fsdplint.knowledge.ranks import Role
 
 
@@ -86,17 +84,6 @@ def _copied(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     return copied(arguments.args[0]) if arguments.args else None
 
 
-def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-    if arguments.args and is_const_text(arguments.args[0], "meta"):
-        return Context("meta", ())
-    symbol = Symbol(TORCH_DEVICE)
-    made = unlisted(state, symbol, arguments, node, frame)
-    if isinstance(made, Object):
-        made.cls, made.args = symbol, tuple(arguments.args)
-        made.keywords = dict(arguments.keywords)
-    return made
-
-
 def _meta_context(*_: object) -> Value:
     return Context("meta", ())
 
@@ -105,7 +92,6 @@ EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(known.COPIES_CONTAINER, _copied),
     **{name: partial(_argument, position) for name, position in known.RETURNS_ARGUMENT.items()},
     known.COMPILE: _compiled,
-    TORCH_DEVICE: _device,
     **dict.fromkeys(META_CONTEXTS, _meta_context),
     **dict.fromkeys(SPAWNS, _spawn),
     **dict.fromkeys(CALLS_FIRST_ARGUMENT, _call_argument),

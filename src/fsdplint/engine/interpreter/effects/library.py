@@ -1,42 +1,59 @@
-"""Calls of libraries: their effect, the uses and events that they are, and the process group."""
+"""Calls of libraries: their effect, the uses and events that they are, and the process group.
+
+A function that no table lists has an unknown result, and may do anything to its arguments unless it
+is known to be harmless.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import forwards, optimizers, tensors, tracking
-from fsdplint.engine.interpreter.effects import (
-    builtins,
-    functions,
-    methods,
-    saving,
-    sharding,
-)
-from fsdplint.engine.interpreter.effects.unlisted import unlisted
+from fsdplint.engine.interpreter import calls, forwards, optimizers, tensors, tracking
+from fsdplint.engine.interpreter.definitions import note_construction
+from fsdplint.engine.interpreter.effects import builtins, functions, methods, saving, sharding
+from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.modules import is_module
-from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const_text
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const, is_const_text
 from fsdplint.engine.interpreter.values import (
+    NONE,
     Arguments,
     ClassValue,
+    Const,
+    Context,
     ModuleScope,
     Object,
+    Origin,
     Scope,
+    Sequence,
     Symbol,
     Taint,
     Value,
     class_names,
     contained,
     followed,
+    key_of,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge import ranks
 from fsdplint.knowledge.collectives import C10D_CALLS
 from fsdplint.knowledge.initialisation import SEEDS
-from fsdplint.knowledge.launch import DESTROY, DEVICE_MESH, GET_RANK, GET_WORLD_SIZE, INIT, MESHES
-from fsdplint.knowledge.names import is_optimizer
+from fsdplint.knowledge.launch import (
+    DESTROY,
+    DEVICE_MESH,
+    GET_RANK,
+    GET_WORLD_SIZE,
+    INIT,
+    IS_UP,
+    MESHES,
+    TORCH_DEVICE,
+)
+from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
+from fsdplint.knowledge.names import NN, is_optimizer
 from fsdplint.knowledge.packages import may_set_up
+from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import DIVISIONS
 
 _MAKES_GROUP = frozenset({INIT, *MESHES, DEVICE_MESH})
@@ -94,7 +111,7 @@ def _known_call(
         return result
     if is_optimizer(symbol.name):
         return optimizers.construct(state, symbol, arguments, node, frame)
-    return unlisted(state, symbol, arguments, node, frame)
+    return _unlisted(state, symbol, arguments, node, frame)
 
 
 def method(
@@ -155,12 +172,92 @@ def _with_attributes(name: str, value: Value) -> Iterator[tuple[str, Object]]:
             yield f"{name}.{attribute}", inner
 
 
+def _unlisted(
+    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """Call a library's function or class of which no table has an effect."""
+    result = _result(state, symbol, arguments, node, frame)
+    if symbol.name in ranks.MADE_UP:
+        result.taint |= Taint.OWN
+    return result
+
+
+def _result(
+    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """Return the result: a rank, an object of a class, a presumed constant, or an unknown value."""
+    name = symbol.name
+    package, _, last = name.rpartition(".")
+    if not known.is_harmless(name):
+        state.escape(node, frame, *arguments.values())
+    if name == IS_UP and state.group_up is False and not state.importing:
+        return Const(False)
+    if name in known.PRESUMED:
+        return Const(known.PRESUMED[name])
+    if name in known.RANK_CALLS or name in ranks.FUNCTIONS:
+        return _rank_call(state, name, arguments)
+    if last in HUGGING_FACE_CONSTRUCTORS:
+        return _constructed(state, Symbol(package), arguments, node, frame)
+    if last[:1].isupper():
+        return _constructed(state, symbol, arguments, node, frame)
+    made = calls.result_of(state, ("call", name), symbol, arguments)
+    if name in POLICY_FUNCTIONS and not arguments.open:
+        # What an imported module does is no event.
+        made.cls, made.site = symbol, state.site(node, frame)
+        made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+    return made
+
+
+def _rank_call(state: PathState, name: str, arguments: Arguments) -> Value:
+    """Return a rank or world size; only of the default group it is a rank of the run."""
+    group = followed(arguments.get(0, "group") or NONE)
+    if name in ranks.FUNCTIONS and is_const(group, None):
+        role = ranks.FUNCTIONS[name]
+        taint = Taint.NONE if role is Role.SIZE else Taint.RANK
+        made = state.unknown(taint, key=("call", name))
+        made.role, made.rank_source = role, name
+        return made
+    taint = Taint.RANK if name in known.RANK_CALLS else Taint.NONE
+    return state.unknown(taint, key=("call", name, key_of(group)))
+
+
+def _constructed(
+    state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """Create an object of a library's class; a module container gets its parts."""
+    made = state.new(
+        Origin.ALLOCATED, symbol, state.site(node, frame), taint_of(*arguments.values())
+    )
+    made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+    note_construction(state, made)
+    if symbol.name.startswith(f"{NN}."):
+        made.taint = Taint.NONE
+        names = {id(item): f".{name}" for name, item in named_items(made).items()}
+        for item in contained(Sequence(list(arguments.args))):
+            if isinstance(item, Object) and item.parent is None and item is not made:
+                tracking.attach(state, item, made, names.get(id(item), "[]"))
+    return made
+
+
+def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """Evaluate ``torch.device``: as a context, "meta" has modules built on the meta device."""
+    if arguments.args and is_const_text(arguments.args[0], "meta"):
+        return Context("meta", ())
+    symbol = Symbol(TORCH_DEVICE)
+    made = _unlisted(state, symbol, arguments, node, frame)
+    if isinstance(made, Object):
+        made.cls, made.args = symbol, tuple(arguments.args)
+        made.keywords = dict(arguments.keywords)
+    return made
+
+
 # By canonical name; a later row overrides an earlier one.
 EFFECTS: Mapping[str, Effect] = {
     **saving.EFFECTS,
     **sharding.EFFECTS,
     **optimizers.EFFECTS,
     **forwards.EFFECTS,
+    TORCH_DEVICE: _device,
     **functions.EFFECTS,
     **builtins.EFFECTS,
 }

@@ -1,16 +1,26 @@
-"""Methods that are not the program's own."""
+"""Methods that are not the program's own: of objects, containers, state dicts and texts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingType
+from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import calls, optimizers, subscripts, tensors, tracking
-from fsdplint.engine.interpreter.effects import containers, saving
-from fsdplint.engine.interpreter.elements import element_of
+from fsdplint.engine.interpreter import access, calls, optimizers, tensors, tracking
+from fsdplint.engine.interpreter.effects import saving
+from fsdplint.engine.interpreter.elements import (
+    copied,
+    element_of,
+    hashable,
+    materialized,
+    merge,
+    store_key,
+)
 from fsdplint.engine.interpreter.events import Call, NoSync
+from fsdplint.engine.interpreter.expressions import MAX_TEXT
 from fsdplint.engine.interpreter.modules import is_module, is_unit
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -28,6 +38,7 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Tensor,
     Value,
+    choice,
     class_names,
     followed,
     key_of,
@@ -51,14 +62,16 @@ def known_method(
             return made or state.unknown(tensor.taint)
     if isinstance(receiver, Object):
         return _object_method(state, receiver, name, arguments, node, frame)
-    if isinstance(receiver, (Sequence, Mapping)):
-        return containers.container_method(state, receiver, name, arguments, frame)
+    if isinstance(receiver, Sequence):
+        return _sequence_method(state, receiver, name, arguments, frame)
+    if isinstance(receiver, Mapping):
+        return _mapping_method(state, receiver, name, arguments)
     if isinstance(receiver, StateDict):
-        return containers.state_method(state, receiver, name, arguments)
+        return state_method(state, receiver, name, arguments)
     if isinstance(receiver, Parameters):
         return receiver if name not in NUMBERS else state.unknown(receiver.taint)
     if isinstance(receiver, Const) and isinstance(receiver.value, str):
-        text = containers.text_method(receiver.value, name, arguments)
+        text = text_method(receiver.value, name, arguments)
         if text is not None:
             return text
     state.escape(node, frame, *arguments.values())
@@ -130,7 +143,7 @@ def _entry_of_file(
 ) -> Value | None:
     if not arguments.args or read_from(receiver) is None:
         return None
-    return subscripts.item(state, receiver, arguments.args[0])
+    return access.item(state, receiver, arguments.args[0])
 
 
 def _no_sync(
@@ -227,3 +240,119 @@ _METHODS: MappingType[str, _Method] = {
 
 # Tensor methods that modules do not have; `to` and `float`, say, are methods of both.
 _OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED
+
+
+def _sequence_method(
+    state: PathState, receiver: Sequence, name: str, arguments: Arguments, frame: Frame
+) -> Value:
+    """Call a method of a list, set, deque, iterator or exit stack."""
+    values = arguments.args
+    if name in ("append", "add", "insert", "appendleft"):
+        receiver.rest.extend(materialized(state, value) for value in values[-1:])
+        receiver.repeated |= frame.loops > 0
+    elif name in ("extend", "update") and values:
+        inner = followed(values[0])
+        receiver.rest.append(element_of(state, inner))
+    elif name in ("pop", "popleft"):
+        return element_of(state, receiver)
+    elif name == "copy":
+        return copied(receiver)
+    elif name == "enter_context" and values:
+        return values[0]
+    return NONE
+
+
+def _mapping_method(state: PathState, receiver: Mapping, name: str, arguments: Arguments) -> Value:
+    """Call a method of a dict."""
+    values = arguments.args
+    if name == "setdefault" and len(values) > 1 and isinstance(values[0], Const):
+        return receiver.items.setdefault(hashable(values[0].value), values[1])
+    if name in ("get", "pop") and values:
+        return _mapping_get(state, receiver, values)
+    if name == "update":
+        for value in values:
+            merge(receiver, followed(value))
+        for key, value in arguments.keywords.items():
+            store_key(receiver, Const(key), value)
+    if name == "copy":
+        return copied(receiver)
+    held = [*receiver.items.values(), *receiver.rest]
+    if name == "values":
+        return Sequence(list(receiver.items.values()), list(receiver.rest))
+    if name == "keys":
+        return Sequence(
+            [Const(key) for key in receiver.items], [state.unknown()] if receiver.rest else []
+        )
+    if name == "items":
+        known_pairs: list[Value] = [
+            Sequence([Const(k), v], kind="tuple") for k, v in receiver.items.items()
+        ]
+        pairs: list[Value] = [
+            Sequence([state.unknown(Taint.ELEMENT), v], kind="tuple") for v in receiver.rest
+        ]
+        return Sequence(known_pairs, pairs)
+    return choice(held) if name == "popitem" and held else NONE
+
+
+def _mapping_get(state: PathState, receiver: Mapping, values: list[Value]) -> Value:
+    """Evaluate ``mapping.get(key, default)``."""
+    absent = isinstance(values[0], Const) and hashable(values[0].value) not in receiver.items
+    if absent and not receiver.rest:
+        return values[1] if len(values) > 1 else NONE
+    return access.mapping_item(state, receiver, values[0])
+
+
+def state_method(state: PathState, receiver: StateDict, name: str, arguments: Arguments) -> Value:
+    """Call a method of a state dict, or of one value in it."""
+    element = replace(receiver, element=True)
+    if receiver.element:
+        return receiver if name in known.KEEPS_SHARDED else state.unknown()
+    if name == "items":
+        return Sequence([], [Sequence([state.unknown(Taint.ELEMENT), element], kind="tuple")])
+    if name == "values":
+        return Sequence([], [element])
+    if name in ("get", "pop") and arguments.args:
+        entry = access.entry(state, receiver, arguments.args[0])
+        return element if isinstance(entry, StateDict) else entry
+    if name == "copy":
+        return receiver
+    if name == "update":
+        receiver.escaped = True
+    return state.unknown(Taint.ELEMENT)
+
+
+def text_method(text: str, name: str, arguments: Arguments) -> Const | None:
+    """Return what a method makes of a known text, such as ``"FSDP".lower()``, or None."""
+    given = [value.value for value in arguments.args if isinstance(value, Const)]
+    known_all = len(given) == len(arguments.args) and not arguments.keywords
+    if name not in _TEXT_METHODS or arguments.open or not known_all:
+        return None
+    if name == "format" and _FORMATS.search(text):
+        return None
+    if name == "replace" and len(text) * max(len(str(each)) for each in (*given, "")) > MAX_TEXT:
+        return None
+    try:
+        made = getattr(text, name)(*given)
+    except (TypeError, IndexError, KeyError, ValueError):
+        return None
+    return Const(made) if len(str(made)) <= MAX_TEXT else None
+
+
+# A field with a format of its own, which may be wide.
+_FORMATS = re.compile(r"\{[^}]*[:!.\[]")
+_TEXT_METHODS = frozenset(
+    {
+        "casefold",
+        "endswith",
+        "format",
+        "lower",
+        "lstrip",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rstrip",
+        "startswith",
+        "strip",
+        "upper",
+    }
+)
