@@ -572,6 +572,30 @@ def _collect(values: tuple[object, ...], found: list[Node]) -> None:
             _collect(value, found)
 
 
+def walk_scope(*nodes: Node) -> Iterator[Node]:
+    """Yield ``nodes`` and every node below them, without those of nested functions and classes."""
+    stack = list(reversed(nodes))
+    while stack:
+        current = stack.pop()
+        yield current
+        if not isinstance(current, (Function, ClassDef)):
+            stack.extend(reversed(children(current)))
+
+
+def names_bound(node: Node) -> list[str]:
+    """Return the names that a definition, an import, a handler or a pattern binds."""
+    match node:
+        case Import() | ImportFrom():
+            return [alias or name.split(".")[0] for name, alias in node.names]
+        case FunctionDef():
+            return [node.function.name]
+        case ClassDef() | Handler():
+            return [node.name] if node.name else []
+        case Matches():
+            return [*node.names]
+    return []
+
+
 def last_name(node: Node | None) -> str:
     """Return the last part of a dotted name, "" for another expression."""
     if isinstance(node, Attribute):

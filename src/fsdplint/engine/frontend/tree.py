@@ -225,7 +225,7 @@ class Tree:
     def nodes_of(self, scope: ir.Function | ir.ClassDef | ir.Module) -> Sequence[ir.Node]:
         """Return the nodes of a scope, without those of nested functions and classes."""
         if scope not in self._nodes_by_scope:
-            self._nodes_by_scope[scope] = list(_own_nodes(scope))
+            self._nodes_by_scope[scope] = list(ir.walk_scope(*ir.children(scope)))
         return self._nodes_by_scope[scope]
 
     @cached_property
@@ -265,15 +265,6 @@ def _lowered_children(node: ir.Node) -> list[ir.Node]:
     return ir.children(node)
 
 
-def _own_nodes(scope: ir.Node) -> Iterator[ir.Node]:
-    stack = list(reversed(ir.children(scope)))
-    while stack:
-        node = stack.pop()
-        yield node
-        if not isinstance(node, (ir.Function, ir.ClassDef)):
-            stack.extend(reversed(ir.children(node)))
-
-
 def _is_lookup(name: str, args: Sequence[ir.Argument]) -> bool:
     return name in _LOOKUPS and not (name == "vars" and args)
 
@@ -307,25 +298,15 @@ def _given_names(node: ir.Node) -> set[str]:
 
 def _binds(node: ir.Node, name: str) -> bool:
     """True if a statement or a clause binds ``name``, or may do so."""
+    if name in ir.names_bound(node) or (isinstance(node, ir.Scope) and name in node.names):
+        return True
+    if isinstance(node, ir.ImportFrom):
+        return not node.names
     targets: tuple[ir.Expr | None, ...] = ()
-    if isinstance(node, ir.Assign):
+    if isinstance(node, (ir.Assign, ir.Delete)):
         targets = node.targets
     elif isinstance(node, (ir.For, ir.Clause, ir.AugAssign, ir.NamedExpr, ir.WithItem)):
         targets = (node.target,)
-    elif isinstance(node, ir.FunctionDef):
-        return name == node.function.name
-    elif isinstance(node, ir.ClassDef):
-        return name == node.name
-    elif isinstance(node, ir.Delete):
-        targets = node.targets
-    elif isinstance(node, ir.ImportFrom) and not node.names:
-        return True
-    elif isinstance(node, (ir.Import, ir.ImportFrom)):
-        return any(name in (alias or module.split(".")[0], "*") for module, alias in node.names)
-    elif isinstance(node, (ir.Matches, ir.Scope)):
-        return name in node.names
-    elif isinstance(node, ir.Handler):
-        return name == node.name
     names = (n for target in targets if target is not None for n in ir.walk(target))
     return any(isinstance(each, ir.Name) and each.id == name for each in names)
 

@@ -110,7 +110,7 @@ def _object_attribute(
     if name in WRAPPED and value.sharded:
         if fsdp1:
             return Inner((value,), value.taint)
-        state.emit(Unwrap(state.tick(), state.site(node, frame), value, name))
+        state.note(Unwrap, node, frame, value, name)
         return value
     made = value.attrs[name] = state.part(value, f".{name}", taint=taint)
     made.role = _role_of_attribute(value, name)

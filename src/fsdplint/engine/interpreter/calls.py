@@ -1,16 +1,22 @@
-"""Calls: project functions are entered, classes instantiated, libraries looked up in `effects`."""
+"""Calls: project functions are entered, classes instantiated, libraries looked up in `effects`.
+
+A call of a module runs its hooks, which gather its parameters; a call of one of its methods, or of
+``forward`` itself, bypasses them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, forwards, tracking
+from fsdplint.engine.interpreter import access, tracking
 from fsdplint.engine.interpreter.definitions import instantiate
+from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall
 from fsdplint.engine.interpreter.functions import invoke
-from fsdplint.engine.interpreter.modules import is_module
-from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.modules import is_module, is_unit
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState
 from fsdplint.engine.interpreter.values import (
+    NONE,
     Arguments,
     Choice,
     ClassValue,
@@ -33,7 +39,7 @@ from fsdplint.engine.interpreter.values import (
     taint_of,
 )
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.names import is_optimizer
+from fsdplint.knowledge.names import REGISTER_FORWARD, is_optimizer
 from fsdplint.knowledge.tensors import means_combining
 
 
@@ -72,7 +78,7 @@ def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
             return Method(bound, node.attr, None, state.site(node, frame))
     elif isinstance(receiver, Object) and node.attr == "forward":
         replacement = Method(receiver, "forward", None, state.site(node, frame))
-        forwards.direct_forward(state, replacement, node, frame, replaced=True)
+        _direct_forward(state, replacement, node, frame, replaced=True)
     if isinstance(receiver, (Object, Symbol, Super)) or hasattr(receiver, "unit"):
         return access.read(state, receiver, node.attr, node, frame)
     if isinstance(receiver, ClassValue) and receiver.lookup(node.attr) is not None:
@@ -189,12 +195,12 @@ def _call_method(
     """Call a method of the project or a library, and note calls that bypass or need hooks."""
     receiver = followed(method.receiver)
     if method.name == "forward" and method.source is not None and isinstance(receiver, Object):
-        forwards.direct_forward(state, method, node, frame)
+        _direct_forward(state, method, node, frame)
         if is_module(receiver):
-            return forwards.forward(state, receiver, arguments, node, frame)
+            return _forward(state, receiver, arguments, node, frame)
     if method.function is None:
         return state.semantics.library_method(state, receiver, method.name, arguments, node, frame)
-    forwards.method_call(state, method, receiver, node, frame)
+    _method_call(state, method, receiver, node, frame)
     with_receiver = [receiver, *arguments.args]
     hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
     if hooked and isinstance(receiver, Object):
@@ -213,10 +219,74 @@ def _call_object(
     if isinstance(found, FunctionValue) and not is_module(function):
         return invoke(state, found, [function, *arguments.args], arguments.keywords, frame, node)
     if is_module(function) or function.sharded:
-        return forwards.forward(state, function, arguments, node, frame)
+        return _forward(state, function, arguments, node, frame)
     return _call_unknown(state, function, arguments, node, frame)
 
 
 def _is_local(*values: Value) -> bool:
     """True if one of the values holds a number read from this rank's part of a tensor."""
     return any(item.taint & Taint.LOCAL for value in values for item in contained(value))
+
+
+# The name of a hooked method if the name is not known.
+_ANY_METHOD = "*"
+
+
+def _forward(
+    state: PathState, module: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """Call a module through its hooks, and follow its ``forward`` once per path."""
+    result = state.unknown()
+    state.note(Call, node, frame, "forward", module, arguments, result)
+    found = module.cls.lookup("forward") if isinstance(module.cls, ClassValue) else None
+    again = module in state.entered_forwards or state.importing
+    if not again and isinstance(found, FunctionValue) and found.scope.unit.calls_forward:
+        state.entered_forwards.add(module)
+        state.in_forward.append(module)
+        invoke(state, found, [module, *arguments.args], arguments.keywords, frame, node)
+        state.in_forward.pop()
+    return result
+
+
+def _direct_forward(
+    state: PathState, method: Method, node: ir.Node, frame: Frame, *, replaced: bool = False
+) -> None:
+    """Note a call of ``module.forward``, which bypasses the hooks.
+
+    A method that was saved before ``forward`` was assigned to is called by its replacement, inside
+    the hooks.
+
+    Args:
+        replaced: whether what is called was assigned to the attribute.
+    """
+    module = followed(method.receiver)
+    if method.source is None or not isinstance(module, Object) or not is_unit(module):
+        return
+    hooked = module in state.in_forward or "forward" in module.hooked_methods
+    if hooked or module.unsharded or ("forward" in module.attrs and not replaced):
+        return
+    state.note(DirectForward, node, frame, method.source, module)
+
+
+def _method_call(
+    state: PathState, method: Method, receiver: Value, node: ir.Call, frame: Frame
+) -> None:
+    """Note a method other than forward, called on a unit outside of the unit's forward."""
+    if method.source is None or not isinstance(receiver, Object) or not receiver.sharded:
+        return
+    if receiver in state.in_forward:
+        return
+    hooked = not receiver.hooked_methods.isdisjoint((method.name, _ANY_METHOD))
+    state.note(MethodCall, node, frame, method.source, receiver, method.name, hooked)
+
+
+def _register_forward(_: PathState, arguments: Arguments, *__: object) -> Value:
+    module, method = arguments.get(0, "module"), arguments.get(1, "method_name")
+    target = None if module is None else followed(module)
+    if isinstance(target, Object) and is_unit(target):
+        names = {str(method.value)} if isinstance(method, Const) else {"forward", _ANY_METHOD}
+        target.hooked_methods.update(names)
+    return NONE
+
+
+EFFECTS: dict[str, Effect] = {REGISTER_FORWARD: _register_forward}

@@ -49,10 +49,8 @@ def _top_level(project: Project, unit: Unit) -> TopLevel:
 
 def _binds(statement: ir.Node) -> Iterator[str]:
     """Yield the names that a statement binds or deletes in its scope."""
-    if isinstance(statement, ir.FunctionDef):
-        yield statement.function.name
-    elif isinstance(statement, ir.ClassDef):
-        yield statement.name
+    if isinstance(statement, (ir.FunctionDef, ir.ClassDef)):
+        yield from ir.names_bound(statement)
     else:
         for node in ir.walk(statement):
             yield from _bound_by(node)
@@ -62,10 +60,8 @@ def _bound_by(node: ir.Node) -> Iterator[str]:
     """Yield the names that a node itself binds."""
     targets: tuple[ir.Expr, ...] = ()
     match node:
-        case ir.FunctionDef() | ir.ClassDef():
-            yield from _binds(node)
-        case ir.Import() | ir.ImportFrom():
-            yield from (alias or name.split(".")[0] for name, alias in node.names)
+        case ir.FunctionDef() | ir.ClassDef() | ir.Import() | ir.ImportFrom():
+            yield from ir.names_bound(node)
         case ir.Assign() | ir.Delete():
             targets = node.targets
         case ir.AugAssign() | ir.For() | ir.NamedExpr():

@@ -57,7 +57,7 @@ def _start_method(state: PathState, entry: Entry, cls: ClassValue, frame: Frame)
         open_parameters(state, init, state.unknown())[1:] if isinstance(init, FunctionValue) else []
     )
     made = instantiate(state, cls, Arguments(given, {}, open=True), cls.node, frame)
-    if entry.method is None or entry.method.name in run_by_construction(state.project, cls):
+    if entry.method is None or entry.method.name in _run_by_construction(state.project, cls):
         return
     method, node = cls.lookup(entry.method.name), entry.unit.node(entry.method)
     if isinstance(method, FunctionValue) and node is not None:
@@ -73,10 +73,11 @@ class _Holder:
     names: frozenset[str]
 
 
-def run_by_construction(project: Project, cls: ClassValue) -> set[str]:
+def _run_by_construction(project: Project, cls: ClassValue) -> set[str]:
     """Return the constructor and the methods that it runs or may pass on.
 
-    They are no entries of their own. The search covers project functions that are given the object.
+    They are no entries of their own, even if this path's constructor does not reach them: to call
+    them afterwards would be an order that nothing in the program forces. The search covers project functions that are given the object.
     """
     found = {"__init__"}
     queue = list(_method(cls, "__init__"))

@@ -25,7 +25,15 @@ from fsdplint.knowledge.calls import Generation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shard:
+class Occurrence:
+    """Anything that is recorded of a path, with its time and its place."""
+
+    time: int
+    site: Site
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard(Occurrence):
     """A sharding call on ``module``.
 
     Attributes:
@@ -37,8 +45,6 @@ class Shard:
         positional: the arguments without a keyword, the module included.
     """
 
-    time: int
-    site: Site
     generation: Generation
     module: Object
     keeps_parameters: bool | None
@@ -67,32 +73,28 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BuildOptimizer:
+class BuildOptimizer(Occurrence):
     """An optimizer is constructed on the parameters in ``captures``."""
 
-    time: int
-    site: Site
     optimizer: Object
     captures: tuple[Parameters, ...]
     label: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Repoint:
+class Repoint(Occurrence):
     """The optimizer's parameter groups are written, or it is prepared jointly with its model.
 
     Attributes:
         certain: False when unknown code got both, and may have done so.
     """
 
-    time: int
-    site: Site
     optimizer: Object
     certain: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class Call(Occurrence):
     """A call that `knowledge` says to watch, whatever else it does.
 
     Attributes:
@@ -102,8 +104,6 @@ class Call:
             take or give state.
     """
 
-    time: int
-    site: Site
     name: str
     receiver: Value | None
     arguments: Arguments
@@ -117,17 +117,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DirectForward:
+class DirectForward(Occurrence):
     """``.forward`` of ``module`` called without its hooks; ``source`` is the attribute."""
 
-    time: int
-    site: Site
     source: Site
     module: Object
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MethodCall:
+class MethodCall(Occurrence):
     """A method of the project's own, called on a sharded module outside of its forward.
 
     Attributes:
@@ -135,8 +133,6 @@ class MethodCall:
         hooked: it is registered, or may be, to run with the forward hooks.
     """
 
-    time: int
-    site: Site
     source: Site
     module: Object
     name: str
@@ -144,30 +140,24 @@ class MethodCall:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unwrap:
+class Unwrap(Occurrence):
     """``module.module`` or the like, read from an FSDP2 unit, which is no wrapper."""
 
-    time: int
-    site: Site
     module: Object
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NoSync:
+class NoSync(Occurrence):
     """``module.no_sync()`` on an FSDP2 unit, which has no such method."""
 
-    time: int
-    site: Site
     module: Object
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlainWrite:
+class PlainWrite(Occurrence):
     """A file written with whatever is in ``value``, by the call ``function``."""
 
-    time: int
-    site: Site
     function: str
     value: Value
     target: Value | None
@@ -175,26 +165,22 @@ class PlainWrite:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Store:
+class Store(Occurrence):
     """An attribute assigned to a module or a parameter, ``setattr`` and registration included.
 
     Attributes:
         owner: the module, or the parameters that a loop runs through.
     """
 
-    time: int
-    site: Site
     owner: Value
     name: str
     value: Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Divided:
+class Divided(Occurrence):
     """``value`` divided ``by`` another; ``result`` is the same object where that is in place."""
 
-    time: int
-    site: Site
     value: Object
     by: Value
     result: Value
@@ -217,25 +203,21 @@ E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Escape:
+class Escape(Occurrence):
     """A call of unknown code that got hold of ``objects``, directly or through their attributes."""
 
-    time: int
-    site: Site
     objects: frozenset[Object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Read:
+class Read(Occurrence):
     """The number in ``tensor`` is read, of which this rank has only its own part."""
 
-    time: int
-    site: Site
     tensor: Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Use:
+class Use(Occurrence):
     """A use of tracked objects, or of parts of them, other than in the program's own code.
 
     Attributes:
@@ -245,8 +227,6 @@ class Use:
         given: those that are given as a whole, and not only a part of them.
     """
 
-    time: int
-    site: Site
     name: str
     objects: frozenset[Object]
     given: frozenset[Object]

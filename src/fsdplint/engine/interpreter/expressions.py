@@ -155,8 +155,7 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
         tensors.divided(state, left, right, result, node, frame)
     if node.op == "MatrixMultiply":
         given = Arguments([left, right], {})
-        site = state.site(node, frame)
-        state.emit(Call(state.tick(), site, MATMUL, None, given, result))
+        state.note(Call, node, frame, MATMUL, None, given, result)
     return result
 
 

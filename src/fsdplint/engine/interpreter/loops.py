@@ -53,10 +53,9 @@ def _iterated(state: PathState, node: ir.For, iterable: Value, frame: Frame) -> 
     held = [item for item in contained(iterable) if isinstance(item, Object)]
     for source in dict.fromkeys(whole for item in held for whole in (item, *item.ancestors())):
         if class_names(source.cls) & DATA_LOADERS:
-            site = state.site(node, frame)
             names: list[Value] = [Const(name) for name in _names_of(source, frame)]
             given = Arguments(names, {})
-            state.emit(Call(state.tick(), site, "iterate", source, given, iterable))
+            state.note(Call, node, frame, "iterate", source, given, iterable)
 
 
 def _names_of(value: Object, frame: Frame) -> list[str]:

@@ -41,9 +41,7 @@ def built(
     cls = optimizer.cls
     label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else ""
     label = cls.node.name if isinstance(cls, ClassValue) else label.replace("?", "the optimizer")
-    state.emit(
-        BuildOptimizer(state.tick(), state.site(node, frame), optimizer, tuple(captures), label)
-    )
+    state.note(BuildOptimizer, node, frame, optimizer, tuple(captures), label)
     tracking.track(state, optimizer)
 
 
@@ -62,13 +60,13 @@ def repoint(state: PathState, arguments: Arguments, node: ir.Node, frame: Frame)
     for value in arguments.values():
         for item in contained(value):
             if isinstance(item, Object) and item.captures:
-                state.emit(Repoint(state.tick(), state.site(node, frame), item))
+                state.note(Repoint, node, frame, item)
 
 
 def repoint_self(state: PathState, receiver: Object, node: ir.Call, frame: Frame) -> bool:
     for whole in (receiver, *receiver.ancestors()):
         if whole.captures:
-            state.emit(Repoint(state.tick(), state.site(node, frame), whole))
+            state.note(Repoint, node, frame, whole)
             return True
     return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.accelerators import prepares_sharded
@@ -38,6 +38,7 @@ from fsdplint.engine.project.unit import Unit
 # facts compare them with each other, and an object that is handed to unknown code less.
 SHARD_COST = 32
 OBJECTS_AT_COST = 64
+P = ParamSpec("P")
 # The value of a call that ends the program.
 EXIT = object()
 
@@ -284,6 +285,17 @@ class PathState:
             if not isinstance(event, Divided):  # a division alone is no reason to follow code
                 self.eventful.update(self.active)
             self.charge(SHARD_COST if isinstance(event, Shard) else 1)
+
+    def note(
+        self,
+        kind: Callable[Concatenate[int, Site, P], Event],
+        node: ir.Node,
+        frame: Frame,
+        *args: P.args,
+        **keywords: P.kwargs,
+    ) -> None:
+        """Emit an event of a kind that happens at ``node`` now."""
+        self.emit(kind(self.tick(), self.site(node, frame), *args, **keywords))
 
     def guard(self, test: Value, node: ir.Node, taken: bool, frame: Frame) -> Guard:
         """Return the branch on which ``test`` comes out as ``taken``."""

@@ -60,9 +60,9 @@ def _store_attribute(
         owner.attrs[target.attr] = value
         stored(state, owner, target.attr, value, target, frame)
         if target.attr == "param_groups":
-            state.emit(Repoint(state.tick(), state.site(target, frame), owner))
+            state.note(Repoint, target, frame, owner)
     elif isinstance(owner, Parameters):
-        state.emit(Store(state.tick(), state.site(target, frame), owner, target.attr, value))
+        state.note(Store, target, frame, owner, target.attr, value)
         if target.attr not in ("grad", "requires_grad"):
             tracking.used(state, state.tick(), "=", [owner], target, frame)
     elif isinstance(owner, ClassValue):
@@ -89,7 +89,7 @@ def stored(
     compose(state, owner, value, f".{name}")
     _note_tie(state, owner, name)
     if is_module(owner) or name == "requires_grad":
-        state.emit(Store(state.tick(), state.site(node, frame), owner, name, value))
+        state.note(Store, node, frame, owner, name, value)
 
 
 def _note_tie(state: PathState, owner: Object, name: str) -> None:
@@ -149,4 +149,4 @@ def _note_repointing(
         return
     for whole in (owner, *owner.ancestors()):
         if whole.step == ".param_groups" and whole.parent is not None:
-            state.emit(Repoint(state.tick(), state.site(target, frame), whole.parent))
+            state.note(Repoint, target, frame, whole.parent)

@@ -272,7 +272,7 @@ def divided(
 ) -> None:
     value = followed(value)
     if isinstance(value, Object):
-        state.emit(Divided(state.tick(), state.site(node, frame), value, by, result))
+        state.note(Divided, node, frame, value, by, result)
 
 
 # Reading

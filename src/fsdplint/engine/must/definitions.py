@@ -158,14 +158,14 @@ class _Flow:
 
     def all_definitions(self, nodes: Iterable[ir.Node]) -> Definitions:
         """Return all definitions below ``nodes``, outside of nested functions and classes."""
-        bound = [node for root in nodes for node in _own(root) if self.binds(node)]
+        bound = [node for node in ir.walk_scope(*nodes) if self.binds(node)]
         gone = any(isinstance(node, (ir.Delete, ir.Handler)) for node in bound)
         return frozenset([*bound, *([UNBOUND] if gone else [])])
 
     def bound_inside(self, nodes: Iterable[ir.Node]) -> Definitions:
         """Return the definitions by ``:=`` and by patterns in expressions."""
         kinds = (ir.NamedExpr, ir.Matches)
-        found = (node for root in nodes for node in _own(root) if isinstance(node, kinds))
+        found = (node for node in ir.walk_scope(*nodes) if isinstance(node, kinds))
         return frozenset(node for node in found if self.binds(node))
 
     def binds(self, node: ir.Node) -> bool:
@@ -184,15 +184,9 @@ def binders(
 
 def binds(tree: Tree, node: ir.Node, variable: str) -> bool:
     """Whether ``node`` itself gives a variable, or ``self.name``, another value."""
-    if isinstance(node, (ir.Import, ir.ImportFrom)):
-        return variable in [alias or name.split(".")[0] for name, alias in node.names]
-    if isinstance(node, ir.FunctionDef):
-        return variable == node.function.name
-    if isinstance(node, (ir.ClassDef, ir.Handler)):
-        return variable == node.name
-    if isinstance(node, ir.Matches):
-        return variable in node.names
-    return any(tree.slice(each) == variable for each in targets(node))
+    return variable in ir.names_bound(node) or any(
+        tree.slice(each) == variable for each in targets(node)
+    )
 
 
 def targets(node: ir.Node) -> Iterator[ir.Expr]:
@@ -208,16 +202,6 @@ def targets(node: ir.Node) -> Iterator[ir.Expr]:
             yield target
         elif isinstance(target, (ir.Collection, ir.Starred)):
             queue.extend(ir.children(target))
-
-
-def _own(root: ir.Node) -> Iterator[ir.Node]:
-    """``root`` and what is below it in the same scope."""
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        yield node
-        if not isinstance(node, (ir.Function, ir.ClassDef)):
-            stack.extend(reversed(ir.children(node)))
 
 
 def _nests(node: ir.Stmt) -> bool:

@@ -70,8 +70,7 @@ def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: F
     test = is_instance(value, options)
     denied = isinstance(test, Const) and not test.value
     if denied and isinstance(value, Object) and is_unit(value) and _names_fsdp1(*options):
-        site, name = state.site(node, frame), "builtins.isinstance"
-        state.emit(Call(state.tick(), site, name, None, arguments, test))
+        state.note(Call, node, frame, "builtins.isinstance", None, arguments, test)
     return test
 
 
@@ -144,8 +143,7 @@ def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
                 _unsettle(state, owner)
             stores.stored(state, owner, known_name, value, node, frame)
         elif isinstance(owner, Parameters) and isinstance(name, Const):
-            site = state.site(node, frame)
-            state.emit(Store(state.tick(), site, owner, str(name.value), value))
+            state.note(Store, node, frame, owner, str(name.value), value)
     return NONE
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import calls, forwards, optimizers, tensors, tracking
+from fsdplint.engine.interpreter import calls, optimizers, tensors, tracking
 from fsdplint.engine.interpreter.definitions import note_construction
 from fsdplint.engine.interpreter.effects import builtins, functions, methods, saving, sharding
 from fsdplint.engine.interpreter.elements import named_items
@@ -256,7 +256,7 @@ EFFECTS: Mapping[str, Effect] = {
     **saving.EFFECTS,
     **sharding.EFFECTS,
     **optimizers.EFFECTS,
-    **forwards.EFFECTS,
+    **calls.EFFECTS,
     TORCH_DEVICE: _device,
     **functions.EFFECTS,
     **builtins.EFFECTS,

@@ -152,10 +152,9 @@ def _no_sync(
     """Note ``no_sync()``: on an FSDP2 unit it is an error, on others a watched call."""
     result = state.unknown()
     if is_unit(receiver) and not (isinstance(receiver.cls, ClassValue) and receiver.cls.opaque()):
-        state.emit(NoSync(state.tick(), state.site(node, frame), receiver))
+        state.note(NoSync, node, frame, receiver)
     else:
-        site = state.site(node, frame)
-        state.emit(Call(state.tick(), site, "no_sync", receiver, arguments, result))
+        state.note(Call, node, frame, "no_sync", receiver, arguments, result)
     return result
 
 

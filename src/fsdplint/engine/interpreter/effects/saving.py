@@ -75,10 +75,7 @@ def _plain_write(
     value = arguments.get(value_at.position, value_at.keyword)
     target = arguments.get(target_at.position, target_at.keyword)
     if value is not None:
-        event = PlainWrite(
-            state.tick(), state.site(node, frame), name, value, target, states_in(value)
-        )
-        state.emit(event)
+        state.note(PlainWrite, node, frame, name, value, target, states_in(value))
     return NONE
 
 
