@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
-from types import TracebackType
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -127,12 +126,7 @@ class _Closer(AbstractContextManager[None]):
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         state = self.state
         node, first, end_node = state.open.pop()
         after = len(state.tokens)

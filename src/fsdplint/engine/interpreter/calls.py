@@ -50,7 +50,8 @@ def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
         and node.func.id == "super"
         and isinstance(frame.receiver, Object)
     ):
-        return _super_of(state, frame, frame.receiver)
+        owner = None if frame.function is None else frame.function.owner
+        return state.unknown() if owner is None else Super(frame.receiver, owner)
     function = evaluate_callee(state, node.func, frame)
     arguments = evaluate_arguments(state, node.args, frame)
     _note_combining(state, node, arguments)
@@ -84,11 +85,6 @@ def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
     if isinstance(receiver, ClassValue) and receiver.lookup(node.attr) is not None:
         return access.read(state, receiver, node.attr, node, frame)
     return Method(receiver, node.attr, None, state.site(node, frame))
-
-
-def _super_of(state: PathState, frame: Frame, receiver: Object) -> Value:
-    owner = None if frame.function is None else frame.function.owner
-    return state.unknown() if owner is None else Super(receiver, owner)
 
 
 def evaluate_arguments(state: PathState, nodes: Items[ir.Argument], frame: Frame) -> Arguments:

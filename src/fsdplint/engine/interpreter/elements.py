@@ -223,13 +223,6 @@ def _holds_lazy(value: Value) -> bool:
     return any(isinstance(item, Parameters) and item.lazy for item in contained(value))
 
 
-def chained(state: PathState, left: Sequence, right: Sequence) -> Sequence:
-    """``left + right``."""
-    made = Sequence(list(left.items), list(left.rest), left.kind)
-    extend(state, made, right)
-    return made
-
-
 def extend(state: PathState, target: Sequence, more: Sequence, *, in_loop: bool = False) -> None:
     """Execute ``target += more``; a sequence of too many elements becomes unknown."""
     known, rest = (target.items, target.rest) if not in_loop else (target.rest, target.rest)
@@ -258,9 +251,3 @@ def store_key(target: Mapping, key: Value, value: Value) -> None:
 
 def hashable(value: object) -> object:
     return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else repr(value)
-
-
-def keyword_mapping(keywords: dict[str, Value]) -> Mapping:
-    made = Mapping()
-    made.items.update(keywords)
-    return made

@@ -77,7 +77,8 @@ def _run_by_construction(project: Project, cls: ClassValue) -> set[str]:
     """Return the constructor and the methods that it runs or may pass on.
 
     They are no entries of their own, even if this path's constructor does not reach them: to call
-    them afterwards would be an order that nothing in the program forces. The search covers project functions that are given the object.
+    them afterwards would be an order that nothing in the program forces. The search covers project
+    functions that are given the object.
     """
     found = {"__init__"}
     queue = list(_method(cls, "__init__"))

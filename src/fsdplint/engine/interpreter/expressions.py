@@ -7,7 +7,6 @@ from dataclasses import replace
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import comparison, tensors
 from fsdplint.engine.interpreter.elements import (
-    chained,
     element_of,
     extend,
     merge,
@@ -137,7 +136,9 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
     """Evaluate a binary operator on sequences, texts, tensors or unknown values."""
     left, right = state.evaluate(node.left, frame), state.evaluate(node.right, frame)
     if isinstance(left, Sequence) and isinstance(right, Sequence) and node.op == "Add":
-        return chained(state, left, right)
+        joined = Sequence(list(left.items), list(left.rest), left.kind)
+        extend(state, joined, right)
+        return joined
     if node.op == "Add" and _is_text(left) and _is_text(right):
         assert isinstance(left, Const) and isinstance(right, Const)
         return _bounded_text(state, f"{left.value}{right.value}", taint_of(left, right))

@@ -6,11 +6,11 @@ from collections import deque
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import tracking
-from fsdplint.engine.interpreter.elements import keyword_mapping
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
     NONE,
     FunctionValue,
+    Mapping,
     Origin,
     Scope,
     Sequence,
@@ -99,7 +99,7 @@ def _bind_parameters(
             names[name] = Sequence(list(left), kind="tuple")
             left.clear()
         elif parameter.kind == "**":
-            others = keyword_mapping(extra)
+            others = Mapping(dict(extra.items()))
             others.rest += [state.unknown()] if more else []
             names[name], extra = others, {}
         elif parameter.kind == "positional" and left:

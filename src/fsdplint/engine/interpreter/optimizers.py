@@ -71,8 +71,4 @@ def repoint_self(state: PathState, receiver: Object, node: ir.Call, frame: Frame
     return False
 
 
-def _prepared(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> None:
-    repoint(state, arguments, node, frame)
-
-
-EFFECTS: Mapping[str, Effect] = dict.fromkeys(REPOINTING_CALLS, _prepared)
+EFFECTS: Mapping[str, Effect] = dict.fromkeys(REPOINTING_CALLS, repoint)

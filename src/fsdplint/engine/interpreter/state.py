@@ -404,9 +404,10 @@ def _may_shard(event: Event) -> bool:
     return isinstance(event, Shard) or (isinstance(event, Call) and prepares_sharded(event))
 
 
-def is_const(value: Value, constant: object) -> bool:
-    return isinstance(value, Const) and value.value is constant
-
-
-def is_const_text(value: Value, text: str) -> bool:
-    return isinstance(value, Const) and value.value == text
+def is_const(value: Value, constant: str | bool | None) -> bool:
+    """True if a value is the constant; `1` and `True` are different constants."""
+    return (
+        isinstance(value, Const)
+        and value.value == constant
+        and (type(value.value) is type(constant))
+    )

@@ -11,7 +11,6 @@ from fsdplint.engine.interpreter.elements import (
     COUNTED,
     copied,
     element_of,
-    keyword_mapping,
     kinds,
     materialized,
     merge,
@@ -223,7 +222,7 @@ def _partial(state: PathState, arguments: Arguments, *_: object) -> Value:
 def _new_dict(state: PathState, arguments: Arguments, *_: object) -> Value:
     if arguments.args and not isinstance(followed(arguments.args[0]), Mapping):
         return materialized(state, copied(arguments.args[0]))
-    made = keyword_mapping(arguments.keywords)
+    made = Mapping(dict(arguments.keywords.items()))
     for value in arguments.args:
         merge(made, followed(value))
     return made

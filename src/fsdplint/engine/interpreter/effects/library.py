@@ -15,7 +15,7 @@ from fsdplint.engine.interpreter.effects import builtins, functions, methods, sa
 from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.modules import is_module
-from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const, is_const_text
+from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const
 from fsdplint.engine.interpreter.values import (
     NONE,
     Arguments,
@@ -71,15 +71,10 @@ def call(
     if name in known.WATCHED_CALLS:
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
         state.emit(Call(time, state.site(node, frame), name, None, arguments, result, names))
-    _seeded(state, name, arguments)
+    if name in SEEDS:  # modules built from here on draw their weights by this seed
+        state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
     state.group_up = _group_after(state.group_up, name, arguments)
     return result
-
-
-def _seeded(state: PathState, name: str, arguments: Arguments) -> None:
-    """Note by which seed modules built from here on draw their weights."""
-    if name in SEEDS:
-        state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
 
 
 def _group_after(up: bool | None, name: str, arguments: Arguments) -> bool | None:
@@ -139,7 +134,7 @@ def _note_weights(state: PathState, receiver: Value, name: str, arguments: Argum
     alone = any(guard.divergent for guard in state.guards)
     if name == "to_empty" or (name == "load_state_dict" and alone):
         tracking.track(state, receiver)
-    if name == "to" and any(is_const_text(value, "meta") for value in arguments.values()):
+    if name == "to" and any(is_const(value, "meta") for value in arguments.values()):
         receiver.on_meta = True
 
 
@@ -241,7 +236,7 @@ def _constructed(
 
 def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     """Evaluate ``torch.device``: as a context, "meta" has modules built on the meta device."""
-    if arguments.args and is_const_text(arguments.args[0], "meta"):
+    if arguments.args and is_const(arguments.args[0], "meta"):
         return Context("meta", ())
     symbol = Symbol(TORCH_DEVICE)
     made = _unlisted(state, symbol, arguments, node, frame)
