@@ -18,7 +18,7 @@ class Budget:
 
     Attributes:
         depth: calls inside one another; a deeper call has an unknown result. A function that calls
-            itself runs twice, which stands for all its calls, as one pass stands for a loop.
+            itself runs twice, which covers all its calls, as one pass covers a loop.
         path_steps: the statements and expressions of one path.
         path_cost: what one path leaves for rules to look at, mostly events; rules compare the
             sharding calls of a path with each other.

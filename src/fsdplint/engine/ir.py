@@ -71,7 +71,7 @@ class Collection(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DictDisplay(Node):
-    """A key of None stands for ``**value``."""
+    """A dict display; ``**value`` has the key None."""
 
     items: tuple[tuple[Expr | None, Expr], ...]
 
@@ -196,7 +196,7 @@ class Pattern(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matches(Node):
-    """Whether the subject of the `Match` around is like a pattern, whose names it binds.
+    """Test whether the subject of the enclosing `Match` matches, and bind the names of patterns.
 
     Attributes:
         patterns: alternatives, one of which must match; empty if anything matches.

@@ -71,6 +71,7 @@ class _Encoder:
         self.numbers: dict[ir.Node, int] = {}
 
     def value(self, value: object) -> object:
+        """Encode a node, a field of one, or a tuple; what JSON lacks becomes an object."""
         if type(value) is tuple:
             return [self.value(each) for each in value]
         if isinstance(value, ir.Node):
@@ -94,7 +95,6 @@ class _Encoder:
         return row
 
     def suite(self, suite: ir.Suite) -> list[object]:
-        """Return the suite with this text, which is at ``start`` in its file."""
         span = [suite.start - self.start, suite.end - self.start]
         if not suite.is_lowered:
             return [*span]
@@ -175,7 +175,7 @@ class IRCache:
         return self._get(key, 0, lower_suite)
 
     def suite(self, text: str, start: int) -> ir.LoweredSuite | None:
-        """The suite that ``text`` is, which stands at ``start`` in its file."""
+        """Return the suite with this text, which is at ``start`` in its file."""
         return self._get(_key("suite", text), start, _nothing)
 
     def add_module(self, text: str, lowered: ir.LoweredSuite) -> None:

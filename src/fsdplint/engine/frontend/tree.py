@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Tree:
-    """The text of the file at ``path`` with the module lowered from that very text.
+    """The text of the file at ``path`` with the module lowered from it.
 
     Attributes:
         is_private: whether no other file can use the names that this one binds.

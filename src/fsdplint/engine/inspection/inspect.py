@@ -162,6 +162,7 @@ def _files(trace: Trace) -> set[str]:
 
 
 def _entry(program: Program, traces: Sequence[Trace]) -> Entry:
+    """Summarize the paths of an entry, of which the first represents the others."""
     first = traces[0]
     models = _roots(first)
     steps = [_steps(program, trace) for trace in traces]

@@ -2,8 +2,8 @@
 
 A branch whose condition is not known is decided once per path where it matters (one of its arms can
 reach an event), and otherwise both arms run and what they assign differently becomes a choice. Both
-arms also run where the condition depends on the rank or on a loop's element: there the path stands
-for all ranks and all iterations, and the guards of an event tell which of them reach it.
+arms also run where the condition depends on the rank or on a loop's element: one path covers all
+ranks and all iterations, and the guards of an event say which of them reach it.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _guarded_partially(state: PathState) -> bool:
 def _looping(
     state: PathState, node: ir.For | ir.While, frame: Frame, generic: bool
 ) -> Iterator[None]:
-    """Make constants unknown that the body changes, if one run stands for all iterations."""
+    """Make constants unknown that the body changes, if one run covers all iterations."""
     if generic:
         _forget_constants(state, node, frame)
         frame.loops += 1

@@ -198,7 +198,7 @@ class Frontier:
         return None
 
     def add(self, made: list[Decision], start: int) -> None:
-        """Notes a path: each of its own decisions can be flipped."""
+        """Queue a path: each of the decisions behind its prefix can be flipped."""
         outcomes = tuple(decision.outcome for decision in made)
         self.covered.update((decision.place, decision.outcome) for decision in made)
         for index, decision in enumerate(made[start:], start):

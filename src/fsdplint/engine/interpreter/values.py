@@ -98,7 +98,7 @@ class Const:
 
 @dataclass(slots=True, eq=False)
 class Symbol:
-    """An object of a library, by canonical qualified name; "?" stands for any attribute."""
+    """An object of a library, by canonical qualified name; "?" is an unknown attribute."""
 
     name: str
     taint: Taint = Taint.NONE

@@ -169,7 +169,6 @@ class _Flow:
         return frozenset(node for node in found if self.binds(node))
 
     def binds(self, node: ir.Node) -> bool:
-        """True if ``node`` itself gives a variable, or ``self.name``, another value."""
         return binds(self.tree, node, self.variable)
 
 
@@ -183,7 +182,7 @@ def binders(
 
 
 def binds(tree: Tree, node: ir.Node, variable: str) -> bool:
-    """Whether ``node`` itself gives a variable, or ``self.name``, another value."""
+    """True if ``node`` itself gives a variable, or ``self.name``, another value."""
     return variable in ir.names_bound(node) or any(
         tree.slice(each) == variable for each in targets(node)
     )

@@ -317,7 +317,7 @@ class _Folders:
         self.known: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
 
     def module(self, base: Path, parts: Sequence[str]) -> Path | None:
-        """The file of the module whose name has the ``parts``, seen from the folder ``base``."""
+        """Return the file of a module by the parts of its name, seen from the folder ``base``."""
         folder = os.fspath(base)
         for part in parts[:-1]:
             if part not in self._listed(folder)[1]:
@@ -335,7 +335,7 @@ class _Folders:
         return None
 
     def _listed(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
-        """The names of the files and of the folders in ``folder``; none if it cannot be listed."""
+        """Return the names of the files and folders in ``folder``; none if it cannot be listed."""
         if folder not in self.known:
             try:
                 found = disk.entries(folder) if disk.is_folder(folder) else []

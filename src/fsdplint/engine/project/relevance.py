@@ -175,7 +175,7 @@ class _Imported:
     files: frozenset[Path]
 
     def has_one_of(self, project: Project, path: Path, carriers: Carriers) -> bool:
-        """Whether a carriers name is among it, or in the file at ``path`` that it is of."""
+        """True if the file at ``path``, whose imports these are, uses a name of a carrier."""
         if any(name in carriers.get(file, ()) for file, name in self.members):
             return True
         names = {name for file in self.files for name in carriers.get(file, ())}

@@ -127,7 +127,7 @@ class Unit:
 
     @property
     def bindings(self) -> Mapping[str, Binding]:
-        """The names that imports bind."""
+        """Return the names that imports bind."""
         return self.imports.bindings
 
     @property
