@@ -184,3 +184,22 @@ def test_stopping_waits_for_nobody_on_one_node(
         launched.stop()
     assert time.monotonic() - began < LONG / 2
     assert started_with(f"FSDPLINT_VERIFY={scratch}") == []
+
+
+def test_stopping_does_not_wait_for_a_lock_that_an_interrupt_left_held(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C leaves it where it arrives inside `Popen.poll`."""
+    monkeypatch.setattr("fsdplint.verify.launch.PATIENCE", 1.0)
+    (scratch / SCRATCH).mkdir(parents=True)
+    (scratch / SCRATCH / "train.py").write_text("import time\ntime.sleep(600)\n")
+    request = Request("train.py", device="cpu")
+    request.write(scratch)
+    with lifeline(scratch):
+        launched = Elastic(request, scratch)
+        launched._agent._waitpid_lock.acquire()  # type: ignore[attr-defined]  # CPython's
+        stopping = threading.Thread(target=launched.stop, daemon=True)
+        stopping.start()
+        stopping.join(LONG)
+    assert not stopping.is_alive()
+    assert gone(f"FSDPLINT_VERIFY={scratch}")

@@ -10,7 +10,7 @@ from fsdplint.engine.facts.branches import follows
 from fsdplint.engine.facts.layers import library_class
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
-from fsdplint.engine.interpreter.values import Object, Symbol, resolved
+from fsdplint.engine.interpreter.values import Object, Symbol, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.move import before_sharding
@@ -118,7 +118,7 @@ def _dtype(cast: Call) -> str:
     fixed = CASTS[cast.name]
     if fixed is not None:
         return fixed
-    values = [resolved(value) for value in cast.arguments.values()]
+    values = [followed(value) for value in cast.arguments.values()]
     found = [v.name for v in values if isinstance(v, Symbol) and v.name in DTYPES]
     if found:
         return DTYPES[found[0]]

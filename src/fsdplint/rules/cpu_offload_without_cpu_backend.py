@@ -19,6 +19,7 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Value,
     class_names,
+    may_be,
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
@@ -92,7 +93,7 @@ def _is_nccl_alone(program: Program, call: Call) -> bool:
         test = test.func if isinstance(test, ir.Call) else test
         asked = library_name(program.project, call.site.path, test)
         told = isinstance(there, ir.Constant) and there.value == "nccl"
-        backends = set(map(_backend, value.options))
+        backends = set(map(_backend, may_be(value)))
         return told and asked == CUDA_IS_AVAILABLE and backends == {"nccl", "gloo"}
     return value is not None and _backend(value) in ("nccl", "cuda:nccl")
 
@@ -115,8 +116,7 @@ def _backend(value: Value) -> str:
 def _offloads(shard: Shard) -> bool:
     """Whether a call keeps parameters on the CPU, be it by an option only."""
     policy = shard.keywords.get("offload_policy")
-    options = policy.options if isinstance(policy, Choice) else (policy,)
-    made = [each for each in options if isinstance(each, Object)]
+    made = [each for each in may_be(policy) if isinstance(each, Object)]
     offloads = any(CPU_OFFLOAD_POLICY in class_names(each.cls) for each in made)
     return shard.generation is Generation.FSDP2 and offloads
 

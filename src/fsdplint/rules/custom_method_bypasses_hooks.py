@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.values import (
     FunctionValue,
     Object,
     contained,
-    resolved,
+    must_be,
 )
 from fsdplint.engine.must.classes import method
 from fsdplint.engine.must.values import Instance, Known, always
@@ -126,9 +126,8 @@ def _gathered(trace: Trace, shard: Shard, method: MethodCall) -> bool:
 
 
 def _reshards(shard: Shard) -> bool:
-    value = shard.keywords.get("reshard_after_forward")
-    inner = None if value is None else resolved(value)
-    return isinstance(inner, Const) and bool(inner.value)
+    value = must_be(shard.keywords.get("reshard_after_forward"))
+    return isinstance(value, Const) and bool(value.value)
 
 
 # What it uses

@@ -11,7 +11,15 @@ from fsdplint.engine.facts.coverage import is_frozen
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Const, Object, Parameters, Value, contained, resolved
+from fsdplint.engine.interpreter.values import (
+    Const,
+    Object,
+    Parameters,
+    Value,
+    contained,
+    followed,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
@@ -76,7 +84,7 @@ def _takers(program: Program, trace: Trace, shard: Shard) -> Iterator[MixedList]
     for build in trace.of(BuildOptimizer):
         option = next((o for o in _OPTIONS if _is_on(build.optimizer.keywords.get(o))), "")
         given = (*build.optimizer.args, build.optimizer.keywords.get("params"))[0]
-        single = given is not None and isinstance(resolved(given), Parameters)
+        single = isinstance(followed(given), Parameters)
         whole = len(build.captures) == 1 and _is_whole(build.captures[0], shard)
         if option and single and whole and program.together(build.site, shard.site):
             yield MixedList(build.site, shard, option)
@@ -92,7 +100,7 @@ def _is_whole(taken: Parameters, shard: Shard) -> bool:
 
 
 def _is_on(value: Value | None) -> bool:
-    found = None if value is None else resolved(value)
+    found = must_be(value)
     return isinstance(found, Const) and found.value is True
 
 

@@ -22,7 +22,7 @@ from fsdplint.engine.facts.lost_loads import (
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
-    resolved,
+    followed,
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
@@ -253,8 +253,8 @@ def _given_later(fact: LostLoad, entry: Entry) -> Call | None:
         f"{HELPERS}.set_state_dict",
     )
     for later in fact.trace.calls(*setters):
-        values = map(resolved, later.arguments.values())
-        same = entry.given is not None and any(value is entry.value for value in values)
+        values = map(followed, later.arguments.values())
+        same = entry.given is not None and entry.value in values
         if later.time > fact.call.time and same:
             return later
     return None

@@ -15,7 +15,7 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace, Unwrap
 from fsdplint.engine.interpreter.modules import is_unit
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import ClassValue, Object, Value, resolved
+from fsdplint.engine.interpreter.values import ClassValue, Object, Value, followed, may_be
 from fsdplint.engine.must.classes import has_attribute
 from fsdplint.engine.must.values import Instance, Known, Result, always, is_module
 from fsdplint.engine.program import Program
@@ -97,7 +97,7 @@ def _subject(call: Call) -> Object | None:
     """The model that a call of FSDP1's is about."""
     found: Value | None = None
     if call.name in METHODS:
-        found = None if call.receiver is None else resolved(call.receiver)
+        found = followed(call.receiver)
     elif call.name in FSDP1_STATICS:
         found = call.argument(*FSDP1_STATICS[call.name][:2])
     elif call.name == _ISINSTANCE:
@@ -108,7 +108,7 @@ def _subject(call: Call) -> Object | None:
 def _is_wrapped(trace: Trace, read: Unwrap) -> bool:
     """Whether the model is, or may be, in a wrapper that has it as its ``module``."""
     wrappers = trace.calls(*WRAPPERS, *REPOINTING_CALLS, *REPOINTING_METHODS)
-    given = [resolved(value) for call in wrappers for value in call.arguments.values()]
+    given = (each for c in wrappers for v in c.arguments.values() for each in may_be(v))
     unknown = read.module.cls is None and read.module.parent is not None
     return unknown or read.module in given or read.module.escaped is not None
 

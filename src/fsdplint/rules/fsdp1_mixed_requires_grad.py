@@ -24,7 +24,7 @@ from fsdplint.engine.interpreter.values import (
     Parameters,
     Taint,
     Value,
-    resolved,
+    followed,
     taint_of,
 )
 from fsdplint.engine.program import Program
@@ -151,7 +151,7 @@ def _switch(event: object) -> _Switch | None:
         owner, value = event.receiver, event.argument(0, "requires_grad") or Const(True)
     else:
         return None
-    site, owner = event.site, resolved(owner)
+    site, owner = event.site, followed(owner)
     some = any(guard.progress for guard in site.guards)
     if isinstance(owner, Parameters):
         some |= owner.filtered
@@ -193,7 +193,7 @@ def _unit(part: Object, root: Object, classes: tuple[Value, ...]) -> Object:
 def _adapters(trace: Trace, shard: Shard) -> Site | None:
     """Where the model got adapters, which train in the middle of what they freeze."""
     for call in trace.calls(*ADDS_ADAPTERS):
-        if call.time < shard.time and resolved(call.result) is shard.module:
+        if call.time < shard.time and followed(call.result) is shard.module:
             return call.site
     return None
 

@@ -11,7 +11,15 @@ from fsdplint.engine.facts.clipping import keeps_whole
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Choice, Const, Object, Symbol, Value, resolved
+from fsdplint.engine.interpreter.values import (
+    Const,
+    Object,
+    Symbol,
+    Value,
+    followed,
+    may_be,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.arguments import renamed
@@ -47,7 +55,7 @@ def local_scalers(program: Program) -> Iterator[LocalScaler]:
     """Scalers that look for overflows in this rank's part of FSDP1 gradients."""
     for trace in program.traces:
         for step in trace.calls("step"):
-            scaler = None if step.receiver is None else resolved(step.receiver)
+            scaler = followed(step.receiver)
             if not isinstance(scaler, Object) or not isinstance(scaler.cls, Symbol):
                 continue
             if scaler.cls.name not in SCALERS or scaler.site is None or _is_off(scaler):
@@ -72,7 +80,7 @@ def _is_off(scaler: Object) -> bool:
     given = scaler.keywords.get("enabled")
     if given is None and len(scaler.args) > position:
         given = scaler.args[position]
-    value = None if given is None else resolved(given)
+    value = must_be(given)
     return isinstance(value, Const) and not value.value
 
 
@@ -89,7 +97,7 @@ def _stepped(trace: Trace, step: Call) -> Shard | None:
 
 def _in_bf16(trace: Trace, shard: Shard) -> bool:
     """Whether the gradients are bf16's, which overflow no sooner than fp32's."""
-    if all(map(_computes_in_bf16, _options(shard.keywords.get("mixed_precision", Const(None))))):
+    if all(map(_computes_in_bf16, may_be(shard.keywords.get("mixed_precision", Const(None))))):
         return True
     casts = (cast.arguments.keywords.get("dtype") for cast in trace.calls(*AUTOCASTS))
     return any(map(_is_bf16, casts))
@@ -102,12 +110,8 @@ def _computes_in_bf16(precision: Value) -> bool:
 
 
 def _is_bf16(value: Value | None) -> bool:
-    found = () if value is None else _options(value)
+    found = may_be(value)
     return bool(found) and all(isinstance(v, Symbol) and v.name == BFLOAT16 for v in found)
-
-
-def _options(value: Value) -> tuple[Value, ...]:
-    return value.options if isinstance(value, Choice) else (resolved(value),)
 
 
 def reports(program: Program) -> Iterator[Report]:

@@ -9,7 +9,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
-from fsdplint.engine.interpreter.values import Sequence, Value, resolved
+from fsdplint.engine.interpreter.values import Sequence, Value, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, NoFixError, builder
@@ -60,7 +60,7 @@ def _element(written: ir.Node, index: int) -> ir.Node:
 
 
 def _sharded(trace: Trace, call: Call, given: Value) -> Shard | None:
-    module = resolved(given)
+    module = followed(given)
     shards = (s for s in trace.of(Shard) if s.module is module and s.time < call.time)
     return next(shards, None)
 

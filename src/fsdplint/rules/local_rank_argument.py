@@ -20,7 +20,7 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Value,
     contained,
-    resolved,
+    followed,
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
@@ -125,7 +125,7 @@ def _added(trace: Trace) -> Iterator[Option]:
 
 def _read(calls: list[Call]) -> tuple[Value, ...]:
     """What calls give, with the parts that it is unpacked to."""
-    results = [resolved(call.result) for call in calls]
+    results = [followed(call.result) for call in calls]
     objects = [each for each in results if isinstance(each, Object)]
     return (*results, *(part for each in objects for part in each.elements.values()))
 

@@ -22,7 +22,14 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.elements import composed
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Symbol, resolved
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    FunctionValue,
+    Object,
+    Symbol,
+    class_names,
+    may_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import identifiers
 from fsdplint.finding import Evidence, Fix, Safety, Severity
@@ -362,9 +369,8 @@ def _uncovered_class(module: Object, cls: ClassValue) -> Iterator[str]:
     if cls.lookup(_RESET) is not None:
         return
     for attribute, value in module.attrs.items():
-        held = resolved(value)
-        made = held.cls if isinstance(held, Object) else None
-        if isinstance(made, Symbol) and made.name == PARAMETER:
+        held = [class_names(each.cls) for each in may_be(value) if isinstance(each, Object)]
+        if any(PARAMETER in names for names in held):
             yield f"`{name}.{attribute}` is a parameter that no `{_RESET}` sets"
     calls = (node for node in ir.walk(cls.node) if isinstance(node, ir.Attribute))
     if any(node.attr in ("register_buffer", "register_parameter") for node in calls):

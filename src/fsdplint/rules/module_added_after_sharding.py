@@ -15,7 +15,7 @@ from fsdplint.engine.facts.layers import surely_in, with_parameters
 from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Store, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Const, Object, Origin, class_names, resolved
+from fsdplint.engine.interpreter.values import Const, Object, Origin, class_names, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Safety, Severity
 from fsdplint.fixes.move import before_sharding
@@ -69,7 +69,7 @@ def additions(program: Program) -> Iterator[Addition]:
 
 
 def _stored(program: Program, trace: Trace, store: Store) -> Addition | None:
-    owner, added = store.owner, resolved(store.value)
+    owner, added = store.owner, followed(store.value)
     if not isinstance(owner, Object) or not isinstance(added, Object):
         return None
     if added.origin is not Origin.ALLOCATED or added.parent is not owner:

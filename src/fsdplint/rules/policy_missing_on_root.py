@@ -19,7 +19,7 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Value,
     class_names,
-    resolved,
+    followed,
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
@@ -175,7 +175,7 @@ def _attribute(model: Object, part: Object) -> str:
     current: Object | None = part
     while current is not None and current.parent is not model:
         current = current.parent
-    steps = [n for n, v in model.attrs.items() if current is not None and resolved(v) is current]
+    steps = [n for n, v in model.attrs.items() if current is not None and followed(v) is current]
     return steps[0] if steps else ""
 
 

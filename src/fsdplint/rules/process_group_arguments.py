@@ -13,7 +13,7 @@ from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names
+from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names, may_be
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, Declined
@@ -126,7 +126,7 @@ def _wrong_device(call: Call) -> Iterator[WrongGroup]:
 
 def _is_text(value: Value) -> bool:
     if isinstance(value, Choice):
-        return all(_is_text(option) for option in value.options)
+        return all(map(_is_text, may_be(value)))
     if isinstance(value, Const):
         return isinstance(value.value, str)
     made = isinstance(value, Object) and value.site is not None and value.cls is None

@@ -25,7 +25,7 @@ from fsdplint.engine.interpreter.events import (
     states_in,
 )
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Const, Object, Parameters, Tensor, Value, resolved
+from fsdplint.engine.interpreter.values import Const, Object, Parameters, Tensor, Value, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
@@ -232,7 +232,7 @@ def _uses_in(trace: Trace) -> Iterator[tuple[Call | Store, Object, Effect]]:
 
 def _roots(call: Call) -> list[Object]:
     """The modules whose gathered tensors a call takes, or takes no notice of."""
-    receiver = None if call.receiver is None else resolved(call.receiver)
+    receiver = followed(call.receiver)
     if call.name == "step":
         captures = receiver.captures if isinstance(receiver, Object) else []
         return [capture.module for capture in captures]

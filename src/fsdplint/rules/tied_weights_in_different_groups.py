@@ -11,7 +11,7 @@ from fsdplint.engine.facts.layers import surely_in
 from fsdplint.engine.facts.loops import is_known_one
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.interpreter.events import Shard, Store, Trace
-from fsdplint.engine.interpreter.values import Object, class_names, resolved
+from fsdplint.engine.interpreter.values import Object, class_names, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
@@ -61,7 +61,7 @@ def ties(program: Program) -> Iterator[Tie]:
 
 
 def _tie(trace: Trace, store: Store) -> Tie | None:
-    owner, value = store.owner, resolved(store.value)
+    owner, value = store.owner, followed(store.value)
     source = value.parent if isinstance(value, Object) else None
     if not isinstance(owner, Object) or source is None or source is owner:
         return None

@@ -122,7 +122,9 @@ class Elastic:
             self._agent.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             self._agent.kill()
-            self._agent.wait()
+            # `Popen.wait` would wait for ever for the lock that Ctrl-C inside `poll` leaves held.
+            with suppress(ChildProcessError):
+                os.waitpid(self._agent.pid, 0)
         end_leftovers(self._folder)
 
     def output(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from fsdplint.engine.interpreter.elements import container_items, is_repeated, named_items
 from fsdplint.engine.interpreter.values import (
@@ -11,7 +12,8 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Symbol,
     class_names,
-    resolved,
+    followed,
+    may_be,
 )
 from fsdplint.knowledge.modules import (
     BLOCK_LAYERS,
@@ -47,10 +49,10 @@ def block_containers(module: Object) -> tuple[tuple[str, ...], str] | None:
 
 def _has_one_layer(module: Object) -> bool:
     """Whether a library's model is made, or configured, with a single block."""
-    given = [resolved(value) for value in (*module.args, *module.keywords.values())]
+    given = chain.from_iterable(map(may_be, (*module.args, *module.keywords.values())))
     made = [module, *(value for value in given if isinstance(value, Object))]
     counts = [value for each in made for k, value in each.keywords.items() if k in LAYER_COUNTS]
-    return any(isinstance(count, Const) and count.value == 1 for count in counts)
+    return any(isinstance(c, Const) and c.value == 1 for count in counts for c in may_be(count))
 
 
 def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterator[str]:
@@ -59,7 +61,7 @@ def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterato
         return
     seen.add(module)
     for name, value in module.attrs.items():
-        part = resolved(value)
+        part = followed(value)
         if not isinstance(part, Object) or not name.isidentifier() or part.parent is not module:
             continue
         path = (*above, name)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from fsdplint.engine.facts.sharding import is_summoned, sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.values import (
-    Choice,
     Object,
     Parameters,
     Symbol,
     Tensor,
     Value,
     contained,
+    may_be,
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
@@ -70,5 +70,6 @@ def _taken(given: Value) -> Iterator[Parameters | Tensor]:
 
 def keeps_whole(strategy: Value | None) -> bool:
     """Whether every rank has the whole gradient, which NO_SHARD reduces like DDP."""
-    options = strategy.options if isinstance(strategy, Choice) else (strategy,)
-    return all(isinstance(o, Symbol) and o.name.endswith(".NO_SHARD") for o in options)
+    options = may_be(strategy)
+    whole = [o for o in options if isinstance(o, Symbol) and o.name.endswith(".NO_SHARD")]
+    return 0 < len(whole) == len(options)

@@ -16,7 +16,7 @@ from fsdplint.engine.interpreter.values import (
     Value,
     class_names,
     contained,
-    resolved,
+    followed,
 )
 from fsdplint.knowledge import collectives as known
 from fsdplint.knowledge.calls import Generation
@@ -69,7 +69,7 @@ def _by_all(call: Call) -> bool:
 
 def _needs(trace: Trace, call: Call, shards: list[Shard]) -> Shard | None:
     """The sharding call that makes ``call`` a collective, if one does."""
-    receiver = None if call.receiver is None else resolved(call.receiver)
+    receiver = followed(call.receiver)
     if receiver is None:
         return _function_needs(call, shards)
     if call.name in known.TENSOR_METHODS:

@@ -19,7 +19,8 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Value,
     contained,
-    resolved,
+    followed,
+    may_be,
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Generation
@@ -123,7 +124,8 @@ def _training(trace: Trace, model: Object) -> Site | None:
 
 def is_frozen(trace: Trace, part: Object, until: int | None = None) -> bool:
     """Whether the parameters of ``part`` may not be trained, by the last word before ``until``."""
-    if any(isinstance(v, Const) and v.value is False for v in _switches(part)):
+    switched = [v for k, v in part.keywords.items() if k in TURNS_PARAMETERS_OFF]
+    if any(isinstance(v, Const) and v.value is False for s in switched for v in may_be(s)):
         return True
     frozen = False
     whole = (part, *part.ancestors())
@@ -142,13 +144,9 @@ def is_frozen(trace: Trace, part: Object, until: int | None = None) -> bool:
     return frozen
 
 
-def _switches(part: Object) -> list[Value]:
-    return [resolved(v) for k, v in part.keywords.items() if k in TURNS_PARAMETERS_OFF]
-
-
 def _owner(value: Value | None) -> Object | None:
     """The module that a value is, or whose parameters it is."""
-    found = None if value is None else resolved(value)
+    found = followed(value)
     if isinstance(found, Parameters):
         found = found.module
     return surely_in(found) if isinstance(found, Object) else None

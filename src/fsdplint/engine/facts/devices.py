@@ -12,7 +12,14 @@ from fsdplint.engine.facts.scripts import script_of, whole_program
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Choice, Const, Object, Value, class_names, resolved
+from fsdplint.engine.interpreter.values import (
+    Const,
+    Object,
+    Value,
+    class_names,
+    may_be,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.launch import (
@@ -137,7 +144,7 @@ def named_devices(trace: Trace) -> Iterator[tuple[Site, Value, Site]]:
 
 def _global_rank(value: Value | None) -> str | None:
     """By what a value is the rank among all nodes, whichever way it came about."""
-    options = value.options if isinstance(value, Choice) else (value,)
+    options = may_be(value)
     alone = [each for each in options if isinstance(each, Const) and each.value == 0]
     ranks = [
         each.rank_source
@@ -154,7 +161,7 @@ def _of_call(call: Call) -> Iterator[tuple[Site, Value, Site]]:
     given = call.arguments.get(*place)
     index = call.arguments.get(1, "index")
     if call.name == TORCH_DEVICE and index is not None:
-        kind = None if given is None else resolved(given)
+        kind = must_be(given)
         if isinstance(kind, Const) and kind.value in ACCELERATORS:
             yield from _of_argument(call.site, index, 1, "index")
         return
@@ -213,8 +220,7 @@ def shared_devices(program: Program) -> Iterator[SharedDevice]:
 
 def _may_be_nccl(init: Call) -> bool:
     backend = init.arguments.get(0, "backend")
-    options = backend.options if isinstance(backend, Choice) else (backend,)
-    texts = [str(each.value) for each in options if isinstance(each, Const)]
+    texts = [str(each.value) for each in may_be(backend) if isinstance(each, Const)]
     return backend is None or any("nccl" in text.lower() or text == "None" for text in texts)
 
 
@@ -246,12 +252,8 @@ def _is_current(call: Call) -> bool:
     given = call.arguments.get(0, "device")
     if given is None:
         return call.name == "cuda" and not call.arguments.open
-    kinds = [each for option in _options(given) for each in _options(_device(option))]
+    kinds = [each for option in may_be(given) for each in may_be(_device(option))]
     return any(isinstance(each, Const) and each.value == "cuda" for each in kinds)
-
-
-def _options(value: Value) -> tuple[Value, ...]:
-    return value.options if isinstance(value, Choice) else (value,)
 
 
 def _device(value: Value) -> Value:

@@ -10,7 +10,7 @@ from fsdplint.engine.facts.loops import loops_around, share_loop
 from fsdplint.engine.facts.sharding import is_two_dimensional, sharding_of
 from fsdplint.engine.interpreter.events import Call, NoSync, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, resolved
+from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, followed, may_be
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import BACKWARDS
 
@@ -91,7 +91,7 @@ class _Switching:
         if optimizer is None:
             return
         for off in self.switches:
-            module = None if off.receiver is None else resolved(off.receiver)
+            module = followed(off.receiver)
             if off.time > step.time or not _turns_off(off) or not isinstance(module, Object):
                 continue
             held = [capture.module for capture in optimizer.captures]
@@ -219,7 +219,7 @@ class _Switching:
 def _stepped(step: Call) -> Object | None:
     """The optimizer that is stepped, directly or by a scaler, without a closure."""
     given = step.argument(0, "optimizer")
-    receiver = None if step.receiver is None else resolved(step.receiver)
+    receiver = followed(step.receiver)
     if isinstance(receiver, Object) and receiver.captures:
         return None if isinstance(given, FunctionValue) or step.arguments.open else receiver
     return given if isinstance(given, Object) and given.captures else None
@@ -243,10 +243,13 @@ def _turns_off(switch: Call) -> bool:
 
 def _concerns(switch: Call, module: Object) -> bool:
     """Whether a call sets the flag of ``module``, or may: of parts of it, or of who knows what."""
-    receiver = None if switch.receiver is None else resolved(switch.receiver)
-    if not isinstance(receiver, Object) or not receiver.sharded:
-        return True
-    return _is_in(receiver, module) or _is_in(module, receiver)
+    return any(
+        not isinstance(receiver, Object)
+        or not receiver.sharded
+        or _is_in(receiver, module)
+        or _is_in(module, receiver)
+        for receiver in may_be(switch.receiver) or (None,)
+    )
 
 
 def _is_in(part: Object, whole: Object) -> bool:

@@ -8,14 +8,13 @@ from fsdplint.engine.interpreter.elements import container_items
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.values import (
     ClassValue,
-    Const,
     Object,
     Origin,
     Partial,
     Sequence,
     Symbol,
     Value,
-    resolved,
+    must_be,
 )
 from fsdplint.knowledge.modules import (
     CONTAINERS,
@@ -70,7 +69,7 @@ def wrapped_classes(shard: Shard) -> tuple[Value, ...] | None:
     written = len(plain) < 5 and not any(argument.star for argument in shard.call.args)
     if shard.wraps_children is False or (written and "auto_wrap_policy" not in shard.keywords):
         return ()
-    policy = resolved(shard.keywords.get("auto_wrap_policy", Const(None)))
+    policy = must_be(shard.keywords.get("auto_wrap_policy"))
     listed: Value | None = None
     if isinstance(policy, Object) and library_class(policy) == f"{WRAP}.{MODULE_WRAP_POLICY}":
         listed = policy.args[0] if policy.args else policy.keywords.get("module_classes")
@@ -78,8 +77,9 @@ def wrapped_classes(shard: Shard) -> tuple[Value, ...] | None:
     if isinstance(policy, Partial) and isinstance(function, Symbol):
         named = function.name == TRANSFORMER_POLICY
         listed = policy.keywords.get("transformer_layer_cls") if named else None
-    listed = None if listed is None else resolved(listed)
+    listed = must_be(listed)
     if not isinstance(listed, Sequence) or listed.rest:
         return None
-    classes = tuple(map(resolved, listed.items))
-    return classes if all(isinstance(c, (ClassValue, Symbol)) for c in classes) else None
+    classes = map(must_be, listed.items)
+    known = tuple(c for c in classes if isinstance(c, (ClassValue, Symbol)))
+    return known if len(known) == len(listed.items) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import TypeGuard
 
 from fsdplint.engine import ir
@@ -28,7 +29,8 @@ from fsdplint.engine.interpreter.values import (
     StateDict,
     Symbol,
     Value,
-    resolved,
+    followed,
+    may_be,
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
@@ -115,7 +117,7 @@ def entries(trace: Trace, call: Call) -> list[Entry]:
 
 
 def _entries(trace: Trace, call: Call, value: Value, keys: tuple[object, ...]) -> Iterator[Entry]:
-    value = resolved(value)
+    value = followed(value)
     if isinstance(value, Mapping) and len(keys) < 4:
         for key, item in value.items.items():
             yield from _entries(trace, call, item, (*keys, key))
@@ -235,14 +237,14 @@ def _restored(trace: Trace, call: Call, entry: Entry) -> bool:
             continue
         if later.name == "step":
             return False
-        values = map(resolved, later.arguments.values())
-        if entry.given is None or not any(value is entry.value for value in values):
+        given = chain.from_iterable(map(may_be, later.arguments.values()))
+        if entry.given is None or entry.value not in given:
             return True
     return False
 
 
 def _given_to(call: Call) -> list[Value]:
-    return [resolved(value) for value in call.arguments.args[:2]]
+    return [each for value in call.arguments.args[:2] for each in may_be(value)]
 
 
 def _is_dropped(program: Program, trace: Trace, call: Call, entry: Entry) -> Shard | None:
@@ -270,16 +272,19 @@ def _is_dropped(program: Program, trace: Trace, call: Call, entry: Entry) -> Sha
 def _may_give(call: Call, entry: Entry) -> bool:
     """Whether a load by `GIVES_BACK` may be one into what ``entry`` is the state of."""
     position = 1 if entry.optimizer is not None else 0
-    if call.receiver is not None:
-        target: Value | None = resolved(call.receiver)
-    elif call.name.endswith(f"set_{'model' if position else 'optimizer'}_state_dict"):
-        return False
-    else:
+    target = call.receiver
+    if target is None:
+        if call.name.endswith(f"set_{'model' if position else 'optimizer'}_state_dict"):
+            return False
         target = call.argument(position, "optimizers" if position else "model")
-    if not isinstance(target, Object):
+    return any(_may_hold(each, entry) for each in may_be(target) or (None,))
+
+
+def _may_hold(target: Value | None, entry: Entry) -> bool:
+    """Whether a module or an optimizer may be the one that ``entry`` is the state of."""
+    if not isinstance(target, Object) or not (target.captures or is_module(target)):
         return True
-    known = target.captures or is_module(target)
-    return not known or related(target, entry.optimizer or entry.owner)
+    return related(target, entry.optimizer or entry.owner)
 
 
 def _is_copy(program: Program, given: Call, entry: Entry, shard: Shard) -> bool:

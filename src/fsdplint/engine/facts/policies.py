@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Value,
     class_names,
-    resolved,
+    followed,
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.policies import (
@@ -83,7 +83,7 @@ def given(shard: Shard, argument: PolicyArgument) -> Value | None:
     value = shard.keywords.get(argument.keyword)
     if value is None and 0 <= argument.position < len(shard.positional):
         value = shard.positional[argument.position]
-    return None if value is None else resolved(value)
+    return followed(value)
 
 
 def _argument(shard: Shard, argument: PolicyArgument) -> Site:

@@ -8,7 +8,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Object, Parameters, Sequence, contained, resolved
+from fsdplint.engine.interpreter.values import Object, Parameters, Sequence, contained, must_be
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Unit
@@ -105,11 +105,10 @@ def _may_summon(program: Program, path: str, context: ir.Expr) -> bool:
 
 def is_two_dimensional(trace: Trace, shard: Shard) -> bool:
     """Whether a sharding call is given a mesh that is seen to be made with two dimensions."""
-    given = shard.keywords.get("mesh")
-    mesh = None if given is None else resolved(given)
+    mesh = must_be(shard.keywords.get("mesh"))
     shapes = [
         made.argument(1, "mesh_shape")
         for made in trace.calls(*MESHES)
-        if mesh is not None and resolved(made.result) is mesh
+        if mesh is not None and must_be(made.result) is mesh
     ]
     return any(isinstance(s, Sequence) and len(s.items) == 2 and not s.rest for s in shapes)

@@ -10,7 +10,7 @@ from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace, Use
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import ClassValue, Const, Context, Object, Symbol, resolved
+from fsdplint.engine.interpreter.values import ClassValue, Const, Context, Object, Symbol, must_be
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import keeps_weights
@@ -120,7 +120,7 @@ def syncs_states(shard: Shard) -> bool | None:
     value = shard.keywords.get("sync_module_states")
     if value is None:
         return None if shard.keeps_parameters is None else False
-    value = resolved(value)
+    value = must_be(value)
     return bool(value.value) if isinstance(value, Const) else None
 
 

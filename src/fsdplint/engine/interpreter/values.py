@@ -23,7 +23,7 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.site import Guard, Site
@@ -494,7 +494,15 @@ class Arguments:
 NONE = Const(None)
 
 
-def followed(value: Value) -> Value:
+@overload
+def followed(value: Value) -> Value: ...
+
+
+@overload
+def followed(value: None) -> None: ...
+
+
+def followed(value: Value | None) -> Value | None:
     """Return the alternative of a choice, or of ``a or b``, that the path follows.
 
     A finding needs one feasible path, and where a branch was not followed separately the path is
@@ -504,7 +512,7 @@ def followed(value: Value) -> Value:
     A tensor is followed only where nothing else may be there, such as what gathers it.
     """
     while True:
-        options = _alternatives(value)
+        options = () if value is None else _alternatives(value)
         if not options:
             return value
         telling = [option for option in options if not isinstance(option, Const)]
@@ -514,15 +522,17 @@ def followed(value: Value) -> Value:
         value = (plain or telling)[0]
 
 
-def may_be(value: Value) -> tuple[Value, ...]:
-    """Return everything that a value may be, none of it a choice."""
+def may_be(value: Value | None) -> tuple[Value, ...]:
+    """Return everything that a value may be, none of it a choice; nothing if there is none."""
+    if value is None:
+        return ()
     options = _alternatives(value)
     return tuple(chain.from_iterable(map(may_be, options))) if options else (value,)
 
 
 def must_be(value: Value | None) -> Value | None:
     """Return the only thing that a value can be, None if there are several or there is no value."""
-    options = () if value is None else may_be(value)
+    options = may_be(value)
     alike = all(same(option, options[0]) for option in options)
     return options[0] if options and alike else None
 
@@ -534,10 +544,6 @@ def _alternatives(value: Value) -> tuple[Value, ...]:
     if isinstance(value, Condition) and value.op in ("and", "or"):
         return value.operands if value.op == "or" else value.operands[::-1]
     return ()
-
-
-# Until the rules ask one of the three.
-resolved = followed
 
 
 def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:

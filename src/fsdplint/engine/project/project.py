@@ -97,7 +97,8 @@ class Project:
 
     def is_test(self, path: str) -> bool:
         """True if a file is a test or belongs to some, by its name or that of a folder it is in."""
-        return any(map(_TEST.search, Path(path).relative_to(self.root).parts))
+        inside = path.removeprefix(f"{self.root.as_posix()}/")
+        return any(map(_TEST.search, inside.split("/")))
 
     def unit(self, path: Path) -> Unit | None:
         """Return the unit of a file with its IR, or None if it cannot be read or is not Python."""

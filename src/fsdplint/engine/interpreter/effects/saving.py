@@ -22,6 +22,7 @@ from fsdplint.engine.interpreter.values import (
     followed,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.names import KEYWORD_ONLY
 
 
 def state_of(state: PathState, owner: Object, _: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -46,7 +47,7 @@ def _state_helper(
 ) -> Value:
     """Return what ``get_model_state_dict`` and the like return, if it is surely sharded."""
     module = followed(arguments.get(0, "model") or NONE)
-    options = followed(arguments.get(99, "options") or NONE)
+    options = followed(arguments.get(KEYWORD_ONLY, "options") or NONE)
     if arguments.open or not isinstance(module, Object) or not holds_fsdp2(state, module):
         return state.unknown()
     full: Value | None = None
