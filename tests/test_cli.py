@@ -513,57 +513,6 @@ def test_what_cannot_be_written_is_found_still_and_fails_the_run(
     assert (here / "b.py").read_text() != text
 
 
-# What is saved and what is loaded have to change together.
-SAVES = """\
-import torch.distributed.checkpoint as dcp
-
-
-def save(model, optimizer):
-    dcp.save({"optim": optimizer.state_dict()}, checkpoint_id="step")
-"""
-LOADS = """\
-import torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.fsdp import fully_shard
-
-from saves import save
-
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
-for layer in model:
-    fully_shard(layer)
-fully_shard(model)
-optimizer = torch.optim.AdamW(model.parameters())
-state = {"optim": optimizer.state_dict()}
-dcp.load(state, checkpoint_id="step")
-optimizer.load_state_dict(state["optim"])
-save(model, optimizer)
-"""
-
-
-def test_a_fix_of_several_files_is_written_to_all_or_none(here: Path) -> None:
-    files = {"loads.py": LOADS, "saves.py": SAVES, "other.py": IDLE}
-    for name, text in files.items():
-        (here / name).write_text(text)
-    command = ["--fix", "--unsafe-fixes", "--select=FSD504,FSD302,FSD002"]
-    (here / "saves.py").chmod(0o444)
-    ran = concise(*command)
-    assert (ran.code, ran.err.splitlines()) == (
-        2,
-        [
-            "Fixed 1 finding.",
-            "fsdplint: saves.py: is read-only; not written",
-            "fsdplint: loads.py: is not written without saves.py, which its fix changes",
-        ],
-    )
-    assert [line.split(" ")[:2] for line in ran.out.splitlines()[:-1]] == [
-        ["loads.py:13:1:", "FSD504"]
-    ]
-    left = {name: (here / name).read_text() for name in files}
-    assert left == {**files, "other.py": FIXED}
-    (here / "saves.py").chmod(0o644)
-    assert concise(*command).code == 0
-
-
 def test_statistics(here: Path) -> None:
     (here / "a.py").write_text(IDLE * 2)
     assert concise("--statistics").out.splitlines()[0] == "2 FSD002 [*] unused-suppression"

@@ -61,6 +61,7 @@ class Fix:
 
     Attributes:
         title: a verb phrase, e.g. "build the optimizer after the last `fully_shard`".
+        edits: all in one file, which may be another than the finding's.
     """
 
     title: str

@@ -93,7 +93,7 @@ def test_a_change_that_cannot_be_taken_back_is_said(
         (tmp_path / name).write_text("x\n")
     sources = [load(tmp_path / name) for name in "ab"]
     monkeypatch.setattr(os, "replace", edited_meanwhile)
-    reason = "a: was changed, other files of its fix were not, and it has changed since it was read"
+    reason = "a: was changed, other files could not be, and it has changed since it was read"
     with pytest.raises(SourceError, match=reason):
         write(*((source, source.edited("y\n")) for source in sources))
     assert [(tmp_path / name).read_text() for name in "ab"] == ["z\n"] * 2

@@ -42,6 +42,24 @@ def test_a_proved_fix_is_written(script: Path, capsys: pytest.CaptureFixture[str
     assert script.read_text() == (EXAMPLES / "correct" / SCRIPT).read_text()
 
 
+def test_what_was_proved_together_is_written_together(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Path("other.py")
+    other.write_text("import os  # fsdplint: ignore[direct-forward]\n")
+    before = script.read_bytes(), other.read_bytes()
+    other.chmod(0o444)
+    options = ("--fix", "--unsafe-fixes", "--verify", "--verify-args", "--steps 2")
+    code, _, err = check(capsys, *options, SCRIPT, str(other))
+
+    assert code == 2
+    assert err.splitlines()[2:] == [
+        "fsdplint: other.py: is read-only; not written",
+        f"fsdplint: {SCRIPT}: is not written without other.py: they were tried together",
+    ]
+    assert (script.read_bytes(), other.read_bytes()) == before
+
+
 def test_a_fix_that_no_run_shows_is_not_written(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,7 +117,7 @@ def _written(changes: Changes, recheck: Recheck, at_once: bool) -> Changes:
     from fsdplint.files.writing import write
 
     failures: dict[str, SourceError] = {}
-    for files in [changes.files] if at_once else _together(changes):
+    for files in [changes.files] if at_once else [(file,) for file in changes.files]:
         try:
             write(*files)
         except SourceError as error:
@@ -133,16 +133,6 @@ def _written(changes: Changes, recheck: Recheck, at_once: bool) -> Changes:
     )
 
 
-def _together(changes: Changes) -> list[Files]:
-    """Return the changed files in sets that share no fix."""
-    sets: list[set[str]] = [{before.path} for before, _ in changes.files]
-    for finding in changes.fixed:
-        if len(paths := _edited(finding)) > 1:
-            joined = paths.union(*(each for each in sets if each & paths))
-            sets = [*(each for each in sets if not each & paths), set(joined)]
-    return [[file for file in changes.files if file[0].path in each] for each in sets]
-
-
 def _edited(finding: Finding) -> frozenset[str]:
     edits = finding.fix.edits if finding.fix else ()
     return frozenset(edit.span.path for edit in edits)
@@ -153,8 +143,8 @@ def _unwritten(error: SourceError, files: Files) -> Iterator[SourceError]:
     yield error
     for before, _ in files:
         if before.path != error.path:
-            other = Path(error.path).name
-            yield SourceError(before.path, f"is not written without {other}, which its fix changes")
+            reason = f"is not written without {Path(error.path).name}: they were tried together"
+            yield SourceError(before.path, reason)
 
 
 def _with_reasons(outcome: Outcome, known: Outcome) -> Outcome:

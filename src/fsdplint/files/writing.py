@@ -52,7 +52,7 @@ def _take_back(changes: Sequence[Change]) -> None:
         try:
             write((after, before))
         except SourceError as error:
-            reason = f"was changed, other files of its fix were not, and it {error.reason}"
+            reason = f"was changed, other files could not be, and it {error.reason}"
             raise SourceError(before.path, reason) from error
 
 

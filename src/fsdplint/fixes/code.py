@@ -245,8 +245,11 @@ def builder(build: Callable[P, Fix]) -> Callable[P, Fix | Declined]:
         try:
             if isinstance(args[0], Code):
                 require_exact(args[0])
-            return build(*args, **kwargs)
+            fix = build(*args, **kwargs)
         except NoFixError as reason:
             return Declined(str(reason))
+        # Files are written one by one, so that a fix of several could be half written.
+        assert len({edit.span.path for edit in fix.edits}) == 1
+        return fix
 
     return answer

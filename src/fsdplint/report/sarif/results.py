@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import groupby
 
 import sarif_om as om
 
@@ -97,17 +96,15 @@ def _properties(finding: Finding) -> dict[str, str]:
 
 
 def _fix(fix: Fix, artifacts: Artifacts) -> om.Fix:
-    edits = sorted(fix.edits, key=lambda edit: (edit.span.path, edit.span.start, edit.span.end))
-    in_files = groupby(edits, key=lambda edit: edit.span.path)
     title = f"{fix.title[0].upper()}{fix.title[1:]}."
     return om.Fix(
-        artifact_changes=[_change(list(in_file), artifacts) for _, in_file in in_files],
+        artifact_changes=[_change(fix.edits, artifacts)],
         description=om.Message(text=title),
     )
 
 
-def _change(edits: list[Edit], artifacts: Artifacts) -> om.ArtifactChange:
-    """Return the change that ``edits`` of one file make to it as it is stored."""
+def _change(edits: tuple[Edit, ...], artifacts: Artifacts) -> om.ArtifactChange:
+    """Return the change that ``edits`` make to their file as it is stored."""
     artifact = artifacts.of(edits[0].span)
     return om.ArtifactChange(
         artifact_location=artifact.location,
