@@ -10,7 +10,7 @@ import pytest
 from ranks import Ranks
 from verifier import Verifier
 
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 
 # No run of a test is told by another's; the tests of the cache turn it on.
 os.environ["FSDPLINT_NO_CACHE"] = "1"

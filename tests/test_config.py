@@ -8,7 +8,7 @@ from test_selection import PREVIEW, RULES, STABLE
 
 from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.report import REPORTS
-from fsdplint.settings import selection
+from fsdplint.settings import rule_selection
 from fsdplint.settings.config import (
     ConfigError,
     Settings,
@@ -23,12 +23,12 @@ ALL_PREVIEW = frozenset(rule.name for rule in PREVIEW)
 
 @pytest.fixture(autouse=True)
 def rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "RULES", RULES)
+    monkeypatch.setattr(rule_selection, "RULES", RULES)
 
 
 @pytest.fixture
 def preview(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "RULES", PREVIEW)
+    monkeypatch.setattr(rule_selection, "RULES", PREVIEW)
 
 
 def load(directory: Path, text: str, name: str = "fsdplint.toml") -> Settings:

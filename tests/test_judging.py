@@ -11,7 +11,7 @@ from test_check import SHARD, TRAIN, tree
 
 from fsdplint.check import check
 from fsdplint.engine.interpreter import paths
-from fsdplint.engine.interpreter.entry import Entry
+from fsdplint.engine.interpreter.entry_point import Entry
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.program import Program
 from fsdplint.outcome import Outcome, State

@@ -14,7 +14,7 @@ import pytest
 
 from fsdplint.knowledge import calls, modules, names
 from fsdplint.knowledge.calls import Signature
-from fsdplint.knowledge.stars import STAR_NAMES
+from fsdplint.knowledge.star_imports import STAR_NAMES
 
 
 def resolve(name: str) -> object:

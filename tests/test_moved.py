@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from fsdplint.knowledge.moved import CAME, GONE, Moved
+from fsdplint.knowledge.moved_names import CAME, GONE, Moved
 
 INSTALLED = tuple(int(part) for part in version("torch").split("+")[0].split(".")[:3])
 

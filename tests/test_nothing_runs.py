@@ -33,7 +33,7 @@ MODULES = frozenset(
 # Modules of our own: that of a command, of a report, and of a rule. Where LibCST is installed is
 # looked up without importing it; other processes run `parallel.py` of the frontend.
 OWN = [
-    ("cache/pack.py", "importlib"),
+    ("cache/ir_pack.py", "importlib"),
     ("cli/main.py", "importlib"),
     ("cli/main.py", "import_module"),
     ("engine/frontend/parallel.py", "subprocess"),

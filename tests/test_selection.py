@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from fsdplint.settings import selection
-from fsdplint.settings.selection import UnknownRuleError, find, resolve
+from fsdplint.settings import rule_selection
+from fsdplint.settings.rule_selection import UnknownRuleError, find, resolve
 
 
 class Rule(NamedTuple):
@@ -24,7 +24,7 @@ RULES = (
 
 @pytest.fixture(autouse=True)
 def rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "RULES", RULES)
+    monkeypatch.setattr(rule_selection, "RULES", RULES)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ STABLE = {rule.name for rule in RULES}
 
 @pytest.fixture
 def preview(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "RULES", PREVIEW)
+    monkeypatch.setattr(rule_selection, "RULES", PREVIEW)
 
 
 @pytest.mark.usefixtures("preview")

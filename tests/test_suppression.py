@@ -8,7 +8,7 @@ from fsdplint.files.file import from_text
 from fsdplint.finding import Finding, Safety, Severity, Span
 from fsdplint.fixes.edits import apply
 from fsdplint.knowledge.torch_range import TorchRange
-from fsdplint.settings import selection
+from fsdplint.settings import rule_selection
 from fsdplint.suppression import comments
 from fsdplint.suppression.comments import suppress
 
@@ -31,7 +31,7 @@ ALL = frozenset(rule.name for rule in RULES)
 @pytest.fixture(autouse=True)
 def rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comments, "RULES", RULES)
-    monkeypatch.setattr(selection, "RULES", RULES)
+    monkeypatch.setattr(rule_selection, "RULES", RULES)
 
 
 def run(

@@ -12,7 +12,7 @@ from fsdplint.verify.evidence import Run
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import observe, verify
 from fsdplint.verify.verdict import Verification
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 
 
 class Verifier:

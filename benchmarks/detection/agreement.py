@@ -21,7 +21,7 @@ from fsdplint.rules import RULES
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Verification
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 
 CLAUSES = {rule.name: rule.clause for rule in RULES}
 UNSHARDED = "nothing to verify"

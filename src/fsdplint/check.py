@@ -24,8 +24,8 @@ from fsdplint.sources import Sources
 from fsdplint.suppression.comments import suppress
 
 if TYPE_CHECKING:
-    from fsdplint.cache.pack import Packs
-    from fsdplint.engine.inspection.inspect import Inspection
+    from fsdplint.cache.ir_pack import Packs
+    from fsdplint.engine.inspection.summary import Inspection
     from fsdplint.engine.project.project import Project, Reader
 
 
@@ -142,7 +142,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     Raises:
         SourceError: the file cannot be read, or is not Python.
     """
-    from fsdplint.engine.inspection import inspect as inspection
+    from fsdplint.engine.inspection import summary
     from fsdplint.engine.program import analyze
     from fsdplint.engine.project.project import Project
     from fsdplint.engine.project.relevance import import_closure
@@ -161,12 +161,12 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
 
     def understood() -> Inspection:
         closure = import_closure(Project(root, sources.text), Path(source.path))
-        found = inspection.inspect(analyze(root, closure, sources.text), source.path)
+        found = summary.inspect(analyze(root, closure, sources.text), source.path)
         if any((e.path, e.name) == (source.path, TOP_LEVEL) for e in found.entries):
             return found
         # A file that is no program is shown as part of the programs that import it.
         program = analyze(root, list(map(Path, files)), sources.text)
-        return inspection.inspect(program, source.path)
+        return summary.inspect(program, source.path)
 
     found = deep(understood)
     return found, Outcome((), sources.held(), tuple(sources.failures), Path.cwd().as_posix())

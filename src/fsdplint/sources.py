@@ -13,7 +13,7 @@ from fsdplint.files.file import SourceFile, absolute, load
 from fsdplint.suppression.comments import has_own_comment
 
 if TYPE_CHECKING:
-    from fsdplint.cache.pack import Packs
+    from fsdplint.cache.ir_pack import Packs
     from fsdplint.engine.frontend.ir_cache import IRCache
 
 

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from fsdplint.cache.entry import Entry, decoded, encoded
+from fsdplint.cache.report_entry import Entry, decoded, encoded
 
 ENTRY = Entry(
     ("1.0", "", "check", "./ä\udcff.py"),

@@ -15,7 +15,7 @@ LIGHT = {
     "__future__",
     "fsdplint",
     "fsdplint.cache",
-    "fsdplint.cache.entry",
+    "fsdplint.cache.report_entry",
     "fsdplint.cache.folder",
     "fsdplint.cache.replay",
     "fsdplint.files",

@@ -15,7 +15,7 @@ from kept import HELPERS, SCRIPT, UNKNOWN, Runs, entries, write
 from limits import limit
 
 from fsdplint.cache import replay as replaying
-from fsdplint.cache.entry import decoded
+from fsdplint.cache.report_entry import decoded
 from fsdplint.files import disk
 from fsdplint.files.file import absolute
 from fsdplint.report import REPORTS

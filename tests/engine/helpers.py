@@ -14,7 +14,7 @@ import pytest
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.interpreter import paths
-from fsdplint.engine.interpreter.entry import Entry
+from fsdplint.engine.interpreter.entry_point import Entry
 from fsdplint.engine.interpreter.events import Event, Trace
 from fsdplint.engine.interpreter.site import Guard
 from fsdplint.engine.interpreter.state import PathState

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from fsdplint.check import inspect
-from fsdplint.engine.inspection.inspect import Inspection
+from fsdplint.engine.inspection.summary import Inspection
 from fsdplint.report.inspection import inspection_as_text
 from fsdplint.report.style import plain
 

@@ -144,7 +144,7 @@ def test_there_are_as_many_as_pay(
 
 
 def test_a_check_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsdplint.cache.pack import Packs
+    from fsdplint.cache.ir_pack import Packs
 
     monkeypatch.setenv("FSDPLINT_CACHE_DIR", str(tmp_path / "cache"))
     files = {

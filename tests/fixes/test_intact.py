@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fsdplint.finding import Edit, Span
+from fsdplint.fixes.edit_check import intact
 from fsdplint.fixes.edits import apply
-from fsdplint.fixes.intact import intact
 
 Changes = list[tuple[str, str]]
 

@@ -21,7 +21,7 @@ from random import Random
 
 from fsdplint.engine.frontend import lower_statements
 from fsdplint.engine.frontend.syntax import parse
-from fsdplint.fixes import intact
+from fsdplint.fixes import edit_check
 from tests.fuzz.grammar import grammatical, spliced
 from tests.fuzz.layout import as_is, relaid
 from tests.fuzz.programs import Program, seeds
@@ -140,7 +140,7 @@ def _told(trees: Trees, before: Found, done: list[Step], changed: str, name: str
 @cache
 def _parse_once() -> None:
     """Keeps the trees of the last texts, which never change: each text is parsed several times."""
-    lower_statements.parse = intact.parse = lru_cache(maxsize=64)(parse)  # type: ignore[assignment]  # the same to call
+    lower_statements.parse = edit_check.parse = lru_cache(maxsize=64)(parse)  # type: ignore[assignment]  # the same to call
 
 
 def chunk(first: int, seed: int, kinds: tuple[str, ...], last: int) -> Result:

@@ -11,11 +11,11 @@ import pytest
 import torch_release
 from verifier import Verifier
 
-from fsdplint.verify import order, ring
+from fsdplint.verify import collective_log, order
 from fsdplint.verify.clauses.collectives import collectives
+from fsdplint.verify.collective_log import Collective, Reader, Ring, State
 from fsdplint.verify.events import Ended, Place
 from fsdplint.verify.evidence import RankRun, Run, Stall
-from fsdplint.verify.ring import Collective, Reader, Ring, State
 
 SCATTER = "reduce_scatter" if torch_release.GLOO_REDUCES_LISTS else "reduce_scatter_tensor"
 GATHER = (
@@ -150,7 +150,7 @@ def test_threads_share_a_log(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    found = ring.read(tmp_path / "0.ring")
+    found = collective_log.read(tmp_path / "0.ring")
     assert [c.number for c in found] == list(range(1500))
     assert all(c.done for c in found)
     assert [c.step for c in found if c.operation == "b"] == list(range(500))

@@ -17,7 +17,7 @@ import pytest
 from fsdplint.verify.launch import Elastic
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 
 SCRIPT = """
 import os, sys, time

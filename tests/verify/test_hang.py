@@ -15,11 +15,11 @@ from waiting import LONG, comes
 
 from fsdplint.verify import stacks, watch
 from fsdplint.verify.clauses.collectives import collectives
+from fsdplint.verify.collective_log import Ring, State
 from fsdplint.verify.events import Place, Started
 from fsdplint.verify.journal import Tail, encode
 from fsdplint.verify.processes import cpu_seconds
 from fsdplint.verify.request import SCRATCH
-from fsdplint.verify.ring import Ring, State
 
 WITHIN = LONG / 2
 """Seconds from a stall to its report, which no timeout ends sooner: a busy machine takes more than

@@ -21,7 +21,7 @@ from fsdplint.verify.processes import lifeline, reserved_port
 from fsdplint.verify.request import SCRATCH, Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Verification
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 from fsdplint.verify.workspace import VerifyError, remove_leftovers
 
 __all__ = ["started"]  # a fixture

@@ -17,7 +17,7 @@ from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Status, Verdict
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 
 SCRIPT = Path(__file__).parent / "reference" / "train.py"
 

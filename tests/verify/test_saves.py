@@ -12,7 +12,7 @@ from verifier import Verifier
 from fsdplint.verify.clauses.saves import saves
 from fsdplint.verify.events import Ended, Part, Save, State
 from fsdplint.verify.evidence import RankRun, Run
-from fsdplint.verify.stored import Stored
+from fsdplint.verify.saved_files import Stored
 from fsdplint.verify.verdict import Verdict
 
 HEAD = """

@@ -11,7 +11,7 @@ from fsdplint.verify import watch
 from fsdplint.verify import workspace as workspace_module
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
-from fsdplint.verify.warm import Job, Warm
+from fsdplint.verify.warm_launcher import Job, Warm
 from fsdplint.verify.workspace import LINKED_FROM, VerifyError, stage, surround
 
 

@@ -12,7 +12,7 @@ from verifier import Verifier
 
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 
 TRAINING = """
 import os

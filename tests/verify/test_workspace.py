@@ -14,7 +14,7 @@ from test_cli import spawn
 
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 from fsdplint.verify.workspace import remove_leftovers, workspace
 
 HOLD = """

@@ -1,4 +1,4 @@
-"""The cache: reports of earlier runs of `check`, and the IR of their files (`fsdplint.cache.pack`).
+"""The cache: reports of earlier runs of `check`, and the IR of their files (see `ir_pack`).
 
 A run's report and exit code are stored with notes of all that it saw on the disk (see
 `fsdplint.files.disk`). The next run with the same arguments, environment and fsdplint compares

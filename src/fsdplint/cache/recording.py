@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from fsdplint.cache.entry import Entry, encoded
 from fsdplint.cache.folder import place, store
-from fsdplint.cache.pack import lowering_code, parser_folder
+from fsdplint.cache.ir_pack import lowering_code, parser_folder
 from fsdplint.cache.replay import key_of, name_of
+from fsdplint.cache.report_entry import Entry, encoded
 from fsdplint.files import disk
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from stat import S_ISREG
 from zlib import adler32, crc32
 
 from fsdplint import __version__
-from fsdplint.cache.entry import Entry, decoded, encoded
 from fsdplint.cache.folder import place, store, stored
+from fsdplint.cache.report_entry import Entry, decoded, encoded
 from fsdplint.files import disk
 
 TYPE_CHECKING = False

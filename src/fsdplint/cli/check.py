@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsdplint.cache.pack import Packs
+from fsdplint.cache.ir_pack import Packs
 from fsdplint.cache.recording import Recording
 from fsdplint.check import check as run
 from fsdplint.cli import CLEAN, FAILED, FINDINGS

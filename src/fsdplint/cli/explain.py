@@ -22,7 +22,7 @@ from fsdplint.report.style import coloured, plain
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.settings.config import settings_for
-from fsdplint.settings.selection import find
+from fsdplint.settings.rule_selection import find
 
 _STDIN = "-"
 _MAX_LOG = 20_000_000  # bytes

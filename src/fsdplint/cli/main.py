@@ -64,7 +64,7 @@ def failed(error: BaseException) -> int:
     from fsdplint.cli.options import OutputError
     from fsdplint.files.decoding import SourceError
     from fsdplint.settings.config import ConfigError
-    from fsdplint.settings.selection import UnknownRuleError
+    from fsdplint.settings.rule_selection import UnknownRuleError
     from fsdplint.suppression.baseline import BaselineError
 
     if isinstance(error, SourceError):

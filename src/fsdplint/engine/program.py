@@ -25,8 +25,8 @@ from fsdplint.engine.project.project import Project, Reader
 from fsdplint.engine.project.relevance import note_unknown_origins, related_units
 from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Evidence, Span
+from fsdplint.knowledge.suspicious_words import means_parallel_mode, means_rank, means_sharding
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
-from fsdplint.knowledge.words import means_parallel_mode, means_rank, means_sharding
 
 # A file that says "__main__" anywhere else may access the script by that name.
 _MAIN_GUARD = re.compile(r"__name__\s*==\s*[\"']__main__[\"']")

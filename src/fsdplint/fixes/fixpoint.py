@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Finding, Safety
+from fsdplint.fixes.edit_check import intact
 from fsdplint.fixes.edits import apply, select
-from fsdplint.fixes.intact import intact
 
 Lint = Callable[[Mapping[str, str]], Sequence[Finding]]
 

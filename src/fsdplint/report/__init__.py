@@ -20,10 +20,10 @@ REPORTS: Mapping[str, str] = {
     "concise": "text.concise",
     "json": "json.as_json",
     "json-lines": "json.json_lines",
-    "github": "services.github",
-    "gitlab": "services.gitlab",
+    "github": "ci.github",
+    "gitlab": "ci.gitlab",
     "junit": "junit.junit",
-    "rdjson": "services.rdjson",
+    "rdjson": "ci.rdjson",
     "sarif": "sarif.sarif",
 }
 STATISTICS: Mapping[str, str] = {

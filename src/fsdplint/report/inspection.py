@@ -1,7 +1,7 @@
 """What the engine understood of a script, for a terminal or for other programs.
 
 The JSON document is an object: ``version`` (1), ``path``, ``entries`` and ``unresolved``, with the
-members that `fsdplint.engine.inspection.inspect` describes. A ``span`` is null or an object of
+members that `fsdplint.engine.inspection.summary` describes. A ``span`` is null or an object of
 ``path``, ``line`` and ``column``, which count from 1; in a notebook ``cell`` is there too.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePosixPath
 
-from fsdplint.engine.inspection.inspect import (
+from fsdplint.engine.inspection.outline import Step
+from fsdplint.engine.inspection.summary import (
     Entry,
     Inspection,
     Model,
@@ -20,7 +21,6 @@ from fsdplint.engine.inspection.inspect import (
     Sharding,
     Variant,
 )
-from fsdplint.engine.inspection.outline import Step
 from fsdplint.engine.inspection.unresolved import Unresolved
 from fsdplint.finding import TOP_LEVEL, Span
 from fsdplint.outcome import Outcome

@@ -23,7 +23,7 @@ from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.every_rank import Guarded, call_on_every_rank, result_name
 from fsdplint.knowledge import collectives as known
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.words import means_rank_count
+from fsdplint.knowledge.suspicious_words import means_rank_count
 from fsdplint.rule import Report, declare
 
 RULE = declare(

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
-from fsdplint.engine.facts.places import name_in
+from fsdplint.engine.facts.fix_places import name_in
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.definitions import UNBOUND
 from fsdplint.engine.must.values import Known, Literal, Result, is_bound, possible

@@ -16,7 +16,7 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.knowledge.moved import CAME, Moved, moved
+from fsdplint.knowledge.moved_names import CAME, Moved, moved
 from fsdplint.knowledge.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
 from fsdplint.rule import Report, declare
 

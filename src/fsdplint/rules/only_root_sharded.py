@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.blocks import block_containers
 from fsdplint.engine.facts.literal_arguments import argument, library_name
+from fsdplint.engine.facts.repeated_blocks import block_containers
 from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace

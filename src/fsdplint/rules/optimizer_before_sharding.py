@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.places import common_frame, nodes_in_frame
+from fsdplint.engine.facts.fix_places import common_frame, nodes_in_frame
 from fsdplint.engine.facts.sharding import exclude_each_other, replaces
 from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Repoint, Shard, Trace
 from fsdplint.engine.interpreter.values import Object, Parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.places import common_frame, nodes_in_frame
+from fsdplint.engine.facts.fix_places import common_frame, nodes_in_frame
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.state_files import plain_loads
 from fsdplint.engine.facts.weights import driven

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.places import common_frame, nodes_in_frame
+from fsdplint.engine.facts.fix_places import common_frame, nodes_in_frame
 from fsdplint.engine.interpreter.accelerators import generation, plugin_of
 from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Trace
 from fsdplint.engine.interpreter.site import Site

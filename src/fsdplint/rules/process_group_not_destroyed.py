@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.places import common_frame
+from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.scripts import is_run, script_of, whole_program
 from fsdplint.engine.frontend.tree import STATEMENTS, Block, Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace

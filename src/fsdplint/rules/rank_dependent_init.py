@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.places import common_frame
+from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.facts.weights import (
     driven,
@@ -36,7 +36,7 @@ from fsdplint.knowledge.initialisation import (
 )
 from fsdplint.knowledge.modules import hugging_face_blocks
 from fsdplint.knowledge.names import NN
-from fsdplint.knowledge.words import means_model_parallel, means_rank
+from fsdplint.knowledge.suspicious_words import means_model_parallel, means_rank
 from fsdplint.rule import Report, declare
 
 RULE = declare(

@@ -16,7 +16,7 @@ from fsdplint.files.discover import Patterns
 from fsdplint.files.file import absolute, regular
 from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.report import REPORTS
-from fsdplint.settings.selection import ALWAYS_SELECTED, resolve
+from fsdplint.settings.rule_selection import ALWAYS_SELECTED, resolve
 from fsdplint.suggest import suggest
 
 _DEFAULTS: Mapping[str, object] = {

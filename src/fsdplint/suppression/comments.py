@@ -16,7 +16,7 @@ from fsdplint.files.lexing import LogicalLine, logical_lines
 from fsdplint.finding import Edit, Finding, Fix, Safety, Span
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, Release, TorchRange
 from fsdplint.rules import RULES
-from fsdplint.settings.selection import UnknownRuleError, find
+from fsdplint.settings.rule_selection import UnknownRuleError, find
 from fsdplint.suggest import suggest
 
 if TYPE_CHECKING:

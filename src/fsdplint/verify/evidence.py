@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from fsdplint.verify import journal, ring, stacks
+from fsdplint.verify import collective_log, journal, stacks
+from fsdplint.verify.collective_log import Collective
 from fsdplint.verify.events import Ended, Event, Place, Save, Started
 from fsdplint.verify.journal import last
 from fsdplint.verify.processes import Death
 from fsdplint.verify.request import SCRATCH
-from fsdplint.verify.ring import Collective
-from fsdplint.verify.stored import Stored, look
+from fsdplint.verify.saved_files import Stored, look
 
 E = TypeVar("E")
 
@@ -120,7 +120,7 @@ def _rank(folder: Path, rank: int, death: Death | None) -> RankRun:
     return RankRun(
         rank,
         tuple(journal.read(folder / f"{rank}.jsonl")),
-        tuple(ring.read(folder / f"{rank}.ring")),
+        tuple(collective_log.read(folder / f"{rank}.ring")),
         last(output) if output.exists() else "",
         death,
         stacks.fatal(folder, rank),

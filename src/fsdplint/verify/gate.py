@@ -20,7 +20,7 @@ from fsdplint.verify.launch import Launcher
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Status, Verification
-from fsdplint.verify.warm import Warm
+from fsdplint.verify.warm_launcher import Warm
 from fsdplint.verify.workspace import VerifyError
 
 _SAVES = "saves"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from fsdplint.verify.ring import BLOCKING, PEER_TO_PEER, Collective
+from fsdplint.verify.collective_log import BLOCKING, PEER_TO_PEER, Collective
 
 Issued = Mapping[int, Sequence[Collective]]
 """Per rank what it issued, in order."""

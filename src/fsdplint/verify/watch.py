@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.verify import order, stacks
+from fsdplint.verify.collective_log import Reader, State
 from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
 from fsdplint.verify.journal import Tail
 from fsdplint.verify.launch import Launched, rank_pids
 from fsdplint.verify.processes import cpu_seconds, read_deaths
-from fsdplint.verify.ring import Reader, State
 
 INTERVAL = 0.05
 MOST_OUTPUT = 2**26

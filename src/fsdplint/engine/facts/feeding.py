@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
-from fsdplint.engine.facts.places import name_in
+from fsdplint.engine.facts.fix_places import name_in
 from fsdplint.engine.facts.weights import related
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace

@@ -28,7 +28,7 @@ from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import MEMORY
 from fsdplint.knowledge.names import SGD
-from fsdplint.knowledge.words import means_rank
+from fsdplint.knowledge.suspicious_words import means_rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.lower_expressions import Expressions, visit_methods
 from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.frontend.syntax import Syntax, parse
-from fsdplint.files.blocks import blocks, code_only
 from fsdplint.files.invalid import InvalidSyntax
+from fsdplint.files.suites import blocks, code_only
 
 Span = tuple[int, int]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence as Items
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
-from fsdplint.engine.interpreter.interest import SHARDS
+from fsdplint.engine.interpreter.priority import SHARDS
 from fsdplint.engine.interpreter.shape import exits_cleanly, leaves, returns_value
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
@@ -56,7 +56,7 @@ def _branch(
     if outcome is None:
         return both(state, test, place, body, orelse, frame)
     taken, other = (body, orelse) if outcome else (orelse, body)
-    if state.interest.priority(other) == SHARDS and state.interest.priority(taken) < SHARDS:
+    if state.priorities.priority(other) == SHARDS and state.priorities.priority(taken) < SHARDS:
         state.decisions.raise_priority(test, SHARDS)
     guard = state.guard(test, place, outcome, frame)
     with state.under([guard] if not isinstance(test, Const) else []):
@@ -81,8 +81,8 @@ def _decide_branch(
     It loses nothing if no arm reaches an event and no arm leaves the block. Otherwise the preferred
     arm is the one that may shard; of two alike, the one that goes on.
     """
-    body_may_shard = state.interest.may_shard(body)
-    orelse_may_shard = state.interest.may_shard(orelse)
+    body_may_shard = state.priorities.may_shard(body)
+    orelse_may_shard = state.priorities.may_shard(orelse)
     leaves_body, leaves_orelse = leaves(body), leaves(orelse)
     if not (body_may_shard or orelse_may_shard or leaves_body or leaves_orelse):
         return None
@@ -95,7 +95,7 @@ def _decide_branch(
     other = orelse if prefer else body
     priority = 0 if other_leaves and not returns_value(other) else 1
     if other_may_shard:
-        priority = state.interest.priority(other)
+        priority = state.priorities.priority(other)
     return state.decisions.decide(test, prefer, priority, place)
 
 

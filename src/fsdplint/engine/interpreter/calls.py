@@ -158,7 +158,9 @@ def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
         return (symbols[0] if optimizers else state.unknown()), None
     for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
         inner = followed(option)
-        may_shard = isinstance(inner, FunctionValue) and state.interest.may_shard([inner.function])
+        may_shard = isinstance(inner, FunctionValue) and state.priorities.may_shard(
+            [inner.function]
+        )
         if state.decisions.decide(test, may_shard, 2, (Identity(inner), may_shard)):
             return option, test
     if function.tests:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.entry import Entry
+from fsdplint.engine.interpreter.entry_point import Entry
 from fsdplint.engine.interpreter.events import Shard, Trace
-from fsdplint.engine.interpreter.interest import Interest
 from fsdplint.engine.interpreter.paths import Known, paths
+from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Definition, Unit
@@ -21,8 +21,8 @@ from fsdplint.knowledge.methods import EVENT_NAMES
 def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     """Return the traces of every entry of ``units`` that can reach a sharding call."""
     units = list(units)
-    interest = Interest(SHARDING_NAMES | _names_of_sharding_code(project, units), EVENT_NAMES)
-    explorer = _Explorer(project, interest)
+    priorities = Priorities(SHARDING_NAMES | _names_of_sharding_code(project, units), EVENT_NAMES)
+    explorer = _Explorer(project, priorities)
     # A program before its tests, should the budget not do for both.
     units.sort(key=lambda unit: project.is_test(unit.path))
     for unit in sorted(units, key=lambda unit: not mentions_sharding(unit.text)):
@@ -85,9 +85,9 @@ class _Explorer:
         unsharded_in: steps per file in entries that do not shard.
     """
 
-    def __init__(self, project: Project, interest: Interest) -> None:
+    def __init__(self, project: Project, priorities: Priorities) -> None:
         self.project = project
-        self.interest = interest
+        self.priorities = priorities
         self.traces: list[Trace] = []
         self.known = Known(project.budget)
         self.steps = 0
@@ -105,7 +105,7 @@ class _Explorer:
             self.project.stop_early(path, name, limit)
             return
         try:
-            found, steps = paths(self.project, entry, self.interest, self.known)
+            found, steps = paths(self.project, entry, self.priorities, self.known)
         except Exception as error:  # a fault of the engine's costs no other entry
             self.project.crashes[entry.unit.path] = error
             return
@@ -141,8 +141,8 @@ class _Explorer:
         For example a function that builds one of many configurations.
         """
         mentioned = definition.names | definition.attributes
-        leads = mentioned & self.interest.sharding
-        if definition.kind != "def" or mentioned & self.interest.events:
+        leads = mentioned & self.priorities.sharding
+        if definition.kind != "def" or mentioned & self.priorities.events:
             return False
         return leads <= definition.names and all(
             self._ran_without_event(definition.unit, name) for name in leads

@@ -69,9 +69,9 @@ def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
     """Evaluate ``body if test else orelse`` like an ``if``: one arm if it may shard, or both."""
     test = truth(state, node.test, frame)
     outcome = state.decisions.known(test)
-    may_shard = state.interest.may_shard([node.body, node.orelse])
+    may_shard = state.priorities.may_shard([node.body, node.orelse])
     if outcome is None and may_shard and not test.taint.divides:
-        prefer = state.interest.may_shard([node.body]) or not state.interest.may_shard(
+        prefer = state.priorities.may_shard([node.body]) or not state.priorities.may_shard(
             [node.orelse]
         )
         outcome = state.decisions.decide(test, prefer, 0 if state.importing else 2, node)

@@ -76,7 +76,7 @@ def invoke(
 def _stopped_at(state: PathState, function: FunctionValue) -> None:
     """Record an early stop for a call that is nested too deeply, if it may cause an event."""
     unit = function.scope.unit
-    if not state.importing and state.interest.leads_to_events(
+    if not state.importing and state.priorities.leads_to_events(
         state.project, function.function.body, unit
     ):
         reason = f"calls nested more than {state.project.budget.depth} deep"

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from fsdplint.engine import ir
 from fsdplint.engine.budget import Budget
 from fsdplint.engine.interpreter.decisions import Decision, Decisions
-from fsdplint.engine.interpreter.entry import Entry, start
+from fsdplint.engine.interpreter.entry_point import Entry, start
 from fsdplint.engine.interpreter.events import Event, Trace
-from fsdplint.engine.interpreter.interest import SHARDS, Interest
+from fsdplint.engine.interpreter.priority import SHARDS, Priorities
 from fsdplint.engine.interpreter.semantics import SEMANTICS
 from fsdplint.engine.interpreter.state import OutOfBudget, PathState
 from fsdplint.engine.project.project import Project
@@ -76,7 +76,7 @@ class Known:
 
 
 def paths(
-    project: Project, entry: Entry, interest: Interest, known: Known
+    project: Project, entry: Entry, priorities: Priorities, known: Known
 ) -> tuple[list[Trace], int]:
     """Follow the paths of an entry.
 
@@ -90,7 +90,7 @@ def paths(
     prefix: tuple[bool, ...] | None = ()
     project.keys.clear()  # keys hold objects of other entries' paths, and would keep them alive
     while prefix is not None and not limit:
-        state = _path(project, entry, prefix, interest, known)
+        state = _path(project, entry, prefix, priorities, known)
         shards = state.may_have_sharded()
         if shards:
             found.append(state.trace)
@@ -104,13 +104,13 @@ def paths(
 
 
 def _path(
-    project: Project, entry: Entry, prefix: tuple[bool, ...], interest: Interest, known: Known
+    project: Project, entry: Entry, prefix: tuple[bool, ...], priorities: Priorities, known: Known
 ) -> PathState:
     """Follow one path; return its final state, which holds the trace."""
     trace = Trace(entry.name, entry.unit.path)
     allowed, cut_functions = known.allowed(), known.cut_functions()
     state = PathState(
-        project, trace, Decisions(prefix), interest, SEMANTICS, allowed, cut_functions
+        project, trace, Decisions(prefix), priorities, SEMANTICS, allowed, cut_functions
     )
     try:
         start(state, entry)

@@ -15,7 +15,7 @@ from fsdplint.engine.interpreter import (
     names,
     statements,
 )
-from fsdplint.engine.interpreter.effects import library
+from fsdplint.engine.interpreter.effects import library_calls
 from fsdplint.engine.interpreter.state import Evaluator, Executor, Semantics
 
 _EXPRESSIONS: Mapping[type[ir.Node], Evaluator] = {
@@ -70,6 +70,6 @@ _STATEMENTS: Mapping[type[ir.Node], Executor] = {
 SEMANTICS = Semantics(
     evaluate=_EXPRESSIONS,
     execute=_STATEMENTS,
-    library_call=library.call,
-    library_method=library.method,
+    library_call=library_calls.call,
+    library_method=library_calls.method,
 )

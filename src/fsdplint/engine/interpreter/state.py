@@ -11,7 +11,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.accelerators import prepares_sharded
 from fsdplint.engine.interpreter.decisions import Decisions
 from fsdplint.engine.interpreter.events import Call, Divided, Escape, Event, Repoint, Shard, Trace
-from fsdplint.engine.interpreter.interest import Interest
+from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.interpreter.ranks import rank_sources, rank_tests, ranks_of
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.interpreter.values import (
@@ -144,7 +144,7 @@ class PathState:
         project: the files of the program, and the budget.
         trace: the events so far, which facts are read from.
         decisions: the outcomes of the conditions that the path had to decide.
-        interest: the names that make code worth following.
+        priorities: the names that make code worth following.
         semantics: what nodes and library calls do.
         allowed: the steps that the path may take.
         cut_functions: functions that are not entered before something is sharded.
@@ -181,7 +181,7 @@ class PathState:
     project: Project
     trace: Trace
     decisions: Decisions
-    interest: Interest
+    priorities: Priorities
     semantics: Semantics
     # Budgets
     allowed: int

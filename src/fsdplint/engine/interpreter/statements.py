@@ -180,8 +180,11 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     handlers = [statement for handler in node.handlers for statement in handler.body]
     failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
     fails = False
-    if state.interest.leads_to_events(state.project, handlers, frame.unit) and not state.importing:
-        fails = state.decisions.decide(failed, False, state.interest.priority(handlers), node)
+    if (
+        state.priorities.leads_to_events(state.project, handlers, frame.unit)
+        and not state.importing
+    ):
+        fails = state.decisions.decide(failed, False, state.priorities.priority(handlers), node)
     if fails:
         guard = state.guard(failed, node.handlers[0], True, frame)
         with state.under([guard]):

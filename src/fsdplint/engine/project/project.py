@@ -24,7 +24,7 @@ from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.finding import EarlyStop
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
-from fsdplint.knowledge.stars import STAR_NAMES
+from fsdplint.knowledge.star_imports import STAR_NAMES
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 
 # Calls that shard, and settings by which a library does.

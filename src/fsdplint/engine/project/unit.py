@@ -18,7 +18,7 @@ from typing import Literal
 
 from fsdplint.engine import ir
 from fsdplint.engine.project.imports import Binding, Imports
-from fsdplint.files.blocks import Block, blocks, code_only
+from fsdplint.files.suites import Block, blocks, code_only
 from fsdplint.knowledge.calls import SHARDING_NAMES
 
 _KEYWORDS = frozenset(kwlist)

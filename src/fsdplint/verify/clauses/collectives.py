@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from fsdplint.verify import order
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
+from fsdplint.verify.collective_log import BLOCKING, Collective
 from fsdplint.verify.events import Device, GroupMade, Place, Sharded
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.order import Parting
-from fsdplint.verify.ring import BLOCKING, Collective
 from fsdplint.verify.verdict import CLEAN, Verdict
 
 _DEPTH = 6

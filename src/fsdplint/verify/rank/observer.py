@@ -33,7 +33,7 @@ from fsdplint.verify.rank.probes import (
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.reference import alone, capture, replay
 from fsdplint.verify.rank.reference.tape import Tapes
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.snapshot import Snapshots
 
 Finished = steps.Finished

@@ -37,7 +37,7 @@ from fsdplint.verify.processes import (
 )
 from fsdplint.verify.rank import observer, patch  # noqa: F401  -- the first for what it loads
 from fsdplint.verify.rank.life import live
-from fsdplint.verify.warm import OVER, Order
+from fsdplint.verify.warm_launcher import OVER, Order
 
 _INTERVAL = 0.01
 

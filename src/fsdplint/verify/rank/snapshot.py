@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from fsdplint.verify.events import OptimizerBuilt, Original, Parameter, Snapshot, Tie, Unit
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held, held_by
-from fsdplint.verify.rank.seen import Seen, is_ignored, taken_as
+from fsdplint.verify.rank.registry import Seen, is_ignored, taken_as
 
 
 class Snapshots:

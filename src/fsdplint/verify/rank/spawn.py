@@ -16,7 +16,7 @@ import torch.multiprocessing
 
 from fsdplint.verify.events import GroupMade
 from fsdplint.verify.rank.patch import wrap
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.shim import Unmappable
 
 _LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from fsdplint.verify.events import Part, State
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Cut, Held, cut, elements
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 
 _DEPTH = 12
 

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import ProcessGroup
 
+from fsdplint.verify.collective_log import Ring, State
 from fsdplint.verify.events import Place
 from fsdplint.verify.rank.patch import wrap
-from fsdplint.verify.rank.seen import Seen
-from fsdplint.verify.ring import Ring, State
+from fsdplint.verify.rank.registry import Seen
 
 _METHODS = {
     "allreduce": ("all_reduce", 0),

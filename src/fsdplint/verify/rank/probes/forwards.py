@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from fsdplint.verify.events import Bypass, Forward
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.patch import wrap
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 
 
 def install(seen: Seen) -> None:

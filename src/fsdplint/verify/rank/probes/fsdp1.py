@@ -14,7 +14,7 @@ from fsdplint.verify.events import Fsdp1Call, SyncSwitched
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import called_by_torch
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 
 _STATIC = (
     *("summon_full_params", "state_dict_type", "set_state_dict_type", "get_state_dict_type"),

@@ -23,7 +23,7 @@ from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held, cut
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import called_by_torch
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 
 _READS = ("item", "__float__", "__int__", "__bool__", "__index__", "full_tensor")
 _COLLECTIVES = (

@@ -19,8 +19,8 @@ from torch.distributed.checkpoint import state_dict_saver
 from fsdplint.verify.events import Save
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import called_by_torch
+from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.scratch import Scratch
-from fsdplint.verify.rank.seen import Seen
 from fsdplint.verify.rank.states import states
 
 LOCK = "scratch.lock"

@@ -13,7 +13,7 @@ from fsdplint.verify.events import Sharded
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.probes.forwards import watch_forward
-from fsdplint.verify.rank.seen import Seen, UnitSeen, ignore, inherit, is_marked, mark, take
+from fsdplint.verify.rank.registry import Seen, UnitSeen, ignore, inherit, is_marked, mark, take
 
 
 def install(seen: Seen) -> None:

@@ -22,7 +22,7 @@ from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import prepares_state
-from fsdplint.verify.rank.seen import OptimizerSeen, Seen
+from fsdplint.verify.rank.registry import OptimizerSeen, Seen
 from fsdplint.verify.rank.snapshot import Snapshots
 
 _SHOWS = 100.0

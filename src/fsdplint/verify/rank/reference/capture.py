@@ -28,7 +28,7 @@ from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.reference import tape
 from fsdplint.verify.rank.reference.layout import Piece, pieces, short
 from fsdplint.verify.rank.reference.tape import Ambient, Call, Clip, Key, Parts, Stride
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 
 MOST_STEPS = 10
 """Steps that are recorded where the script runs to its end."""

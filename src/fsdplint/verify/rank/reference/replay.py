@@ -23,7 +23,7 @@ from fsdplint.verify.rank.reference.alone import Moved
 from fsdplint.verify.rank.reference.layout import Incomparable
 from fsdplint.verify.rank.reference.player import Player, Whole, clip
 from fsdplint.verify.rank.reference.tape import Parts, Step, Tapes
-from fsdplint.verify.rank.seen import Seen
+from fsdplint.verify.rank.registry import Seen
 
 
 def states(optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:

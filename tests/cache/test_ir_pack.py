@@ -12,7 +12,7 @@ import pytest
 from kept import HELPERS, SCRIPT, Runs, entries, write
 from test_folder import SPOILT
 
-from fsdplint.cache import pack, recording
+from fsdplint.cache import ir_pack, recording
 from fsdplint.cache.folder import LOWERED, place, stored
 from fsdplint.cli.main import main
 from fsdplint.engine.frontend import lower_statements
@@ -131,7 +131,7 @@ def test_what_other_code_lowered_is_not_used(
 ) -> None:
     runs.made()
     parsed.clear()
-    monkeypatch.setattr(pack, "_maker", lambda: "the code of another release")
+    monkeypatch.setattr(ir_pack, "_maker", lambda: "the code of another release")
     runs.made("train.py")
     assert parsed == [SCRIPT, HELPERS]
     assert len(packs()) == 2
@@ -141,16 +141,16 @@ def test_what_other_code_lowered_is_not_used(
 def test_the_code_is_known_by_what_is_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
-    package = Path(pack.fsdplint.__file__).parent
+    package = Path(ir_pack.fsdplint.__file__).parent
     copy = tmp_path / "fsdplint"
     for folder in ("files", "engine", "engine/frontend", "engine/project"):
         texts = {path.name: path.read_text() for path in (package / folder).glob("*.py")}
         write(copy / folder, texts)
-    same = pack._maker()
-    monkeypatch.setattr(pack.fsdplint, "__file__", str(copy / "__init__.py"))
-    assert pack._maker() == same
+    same = ir_pack._maker()
+    monkeypatch.setattr(ir_pack.fsdplint, "__file__", str(copy / "__init__.py"))
+    assert ir_pack._maker() == same
     write(copy, {changed: (copy / changed).read_text() + "\n"})
-    assert pack._maker() != same
+    assert ir_pack._maker() != same
 
 
 @pytest.mark.usefixtures("project")
@@ -171,14 +171,14 @@ def test_rows_that_are_not_used_stay_as_long_as_there_is_room(
 ) -> None:
     kept = IRCache({"a": "1" * 10, "b": "2" * 10})
     kept.used = {"c": "3" * 10, "b": "2" * 10}
-    assert pack.unpacked(pack.packed(kept)) == {"c": "3" * 10, "b": "2" * 10, "a": "1" * 10}
-    monkeypatch.setattr(pack, "_MAX_ROWS", 25)
-    assert pack.unpacked(pack.packed(kept)) == {"c": "3" * 10, "b": "2" * 10}
+    assert ir_pack.unpacked(ir_pack.packed(kept)) == {"c": "3" * 10, "b": "2" * 10, "a": "1" * 10}
+    monkeypatch.setattr(ir_pack, "_MAX_ROWS", 25)
+    assert ir_pack.unpacked(ir_pack.packed(kept)) == {"c": "3" * 10, "b": "2" * 10}
 
 
 @pytest.mark.parametrize("body", [b"no stream", zlib.compress("é".encode())])
 def test_bytes_that_are_no_rows(body: bytes) -> None:
-    assert pack.unpacked(pack._HEAD + b"%08x" % zlib.crc32(body) + body) == {}
+    assert ir_pack.unpacked(ir_pack._HEAD + b"%08x" % zlib.crc32(body) + body) == {}
 
 
 @pytest.mark.usefixtures("project")

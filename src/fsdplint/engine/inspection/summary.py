@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.blocks import block_containers
+from fsdplint.engine.facts.repeated_blocks import block_containers
 from fsdplint.engine.facts.sharding import replaces
 from fsdplint.engine.inspection.outline import Step, outline, role, written
 from fsdplint.engine.inspection.unresolved import Unresolved, unresolved

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls, optimizers, tensors, tracking
 from fsdplint.engine.interpreter.definitions import note_construction
-from fsdplint.engine.interpreter.effects import builtins, functions, methods, saving, sharding
+from fsdplint.engine.interpreter.effects import builtins, methods, saving, sharding, torch_functions
 from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.modules import is_module
@@ -253,6 +253,6 @@ EFFECTS: Mapping[str, Effect] = {
     **optimizers.EFFECTS,
     **calls.EFFECTS,
     TORCH_DEVICE: _device,
-    **functions.EFFECTS,
+    **torch_functions.EFFECTS,
     **builtins.EFFECTS,
 }

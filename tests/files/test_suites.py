@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.engine.frontend.lower_statements import without_suites
-from fsdplint.files.blocks import blocks, code_only
+from fsdplint.files.suites import blocks, code_only
 
 
 @pytest.mark.parametrize(

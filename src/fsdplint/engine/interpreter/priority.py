@@ -1,4 +1,4 @@
-"""Relevance: how much a block of statements promises to a path that follows it."""
+"""Priority: how much a block of statements promises to a path that follows it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARDS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Interest:
+class Priorities:
     """Names by which code refers to sharding, and to anything else that causes events.
 
     Code is judged by the names that occur in it, so a name too many costs time and loses nothing.
