@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from fsdplint.cli.main import main
+from fsdplint.verify.warm_launcher import Warm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPT = "only_root_sharded.py"
@@ -30,6 +32,12 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copy(EXAMPLES / "broken" / SCRIPT, tmp_path))
 
 
+@pytest.fixture
+def shared_ranks(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test shows, that the gate starts ranks of its own, the others need not wait for."""
+    monkeypatch.setattr("fsdplint.verify.gate.Warm", lambda: nullcontext(warm))
+
+
 def test_a_proved_fix_is_written(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--fix", "--unsafe-fixes", "--verify", "--verify-args", "--steps 2")
     code, out, err = check(capsys, *options, SCRIPT)
@@ -42,6 +50,7 @@ def test_a_proved_fix_is_written(script: Path, capsys: pytest.CaptureFixture[str
     assert script.read_text() == (EXAMPLES / "correct" / SCRIPT).read_text()
 
 
+@pytest.mark.usefixtures("shared_ranks")
 def test_what_was_proved_together_is_written_together(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,6 +69,7 @@ def test_what_was_proved_together_is_written_together(
     assert (script.read_bytes(), other.read_bytes()) == before
 
 
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_fix_that_no_run_shows_is_not_written(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +88,7 @@ def test_a_fix_that_no_run_shows_is_not_written(
     assert script.read_bytes() == before
 
 
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_script_that_cannot_run_is_left_alone(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
