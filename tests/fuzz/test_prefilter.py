@@ -68,7 +68,7 @@ def as_for_users() -> list[dict[str, Place]]:
     return [told(each) for each in PROGRAMS]
 
 
-def test_the_sieve_loses_no_finding(
+def test_the_prefilter_loses_no_finding(
     as_for_users: list[dict[str, Place]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "related_units", every_unit)

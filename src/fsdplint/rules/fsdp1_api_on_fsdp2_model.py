@@ -15,7 +15,7 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace, Unwrap
 from fsdplint.engine.interpreter.modules import is_unit
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import ClassValue, Object, Value, followed, may_be
+from fsdplint.engine.interpreter.values import ClassValue, Object, Value, followed
 from fsdplint.engine.must.classes import has_attribute
 from fsdplint.engine.must.values import Instance, Known, Result, always, is_module
 from fsdplint.engine.program import Program
@@ -108,7 +108,7 @@ def _subject(call: Call) -> Object | None:
 def _is_wrapped(trace: Trace, read: Unwrap) -> bool:
     """Whether the model is, or may be, in a wrapper that has it as its ``module``."""
     wrappers = trace.calls(*WRAPPERS, *REPOINTING_CALLS, *REPOINTING_METHODS)
-    given = (each for c in wrappers for v in c.arguments.values() for each in may_be(v))
+    given = [followed(value) for call in wrappers for value in call.arguments.values()]
     unknown = read.module.cls is None and read.module.parent is not None
     return unknown or read.module in given or read.module.escaped is not None
 

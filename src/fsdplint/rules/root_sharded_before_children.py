@@ -18,7 +18,7 @@ from fsdplint.engine.facts.loops import (
 )
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.interpreter.events import Shard, Store, Trace
-from fsdplint.engine.interpreter.values import Object, Origin, may_be
+from fsdplint.engine.interpreter.values import Object, Origin, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
@@ -106,7 +106,7 @@ def _is_old(trace: Trace, root: Shard, part: Shard) -> bool:
 
 
 def _is_setting(store: Store) -> bool:
-    return not any(isinstance(value, Object) for value in may_be(store.value))
+    return not isinstance(followed(store.value), Object)
 
 
 # Whether what the engine does in turn happens in this order

@@ -20,7 +20,7 @@ from fsdplint.engine.interpreter.values import (
     Value,
     contained,
     followed,
-    may_be,
+    must_be,
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, Generation
@@ -125,7 +125,7 @@ def _training(trace: Trace, model: Object) -> Site | None:
 def is_frozen(trace: Trace, part: Object, until: int | None = None) -> bool:
     """Whether the parameters of ``part`` may not be trained, by the last word before ``until``."""
     switched = [v for k, v in part.keywords.items() if k in TURNS_PARAMETERS_OFF]
-    if any(isinstance(v, Const) and v.value is False for s in switched for v in may_be(s)):
+    if any(isinstance(v, Const) and v.value is False for v in map(must_be, switched)):
         return True
     frozen = False
     whole = (part, *part.ancestors())

@@ -10,7 +10,7 @@ from fsdplint.engine.facts.loops import loops_around, share_loop
 from fsdplint.engine.facts.sharding import is_two_dimensional, sharding_of
 from fsdplint.engine.interpreter.events import Call, NoSync, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, followed, may_be
+from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, followed
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import BACKWARDS
 
@@ -243,13 +243,10 @@ def _turns_off(switch: Call) -> bool:
 
 def _concerns(switch: Call, module: Object) -> bool:
     """Whether a call sets the flag of ``module``, or may: of parts of it, or of who knows what."""
-    return any(
-        not isinstance(receiver, Object)
-        or not receiver.sharded
-        or _is_in(receiver, module)
-        or _is_in(module, receiver)
-        for receiver in may_be(switch.receiver) or (None,)
-    )
+    receiver = followed(switch.receiver)
+    if not isinstance(receiver, Object) or not receiver.sharded:
+        return True
+    return _is_in(receiver, module) or _is_in(module, receiver)
 
 
 def _is_in(part: Object, whole: Object) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain
 from typing import TypeGuard
 
 from fsdplint.engine import ir
@@ -30,7 +29,6 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Value,
     followed,
-    may_be,
 )
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
@@ -237,14 +235,13 @@ def _restored(trace: Trace, call: Call, entry: Entry) -> bool:
             continue
         if later.name == "step":
             return False
-        given = chain.from_iterable(map(may_be, later.arguments.values()))
-        if entry.given is None or entry.value not in given:
+        if entry.given is None or entry.value not in map(followed, later.arguments.values()):
             return True
     return False
 
 
 def _given_to(call: Call) -> list[Value]:
-    return [each for value in call.arguments.args[:2] for each in may_be(value)]
+    return [followed(value) for value in call.arguments.args[:2]]
 
 
 def _is_dropped(program: Program, trace: Trace, call: Call, entry: Entry) -> Shard | None:
@@ -277,11 +274,7 @@ def _may_give(call: Call, entry: Entry) -> bool:
         if call.name.endswith(f"set_{'model' if position else 'optimizer'}_state_dict"):
             return False
         target = call.argument(position, "optimizers" if position else "model")
-    return any(_may_hold(each, entry) for each in may_be(target) or (None,))
-
-
-def _may_hold(target: Value | None, entry: Entry) -> bool:
-    """Whether a module or an optimizer may be the one that ``entry`` is the state of."""
+    target = followed(target)
     if not isinstance(target, Object) or not (target.captures or is_module(target)):
         return True
     return related(target, entry.optimizer or entry.owner)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 from fsdplint.engine.interpreter.elements import container_items, is_repeated, named_items
 from fsdplint.engine.interpreter.values import (
@@ -13,7 +12,7 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     class_names,
     followed,
-    may_be,
+    must_be,
 )
 from fsdplint.knowledge.modules import (
     BLOCK_LAYERS,
@@ -49,10 +48,10 @@ def block_containers(module: Object) -> tuple[tuple[str, ...], str] | None:
 
 def _has_one_layer(module: Object) -> bool:
     """Whether a library's model is made, or configured, with a single block."""
-    given = chain.from_iterable(map(may_be, (*module.args, *module.keywords.values())))
+    given = map(followed, (*module.args, *module.keywords.values()))
     made = [module, *(value for value in given if isinstance(value, Object))]
     counts = [value for each in made for k, value in each.keywords.items() if k in LAYER_COUNTS]
-    return any(isinstance(c, Const) and c.value == 1 for count in counts for c in may_be(count))
+    return any(isinstance(count, Const) and count.value == 1 for count in map(must_be, counts))
 
 
 def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterator[str]:

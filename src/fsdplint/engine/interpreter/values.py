@@ -12,8 +12,9 @@ The lattice has three levels:
 - unknown: an `Object` of origin ``UNKNOWN`` or ``PARAMETER``. Anything may alias it.
 
 Three queries take a value apart, and a rule picks the one that its claim needs: `may_be` gives
-every alternative (for what would excuse the program), `must_be` the only one (for a setting, an
-absence, a safe fix), and `followed` the one on this path (for what an event happens to).
+every alternative (for what has to hold of all of them, or keeps a fix from being made), `must_be`
+the only one (for a setting), and `followed` the one on this path (for what an event happens to: a
+finding needs one path on which it is true, and on that path nothing happens to the others).
 """
 
 from __future__ import annotations
