@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fsdplint.engine.program import Program
 from fsdplint.files import disk
@@ -34,6 +34,7 @@ def judge(rule: Rule, program: Program) -> Judgement:
         for report in rule.reports(program):
             reports.append(report)
         reports = _shown_by_programs(rule, program, reports)
+        reports += _in_methods(rule, program)
     except Exception as error:  # whatever it is, the other rules go on
         reason = internal(rule.name, error)
         judgement.faults.extend(SourceError(path, reason) for path in _culprits(rule, program))
@@ -46,6 +47,20 @@ def judge(rule: Rule, program: Program) -> Judgement:
     return judgement
 
 
+def _in_methods(rule: Rule, program: Program) -> list[Report]:
+    """Return the reports on code that methods run which nothing calls.
+
+    What surrounds such a method on its path is shown by programs, or not to be known.
+    """
+    traces = program.method_traces
+    code = {place for trace in traces for place in trace.method_code or ()}
+    return [
+        report
+        for report in (rule.reports(program.only(traces)) if code else ())
+        if any(report.span.path == p and s <= report.span.start < e for p, s, e in code)
+    ]
+
+
 def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> list[Report]:
     """Return the reports without those on code outside tests that only a test shows.
 
@@ -56,7 +71,7 @@ def _shown_by_programs(rule: Rule, program: Program, reports: list[Report]) -> l
     own = tuple(trace for trace in program.traces if trace.path not in tests)
     if len(own) == len(program.traces) or all(is_test(report.span.path) for report in reports):
         return reports
-    shown = {report.span for report in rule.reports(replace(program, traces=own))}
+    shown = {report.span for report in rule.reports(program.only(own))}
     return [report for report in reports if report.span in shown or is_test(report.span.path)]
 
 
@@ -79,7 +94,7 @@ def _culprits(rule: Rule, program: Program) -> list[str]:
 def _fails(rule: Rule, program: Program, path: str) -> bool:
     own = tuple(trace for trace in program.traces if trace.path == path)
     try:
-        for _ in rule.reports(replace(program, traces=own)):
+        for _ in rule.reports(program.only(own)):
             pass
     except Exception:  # the same fault, which is reported already
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class Program:
     """A program as analyzed.
 
     Attributes:
+        method_traces: those of methods that nothing calls, on objects that live on.
+        whole: the program that this one has only some traces of.
         torch: the releases of PyTorch that it supports.
         files: those of the project, whether they take part in sharding or not.
     """
@@ -44,9 +46,15 @@ class Program:
     project: Project
     units: tuple[Unit, ...]
     traces: tuple[Trace, ...]
+    method_traces: tuple[Trace, ...] = ()
+    whole: Program | None = None
     torch: TorchRange = EVERY_RELEASE
     files: tuple[Path, ...] = ()
     trees: dict[str, Tree] = field(default_factory=dict)
+
+    def only(self, traces: tuple[Trace, ...]) -> Program:
+        """Return the program with these traces alone."""
+        return replace(self, traces=traces, method_traces=(), whole=self.whole or self)
 
     def trees_with(self, *words: str) -> Iterator[Tree]:
         """Yield the files that take part and have one of ``words`` in their text."""
@@ -59,6 +67,8 @@ class Program:
 
     def tree(self, path: str) -> Tree:
         """Return the file at ``path``."""
+        if self.whole is not None:
+            return self.whole.tree(path)
         if path not in self.trees:
             unit = self.project.unit(Path(path))
             assert unit is not None, path
@@ -198,9 +208,11 @@ def analyze(
     project = Project(root, read, torch, ir_cache, is_plain)
     units = related_units(project, files, focus)
     with lower_in_parallel(ir_cache, (unit.text for unit in units)):
-        traces = explore(project, units)
+        traces, method_traces = explore(project, units)
     note_unknown_origins(project, units)
-    return Program(project, tuple(units), tuple(traces), torch, files)
+    return Program(
+        project, tuple(units), tuple(traces), tuple(method_traces), torch=torch, files=files
+    )
 
 
 def _modes(site: Site) -> dict[tuple[object, bool], Guard]:

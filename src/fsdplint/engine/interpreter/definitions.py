@@ -7,6 +7,7 @@ from collections.abc import Sequence as Items
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import optimizers, tracking
 from fsdplint.engine.interpreter.functions import invoke
+from fsdplint.engine.interpreter.live import note_live
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -119,6 +120,7 @@ def instantiate(
     else:
         _fill_fields(state, made, cls, arguments)
     note_construction(state, made)
+    note_live(state, made)
     return made
 
 

@@ -8,36 +8,83 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
+from fsdplint.engine.interpreter.live import Live, Reached, attributes, note_live
 from fsdplint.engine.interpreter.names import imported_scope, lookup
 from fsdplint.engine.interpreter.state import Frame, PathState
-from fsdplint.engine.interpreter.values import Arguments, ClassValue, Const, FunctionValue, Scope
+from fsdplint.engine.interpreter.values import (
+    Arguments,
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Scope,
+)
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.finding import TOP_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
+class Driven:
+    """Methods of a live object, of which the last is wanted, and how the object comes about."""
+
+    base: Entry
+    found: Live
+    chain: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a program can start: a file's top level, a function, or a method of a new object."""
+    """Where a program can start: a file's top level, a function, or a method of a new object.
+
+    Attributes:
+        driven: a method of an object that lives on, if it is none of these.
+    """
 
     unit: Unit
     definition: Definition | None = None
     method: Definition | None = None
+    driven: Driven | None = None
 
     @property
     def name(self) -> str:
+        if self.driven is not None:
+            return f"{self.driven.found.node.name}.{self.driven.chain[-1]}"
         parts = [part.name for part in (self.definition, self.method) if part is not None]
         return ".".join(parts) or TOP_LEVEL
 
 
 def start(state: PathState, entry: Entry) -> None:
     """Begin a path at an entry."""
-    if entry.definition is None:
+    if entry.driven is not None:
+        _drive(state, entry.driven)
+    elif entry.definition is None:
         scope = Scope({"__name__": Const("__main__")}, None, entry.unit)
         state.group_up = False
         state.run(entry.unit.module.body, Frame(scope, entry.unit))
     else:
         _start_definition(state, entry, entry.definition)
+
+
+def _drive(state: PathState, driven: Driven) -> None:
+    """Follow the path on which an object comes about, and then its methods alone."""
+    found = driven.found
+    state.until = found.node
+    try:
+        start(state, driven.base)
+    except Reached as reached:
+        made = reached.made
+    else:
+        return  # it does not come about any more where a budget is smaller
+    state.until = None
+    state.note_unread_code()
+    state.trace.method_code = set()
+    for name in driven.chain:
+        cls, unit = made.cls, found.units[name]
+        method = cls.lookup(name) if isinstance(cls, ClassValue) else None
+        if isinstance(method, FunctionValue):
+            node, frame = method.function, Frame(imported_scope(state, unit), unit)
+            invoke(state, method, open_parameters(state, method, made), {}, frame, node, more=True)
 
 
 def _start_definition(state: PathState, entry: Entry, definition: Definition) -> None:
@@ -61,7 +108,10 @@ def _start_method(state: PathState, entry: Entry, cls: ClassValue, frame: Frame)
         return
     method, node = cls.lookup(entry.method.name), entry.unit.node(entry.method)
     if isinstance(method, FunctionValue) and node is not None:
+        before = attributes(made) if isinstance(made, Object) else None
         invoke(state, method, open_parameters(state, method, made), {}, frame, node, more=True)
+        if isinstance(made, Object):
+            note_live(state, made, entry.method.name, before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,8 @@ class Trace:
         decisions: the conditions that were decided, with the outcome, in order.
         inside: the calls of the module inside an FSDP1 wrapper, and of its methods.
         complete: False when a budget ended the path early.
+        method_code: where the functions stand that a method ran which nothing calls; None for the
+            path of a program. Findings are only wanted in there.
         _selected: results of earlier queries, with the number of events that they cover.
     """
 
@@ -263,6 +265,7 @@ class Trace:
     called: list[tuple[int, str]] = field(default_factory=list)
     picked: set[Object] = field(default_factory=set)
     inside: set[Site] = field(default_factory=set)
+    method_code: set[tuple[str, int, int]] | None = None
     _selected: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
 
     def of(self, kind: type[E]) -> list[E]:

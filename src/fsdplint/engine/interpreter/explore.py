@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.entry_point import Entry
+from fsdplint.engine.interpreter.entry_point import Driven, Entry
 from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.live import Live, chains, mentioned, uses_sharded
 from fsdplint.engine.interpreter.paths import Known, paths
-from fsdplint.engine.interpreter.priority import Priorities
+from fsdplint.engine.interpreter.priority import SHARDS, Priorities
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Definition, Unit
@@ -18,8 +19,11 @@ from fsdplint.knowledge.calls import SHARDING_NAMES
 from fsdplint.knowledge.methods import EVENT_NAMES
 
 
-def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
-    """Return the traces of every entry of ``units`` that can reach a sharding call."""
+def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[Trace]]:
+    """Return the traces of every entry of ``units`` that can reach a sharding call.
+
+    Those of methods that nothing calls, of the objects that hold what was sharded, are apart.
+    """
     units = list(units)
     priorities = Priorities(SHARDING_NAMES | _names_of_sharding_code(project, units), EVENT_NAMES)
     explorer = _Explorer(project, priorities)
@@ -31,7 +35,10 @@ def explore(project: Project, units: Iterable[Unit]) -> list[Trace]:
     explorer.unsharded = 0
     for entry in _entries(project, units, explorer.known.reached):
         explorer.follow(entry)
-    return explorer.traces
+    programs, explorer.traces = explorer.traces, []
+    for entry in explorer.methods():
+        explorer.follow(entry)
+    return programs, explorer.traces
 
 
 def _names_of_sharding_code(project: Project, units: list[Unit]) -> frozenset[str]:
@@ -94,6 +101,23 @@ class _Explorer:
         self.pairs = 0
         self.unsharded = 0
         self.unsharded_in: Counter[Unit] = Counter()
+
+    def methods(self) -> Iterator[Entry]:
+        """Yield the methods of live objects that no path has run, callers before callees."""
+        for base, found in list(self.known.live.values()):
+            if self.project.is_test(base.unit.path):
+                continue
+            mentions = Counter(name for each in found.methods for name in mentioned(found, each))
+            for chain in sorted(chains(found), key=lambda chain: mentions[chain[-1]]):
+                if self._is_driven(found, chain):
+                    yield Entry(found.units[chain[-1]], driven=Driven(base, found, chain))
+
+    def _is_driven(self, found: Live, chain: tuple[str, ...]) -> bool:
+        """True if a method uses what is sharded, and shards nothing: that might be another mode."""
+        function = found.methods[chain[-1]]
+        if function in self.known.reached or self.priorities.priority([function]) == SHARDS:
+            return False
+        return uses_sharded(found, chain)
 
     def follow(self, entry: Entry) -> None:
         """Follow an entry, unless a budget is used up or it cannot add anything."""

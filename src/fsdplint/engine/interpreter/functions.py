@@ -50,6 +50,10 @@ def invoke(
         state.note_unread_code()
         return state.unknown(taint_of(*args))
     state.reached.add(function.function)
+    if state.trace.method_code is not None:
+        state.trace.method_code.add(
+            (function.scope.unit.path, function.function.start, function.function.end)
+        )
     scope = Scope({}, function.scope, function.scope.unit)
     receiver = args[0] if function.owner is not None and args else _frame_receiver(function, frame)
     inner = Frame(scope, function.scope.unit, function, receiver)

@@ -21,6 +21,7 @@ from fsdplint.engine.budget import Budget
 from fsdplint.engine.interpreter.decisions import Decision, Decisions
 from fsdplint.engine.interpreter.entry_point import Entry, start
 from fsdplint.engine.interpreter.events import Event, Trace
+from fsdplint.engine.interpreter.live import Live
 from fsdplint.engine.interpreter.priority import SHARDS, Priorities
 from fsdplint.engine.interpreter.semantics import SEMANTICS
 from fsdplint.engine.interpreter.state import OutOfBudget, PathState
@@ -38,6 +39,7 @@ class Known:
         reached: functions and classes that ran.
         eventful: functions that ran when an event happened, or when a path became too long.
         places: where events happened.
+        live: the objects that live on, by their class and what set them up, and where they do.
         cut: the paths that were cut before they sharded, since the last path that shards.
         cut_in: how many of these were cut in a function that took most of the path.
     """
@@ -46,6 +48,7 @@ class Known:
     reached: set[ir.Node] = field(default_factory=set)
     eventful: set[ir.Node] = field(default_factory=set)
     places: set[Place] = field(default_factory=set)
+    live: dict[tuple[ir.ClassDef, str], tuple[Entry, Live]] = field(default_factory=dict)
     cut: int = 0
     cut_in: Counter[ir.Function] = field(default_factory=Counter)
 
@@ -59,7 +62,7 @@ class Known:
         fewer = max(self.budget.path_steps // (1 + self.cut), self.budget.cut_path_steps)
         return min(fewer, self.budget.path_steps)
 
-    def add(self, state: PathState, shards: bool) -> bool:
+    def add(self, entry: Entry, state: PathState, shards: bool) -> bool:
         """Note a path; return whether it has an event at a place that had none before."""
         if shards:
             self.cut = 0
@@ -69,6 +72,8 @@ class Known:
             self.cut_in.update(state.too_long)
         self.reached |= state.reached
         self.eventful |= state.eventful
+        for found in state.live.values() if entry.driven is None else ():
+            self.live.setdefault((found.node, found.setup), (entry, found))
         places = {(type(event), event.site.node) for event in state.trace.events}
         fresh = not places <= self.places
         self.places |= places
@@ -87,14 +92,14 @@ def paths(
     found: list[Trace] = []
     effort = Effort(project.budget)
     limit = ""
-    prefix: tuple[bool, ...] | None = ()
+    prefix: tuple[bool, ...] | None = entry.driven.found.outcomes if entry.driven else ()
     project.keys.clear()  # keys hold objects of other entries' paths, and would keep them alive
     while prefix is not None and not limit:
         state = _path(project, entry, prefix, priorities, known)
         shards = state.may_have_sharded()
         if shards:
             found.append(state.trace)
-        effort.add(state, shards, fresh=known.add(state, shards))
+        effort.add(state, shards, fresh=known.add(entry, state, shards))
         frontier.add(state.decisions.made, len(prefix))
         prefix = frontier.next(sharding_seen=bool(found))
         limit = effort.limit_reached(bool(found), frontier.repeating)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.accelerators import prepares_sharded
@@ -33,6 +33,9 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Unit
+
+if TYPE_CHECKING:
+    from fsdplint.engine.interpreter.live import Live
 
 # The cost of what a path leaves for facts to look at: an event is 1, a sharding call more, since
 # facts compare them with each other, and an object that is handed to unknown code less.
@@ -154,6 +157,8 @@ class PathState:
         clock: the time; events and values are ordered by it.
         serial: the number of the last object.
         reached: the functions and classes that ran.
+        live: the objects with sharded modules that constructors left, the first of each class.
+        until: the class whose construction ends the path, to go on with a method of the object.
         eventful: the functions that were active when an event happened.
         too_long: the function that took most of a path that is too long, if one did.
         scopes: the variables of the modules that were imported.
@@ -193,6 +198,8 @@ class PathState:
     clock: int = 0
     serial: int = 0
     reached: set[ir.Node] = field(default_factory=set)
+    live: dict[ir.ClassDef, Live] = field(default_factory=dict)
+    until: ir.ClassDef | None = None
     eventful: set[ir.Node] = field(default_factory=set)
     too_long: list[ir.Function] = field(default_factory=list)
     scopes: dict[Unit, ModuleScope] = field(default_factory=dict)

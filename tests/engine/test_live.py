@@ -1,0 +1,188 @@
+"""Methods that nothing calls, of objects that hold sharded modules."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fsdplint.check import check
+from fsdplint.settings.config import Settings
+
+HEAD = """
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+
+def shard(model):
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+
+"""
+FULL = "options=StateDictOptions(full_state_dict=True)"
+
+
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) -> list[str]:
+    """The findings, each with the line it is on."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(HEAD + textwrap.dedent(text))
+    outcome = check(["."], Settings())
+    lines = []
+    for finding in outcome.findings:
+        source = outcome.sources[finding.span.path]
+        start = source.text.rfind("\n", 0, finding.span.start) + 1
+        line = source.text[start:].split("\n", 1)[0].strip()
+        lines.append(f"{finding.rule}: {line}")
+    return lines
+
+
+def test_methods_use_what_the_constructor_sharded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = f"""
+    class Trainer:
+        def __init__(self, model):
+            shard(model)
+            self.model = model
+            self.optimizer = torch.optim.AdamW(model.parameters())
+
+        def step(self, batch):
+            self.model.forward(batch).sum().backward()
+            self.optimizer.step()
+
+        def gathered(self):
+            if dist.get_rank() == 0:
+                return get_model_state_dict(self.model, {FULL})
+
+        def save(self):
+            torch.save(self.model.state_dict(), "model.pt")
+    """
+    assert found(tmp_path, monkeypatch, trainer=trainer) == [
+        "direct-forward: self.model.forward(batch).sum().backward()",
+        "collective-under-rank-guard: return get_model_state_dict(self.model, " + FULL + ")",
+        'sharded-state-saved: torch.save(self.model.state_dict(), "model.pt")',
+    ]
+
+
+def test_a_method_comes_after_the_one_that_sets_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = """
+    class Worker:
+        def __init__(self, model):
+            self.model, self.sharded, self.optimizer = model, None, None
+
+        def setup(self):
+            shard(self.model)
+            self.sharded = self.model
+
+        def build_optimizer(self):
+            self.optimizer = torch.optim.AdamW(self.sharded.parameters())
+
+        def save(self):
+            torch.save(self.optimizer.state_dict(), "optimizer.pt")
+
+        def evaluate(self, batch):
+            return self.model.forward(batch)
+    """
+    # `evaluate` needs nothing that `setup` sets: it may run before.
+    assert found(tmp_path, monkeypatch, worker=worker) == [
+        'optimizer-state-saved-raw: torch.save(self.optimizer.state_dict(), "optimizer.pt")'
+    ]
+
+
+def test_of_methods_without_an_order_none_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = """
+    class Worker:
+        def __init__(self, model):
+            self.model = model
+
+        def build_optimizer(self):
+            self.optimizer = torch.optim.AdamW(self.model.parameters())
+
+        def apply_fsdp(self):
+            shard(self.model)
+
+        def apply_ddp(self):
+            self.model = DistributedDataParallel(self.model)
+
+        def step(self, batch):
+            self.model.forward(batch).sum().backward()
+            self.optimizer.step()
+    """
+    assert found(tmp_path, monkeypatch, worker=worker) == []
+
+
+def test_methods_of_bases_in_other_files_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = """
+    class Base:
+        def __init__(self, model):
+            self.model = self.wrap(model)
+
+        def wrap(self, model):
+            raise NotImplementedError
+
+        def evaluate(self, batch):
+            return self.model.forward(batch)
+    """
+    trainer = """
+    from base import Base
+
+
+    class Trainer(Base):
+        def wrap(self, model):
+            shard(model)
+            return model
+    """
+    assert found(tmp_path, monkeypatch, base=base, trainer=trainer) == [
+        "direct-forward: return self.model.forward(batch)"
+    ]
+
+
+def test_a_function_may_return_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+
+        def evaluate(self, batch):
+            return self.model.forward(batch)
+
+    def build(model):
+        shard(model)
+        return Trainer(model)
+    """
+    assert found(tmp_path, monkeypatch, trainer=trainer) == [
+        "direct-forward: return self.model.forward(batch)"
+    ]
+
+
+def test_what_tests_construct_is_no_object_of_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+
+        def evaluate(self, batch):
+            return self.model.forward(batch)
+    """
+    test = """
+    from trainer import Trainer
+
+    def test_trainer(model):
+        shard(model)
+        Trainer(model)
+    """
+    assert found(tmp_path, monkeypatch, trainer=trainer, test_trainer=test) == []
