@@ -53,12 +53,14 @@ class Decisions:
         made: the decisions in order.
         memory: the outcome by the condition's key.
         about: by subject, the tests (operator, constant) decided on it, with their outcomes.
+        sources: by a constant that a function returned, which decisions were made in it.
     """
 
     prefix: tuple[bool, ...] = ()
     made: list[Decision] = field(default_factory=list)
     memory: dict[object, bool] = field(default_factory=dict)
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
+    sources: dict[Identity, range] = field(default_factory=dict)
 
     def known(self, value: Value) -> bool | None:
         """Return the truth of a value, if it follows from its kind or from earlier decisions."""
@@ -120,10 +122,17 @@ class Decisions:
         """
         keys = set(_asked(value))
         subjects = {key[1] for key in keys if _is_test(key)}
+        returned = self.sources.get(Identity(value), ())
         for index, decision in enumerate(self.made):
             alike = _is_test(decision.key) and decision.key[1] in subjects
-            if decision.priority < priority and (alike or decision.key in keys):
+            caused = alike or decision.key in keys or index in returned
+            if decision.priority < priority and caused:
                 self.made[index] = replace(decision, priority=priority)
+
+    def note_source(self, value: Value, mark: int) -> None:
+        """Note that a function returned ``value``, after the decisions from ``mark`` on."""
+        if isinstance(value, Const) and len(self.made) > mark:
+            self.sources[Identity(value)] = range(mark, len(self.made))
 
     def _decide_parts(self, value: Condition, prefer: bool, priority: int, place: object) -> bool:
         absorbing = value.op == "or"

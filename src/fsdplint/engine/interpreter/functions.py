@@ -60,7 +60,8 @@ def invoke(
     inner.loops = frame.loops
     inner.on_yield, state.on_yield = state.on_yield, None
     _bind_parameters(state, function, args, keywords, inner, more)
-    mark = inner.mark = len(state.guards)
+    mark, decided = len(state.guards), len(state.decisions.made)
+    inner.mark = mark
     state.calls.append((frame.unit.path, node))
     state.enter_function(function.function)
     try:
@@ -74,7 +75,9 @@ def invoke(
         if decorators(function.function) - _HAND_ON:
             return state.unknown()  # a with statement gets what a context manager yields
         return Sequence([], inner.yielded or [NONE], "generator")
-    return choice(inner.returned) if inner.returned else NONE
+    result = choice(inner.returned) if inner.returned else NONE
+    state.decisions.note_source(result, decided)
+    return result
 
 
 def _stopped_at(state: PathState, function: FunctionValue) -> None:

@@ -45,7 +45,7 @@ from fsdplint.engine.interpreter.values import (
     read_from,
 )
 from fsdplint.knowledge import calls as known
-from fsdplint.knowledge.tensors import ELEMENTWISE, NUMBERS, REDUCTIONS
+from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
 
 
 def known_method(
@@ -92,7 +92,7 @@ def _other_method(
     state: PathState, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     """Call a method that no table lists; one of unknown code may shard its receiver."""
-    inert = name in known.INERT_METHODS or receiver.captures
+    inert = name in known.INERT_METHODS or name in IN_PLACE or receiver.captures
     cls = next(iter(class_names(receiver.cls)), "")
     if not inert and not (cls and known.is_harmless(cls)):
         state.escape(node, frame, *arguments.values())
