@@ -84,11 +84,12 @@ RUNS_FUNCTION: dict[str, str] = {
     "tyro.cli": "f",
 }
 
-# Decorators that declare an option of the function below them.
-DECLARES = frozenset({"click.option", "rich_click.option"})
-FLAGS = "absl.flags"
-DEFINES = f"{FLAGS}.DEFINE_integer"
+# Classes of command lines: ``@app.command()`` registers a function, and ``app()`` runs it if it is
+# the only one, with options for its parameters (typer 0.29).
+COMMAND_LINES = frozenset({"typer.Typer", "typer.main.Typer"})
+COMMAND = "command"
+COMMANDS = "registered_commands"
 
 CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})
-CALLS |= {*FROM_DATACLASSES, *DECLARES, DEFINES, *RUNS_FUNCTION}
+CALLS |= {*FROM_DATACLASSES, *RUNS_FUNCTION}
 METHODS = frozenset({*DEVICE_METHODS, "add_argument", *PARSES})

@@ -12,7 +12,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter import access, tracking
 from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall
-from fsdplint.engine.interpreter.functions import invoke
+from fsdplint.engine.interpreter.functions import invoke, open_parameters
 from fsdplint.engine.interpreter.modules import is_module, is_unit
 from fsdplint.engine.interpreter.state import Effect, Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -33,12 +33,14 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Taint,
     Value,
+    class_names,
     contained,
     followed,
     key_of,
     taint_of,
 )
 from fsdplint.knowledge.calls import WRAPPED
+from fsdplint.knowledge.launch import COMMAND_LINES, COMMANDS
 from fsdplint.knowledge.names import REGISTER_FORWARD, is_optimizer
 from fsdplint.knowledge.tensors import means_combining
 
@@ -218,6 +220,13 @@ def _call_object(
         return invoke(state, found, [function, *arguments.args], arguments.keywords, frame, node)
     if is_module(function) or function.sharded:
         return _forward(state, function, arguments, node, frame)
+    commands = function.attrs.get(COMMANDS)
+    only = (
+        commands.items[0] if isinstance(commands, Sequence) and len(commands.items) == 1 else None
+    )
+    if isinstance(only, FunctionValue) and class_names(function.cls) & COMMAND_LINES:
+        given = open_parameters(state, only, None)
+        return invoke(state, only, given, {}, frame, node, more=True)
     return _call_unknown(state, function, arguments, node, frame)
 
 

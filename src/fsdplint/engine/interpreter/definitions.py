@@ -17,7 +17,9 @@ from fsdplint.engine.interpreter.values import (
     FunctionValue,
     Object,
     Origin,
+    Partial,
     Scope,
+    Sequence,
     Symbol,
     Taint,
     Value,
@@ -25,6 +27,7 @@ from fsdplint.engine.interpreter.values import (
     followed,
 )
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
+from fsdplint.knowledge.launch import COMMAND, COMMANDS
 from fsdplint.knowledge.names import OPTIMIZER, is_optimizer
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
@@ -66,10 +69,21 @@ def _decorate(
             result = followed(invoke(state, value, [made], {}, frame, decorator))
             if isinstance(result, FunctionValue) and result is not made:
                 wrapper = result
+        elif isinstance(value, Partial) and isinstance(value.function, Symbol):
+            _register_command(value.function, value.args, made)
         elif isinstance(made, FunctionValue) and _is_for_first(value):
             first = state.guard(Const(True, Taint.RANK), decorator, True, frame)
             made.only = first._replace(ranks=frozenset({0}))
     return wrapper
+
+
+def _register_command(decorator: Symbol, given: Items[Value], made: Value) -> None:
+    """Note that a command line has a function among its commands."""
+    app = given[0] if decorator.name == COMMAND and given else None
+    if isinstance(app, Object):
+        commands = app.attrs.setdefault(COMMANDS, Sequence([]))
+        if isinstance(commands, Sequence):
+            commands.items.append(made)
 
 
 def class_def(state: PathState, node: ir.ClassDef, frame: Frame) -> Flow:

@@ -32,6 +32,7 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Origin,
     Parameters,
+    Partial,
     Sequence,
     StateDict,
     Symbol,
@@ -45,6 +46,7 @@ from fsdplint.engine.interpreter.values import (
     read_from,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES
 from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
 
 
@@ -218,6 +220,16 @@ def _applied(
 # The effect of a method; None to treat the call like a method that no table lists.
 _Method = Callable[[PathState, Object, Arguments, ir.Call, Frame], Value | None]
 
+
+def _command(
+    _: PathState, receiver: Object, arguments: Arguments, __: ir.Call, ___: Frame
+) -> Value | None:
+    """Return the decorator by which a command line registers a function."""
+    if class_names(receiver.cls).isdisjoint(COMMAND_LINES):
+        return None
+    return Partial(Symbol(COMMAND), (receiver,), arguments.keywords)
+
+
 _METHODS: MappingType[str, _Method] = {
     **{name: partial(_parameters, name) for name in known.PARAMETER_VIEWS},
     **{name: partial(_view, name) for name in (*known.SUBMODULE_VIEWS, "items", "keys")},
@@ -235,6 +247,7 @@ _METHODS: MappingType[str, _Method] = {
     "add_param_group": _group_added,
     **dict.fromkeys(("clear", "__init__"), _cleared),
     "apply": _applied,
+    COMMAND: _command,
 }
 
 # Tensor methods that modules do not have; `to` and `float`, say, are methods of both.
