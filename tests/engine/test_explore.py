@@ -157,10 +157,13 @@ def test_many_programs_that_do_not_shard_end_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, unsharded_steps=500)
-    names = [f"def f{i}(m):\n    slow(m)\n    m.shard = fully_shard\n" for i in range(5)]
-    found = script(tmp_path, SLOW + "".join(names))
+    keeps = "".join(f"def keep{i}(m):\n    m.shard = fully_shard\n" for i in range(5))
+    names = [f"def f{i}(m):\n    slow(m)\n    keep{i}(m)\n" for i in range(5)]
+    last = "def last(m):\n    fully_shard(m)\n"  # it names what shards itself
+    found = script(tmp_path, SLOW + keeps + "".join(names) + last)
     reason = "none of the many programs before it shards"
     assert stopped(found) == dict.fromkeys(("f2", "f3", "f4"), reason)
+    assert [trace.entry for trace in found.traces] == ["last"]
 
 
 def test_many_programs_of_a_file_that_do_not_shard_end_it(

@@ -112,7 +112,8 @@ def _is_written(program: Program, made: Site) -> bool:
         tree = program.tree(path)
         meant = tree.meaning(given.value)
         if not isinstance(meant, ir.Name) or not tree.is_parameter(meant) or not calls:
-            return isinstance(meant, (ir.Name, ir.Attribute))
+            bound = tree.assigned(meant) if isinstance(meant, ir.Name) else []
+            return all(isinstance(each, (ir.Name, ir.Attribute)) for each in (meant, *bound))
         names = [each.name for each in tree.function(meant).parameters]  # type: ignore[union-attr]  # it has the parameter
         path, call = calls.pop()
         given = argument(call, names.index(meant.id) - (names[0] == "self"), meant.id)

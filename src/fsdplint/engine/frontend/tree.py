@@ -154,6 +154,10 @@ class Tree:
             return []
         return [node for node in self.nodes_of(scope) if _binds(node, name.id)]
 
+    def assigned(self, name: ir.Name) -> list[ir.Expr]:
+        """Return the values that statements of its scope assign to a variable."""
+        return [node.value for node in self._bindings(name) if isinstance(node, ir.Assign)]
+
     def is_parameter(self, name: ir.Name) -> bool:
         """True if a name is surely the argument for one parameter of its function."""
         scope = self.scope(name)

@@ -78,7 +78,7 @@ def _drive(state: PathState, driven: Driven) -> None:
         return  # it does not come about any more where a budget is smaller
     state.until = None
     state.note_unread_code()
-    state.trace.method_code = set()
+    state.trace.method_code, state.trace.method_start = set(), state.tick()
     for name in driven.chain:
         cls, unit = made.cls, found.units[name]
         method = cls.lookup(name) if isinstance(cls, ClassValue) else None

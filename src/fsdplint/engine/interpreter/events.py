@@ -250,6 +250,7 @@ class Trace:
         complete: False when a budget ended the path early.
         method_code: where the functions stand that a method ran which nothing calls; None for the
             path of a program. Findings are only wanted in there.
+        method_start: when the first of these was called.
         _selected: results of earlier queries, with the number of events that they cover.
     """
 
@@ -266,6 +267,7 @@ class Trace:
     picked: set[Object] = field(default_factory=set)
     inside: set[Site] = field(default_factory=set)
     method_code: set[tuple[str, int, int]] | None = None
+    method_start: int = 0
     _selected: dict[object, tuple[int, list[Any]]] = field(default_factory=dict)
 
     def of(self, kind: type[E]) -> list[E]:

@@ -11,12 +11,15 @@ from fsdplint.engine.interpreter.entry_point import Driven, Entry
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.live import Live, chains, mentioned, uses_sharded
 from fsdplint.engine.interpreter.paths import Known, paths
-from fsdplint.engine.interpreter.priority import SHARDS, Priorities
+from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.project.prefilter import mentions_sharding
-from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.project import Project, identifiers
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.methods import EVENT_NAMES
+
+_WRAPS = frozenset(name.rpartition(".")[2] for name in WRAPPERS)
 
 
 def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[Trace]]:
@@ -35,7 +38,7 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     explorer.unsharded = 0
     for entry in _entries(project, units, explorer.known.reached):
         explorer.follow(entry)
-    programs, explorer.traces = explorer.traces, []
+    programs, explorer.traces, explorer.unsharded = explorer.traces, [], 0
     for entry in explorer.methods():
         explorer.follow(entry)
     return programs, explorer.traces
@@ -113,9 +116,9 @@ class _Explorer:
                     yield Entry(found.units[chain[-1]], driven=Driven(base, found, chain))
 
     def _is_driven(self, found: Live, chain: tuple[str, ...]) -> bool:
-        """True if a method uses what is sharded, and shards nothing: that might be another mode."""
+        """True if a method uses what is sharded, and wraps nothing: that might be another mode."""
         function = found.methods[chain[-1]]
-        if function in self.known.reached or self.priorities.priority([function]) == SHARDS:
+        if function in self.known.with_sharding or frozenset.union(*identifiers(function)) & _WRAPS:
             return False
         return uses_sharded(found, chain)
 
@@ -125,7 +128,7 @@ class _Explorer:
         if reason := self._needless(entry):
             self.project.left_out[path, name] = reason
             return
-        if limit := self._limit_reached(entry.unit):
+        if limit := self._limit_reached(entry):
             self.project.stop_early(path, name, limit)
             return
         try:
@@ -136,20 +139,32 @@ class _Explorer:
         self.traces.extend(found)
         self.steps += steps
         self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in found)
-        self.unsharded = 0 if found else self.unsharded + steps
         if not found:
+            self.unsharded += steps
             self.unsharded_in[entry.unit] += steps
+        elif self.unsharded <= self.project.budget.unsharded_steps:
+            self.unsharded = 0
 
-    def _limit_reached(self, unit: Unit) -> str:
-        """Return why no further entry of ``unit`` is followed, "" if one may be."""
-        budget = self.project.budget
+    def _limit_reached(self, entry: Entry) -> str:
+        """Return why an entry is not followed, "" if it may be."""
+        budget, unit = self.project.budget, entry.unit
         if self.steps > budget.steps or self.pairs > budget.shard_pairs:
             return "the project has too much code that shards"
+        if entry.driven is not None:
+            return ""  # its path shards
         if self.unsharded_in[unit] > budget.unsharded_file_steps:
             return "none of the code before it in its file shards"
-        if self.unsharded > budget.unsharded_steps:
+        if self.unsharded > budget.unsharded_steps and not self._names_sharding(entry):
             return "none of the many programs before it shards"
         return ""
+
+    def _names_sharding(self, entry: Entry) -> bool:
+        """True if a function, or a method of the same class, names a sharding call itself."""
+        if entry.definition is None:
+            return False
+        names = self.project.sharding_names(Path(entry.unit.path))
+        named = entry.definition.names | entry.definition.attributes
+        return not named.isdisjoint(names | SHARDING_NAMES)
 
     def _needless(self, entry: Entry) -> str:
         """Return why an entry need not be followed, "" if it has to be."""

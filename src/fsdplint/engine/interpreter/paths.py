@@ -20,7 +20,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.budget import Budget
 from fsdplint.engine.interpreter.decisions import Decision, Decisions
 from fsdplint.engine.interpreter.entry_point import Entry, start
-from fsdplint.engine.interpreter.events import Event, Trace
+from fsdplint.engine.interpreter.events import Event, Shard, Trace
 from fsdplint.engine.interpreter.live import Live
 from fsdplint.engine.interpreter.priority import SHARDS, Priorities
 from fsdplint.engine.interpreter.semantics import SEMANTICS
@@ -38,6 +38,7 @@ class Known:
     Attributes:
         reached: functions and classes that ran.
         eventful: functions that ran when an event happened, or when a path became too long.
+        with_sharding: those that ran on paths that shard.
         places: where events happened.
         live: the objects that live on, by their class and what set them up, and where they do.
         cut: the paths that were cut before they sharded, since the last path that shards.
@@ -47,6 +48,7 @@ class Known:
     budget: Budget
     reached: set[ir.Node] = field(default_factory=set)
     eventful: set[ir.Node] = field(default_factory=set)
+    with_sharding: set[ir.Node] = field(default_factory=set)
     places: set[Place] = field(default_factory=set)
     live: dict[tuple[ir.ClassDef, str], tuple[Entry, Live]] = field(default_factory=dict)
     cut: int = 0
@@ -65,6 +67,7 @@ class Known:
     def add(self, entry: Entry, state: PathState, shards: bool) -> bool:
         """Note a path; return whether it has an event at a place that had none before."""
         if shards:
+            self.with_sharding |= state.reached
             self.cut = 0
             self.cut_in.clear()
         elif not state.trace.complete:
@@ -97,7 +100,7 @@ def paths(
     while prefix is not None and not limit:
         state = _path(project, entry, prefix, priorities, known)
         shards = state.may_have_sharded()
-        if shards:
+        if shards and not (entry.driven and _shards_again(state.trace)):
             found.append(state.trace)
         effort.add(state, shards, fresh=known.add(entry, state, shards))
         frontier.add(state.decisions.made, len(prefix))
@@ -106,6 +109,11 @@ def paths(
     if prefix is not None and not frontier.repeating:
         project.stop_early(entry.unit.path, entry.name, limit)
     return found, effort.steps
+
+
+def _shards_again(trace: Trace) -> bool:
+    """True if a method shards what lives already: it may be for another mode of the program."""
+    return any(shard.time > trace.method_start for shard in trace.of(Shard))
 
 
 def _path(
