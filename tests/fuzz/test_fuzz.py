@@ -27,7 +27,7 @@ small = settings(
     deadline=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
-    max_examples=20,
+    max_examples=12,
 )
 randoms = st.integers(0, 2**32).map(Random)
 

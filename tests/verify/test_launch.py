@@ -72,7 +72,7 @@ def project(tmp_path: Path, script: str) -> Path:
 
 @pytest.mark.parametrize(
     ("number", "scripts"),
-    [(signal.SIGINT, 2), (signal.SIGKILL, 2), (signal.SIGTERM, 2), (signal.SIGTERM, 0)],
+    [(signal.SIGINT, 2), (signal.SIGKILL, 2), (signal.SIGTERM, 0)],
 )
 def test_a_signal_leaves_no_process(
     tmp_path: Path, scratch: Path, started: Path, number: signal.Signals, scripts: int

