@@ -24,6 +24,15 @@ def shard(model):
     fully_shard(model)
 
 """
+TRAINER = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+
+    def evaluate(self, batch):
+        return self.model.forward(batch)
+
+"""
 FULL = "options=StateDictOptions(full_state_dict=True)"
 
 
@@ -150,34 +159,43 @@ def test_methods_of_bases_in_other_files_are_followed(
 
 
 def test_a_function_may_return_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = """
-    class Trainer:
-        def __init__(self, model):
-            self.model = model
-
-        def evaluate(self, batch):
-            return self.model.forward(batch)
-
+    build = """
     def build(model):
         shard(model)
         return Trainer(model)
     """
-    assert found(tmp_path, monkeypatch, trainer=trainer) == [
+    assert found(tmp_path, monkeypatch, trainer=TRAINER + textwrap.dedent(build)) == [
         "direct-forward: return self.model.forward(batch)"
     ]
 
 
-def test_what_tests_construct_is_no_object_of_a_program(
+def test_a_method_starts_outside_of_the_branch_that_constructs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = """
     class Trainer:
         def __init__(self, model):
-            self.model = model
+            self.model, self.hooked = model, False
 
         def evaluate(self, batch):
+            self.hooked = True
+            if self.hooked:
+                return self.model(batch)
             return self.model.forward(batch)
+
+    def build(model, evaluates):
+        shard(model)
+        trainer = None
+        if evaluates:
+            trainer = Trainer(model)
+        return trainer
     """
+    assert found(tmp_path, monkeypatch, trainer=trainer) == []
+
+
+def test_what_tests_construct_is_no_object_of_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     test = """
     from trainer import Trainer
 
@@ -185,4 +203,4 @@ def test_what_tests_construct_is_no_object_of_a_program(
         shard(model)
         Trainer(model)
     """
-    assert found(tmp_path, monkeypatch, trainer=trainer, test_trainer=test) == []
+    assert found(tmp_path, monkeypatch, trainer=TRAINER, test_trainer=test) == []

@@ -76,7 +76,9 @@ def _drive(state: PathState, driven: Driven) -> None:
         made = reached.made
     else:
         return  # it does not come about any more where a budget is smaller
-    state.until = None
+    # The methods run after the code that the object came about in, not inside of it.
+    state.until, state.enumerating, state.on_yield, state.undecided = None, None, None, 0
+    state.in_forward.clear()
     state.note_unread_code()
     state.trace.method_code, state.trace.method_start = set(), state.tick()
     for name in driven.chain:
