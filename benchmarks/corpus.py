@@ -76,10 +76,15 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finding by its places, each a path and its first and last line; the first is its own."""
+    """A finding by its places, each a path and its first and last line; the first is its own.
+
+    Attributes:
+        text: the line of code that its own place begins on.
+    """
 
     rule: str
     places: tuple[tuple[str, int, int], ...]
+    text: str = ""
 
     def near(self, label: Label) -> bool:
         return any(
@@ -157,7 +162,11 @@ def _work(folder: Path, preview: bool, sender: Connection) -> None:
     place = partial(_place, folder, outcome)
     sender.send(
         [
-            Found(f.rule, (place(f.span), *(place(evidence.span) for evidence in f.evidence)))
+            Found(
+                f.rule,
+                (place(f.span), *(place(evidence.span) for evidence in f.evidence)),
+                _line(outcome, f.span),
+            )
             for f in outcome.findings
         ]
     )
@@ -167,6 +176,11 @@ def _place(folder: Path, outcome: Outcome, span: Span) -> tuple[str, int, int]:
     position = outcome.sources[span.path].position
     path = Path(span.path).relative_to(folder).as_posix()
     return path, position(span.start)[0], position(span.end)[0]
+
+
+def _line(outcome: Outcome, span: Span) -> str:
+    text = outcome.sources[span.path].text
+    return text[text.rfind("\n", 0, span.start) + 1 :].partition("\n")[0].strip()
 
 
 def table(judged: Sequence[Judged]) -> str:

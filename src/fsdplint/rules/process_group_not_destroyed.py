@@ -13,14 +13,16 @@ from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.scripts import is_run, script_of, whole_program
 from fsdplint.engine.frontend.tree import STATEMENTS, Block, Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.shape import main_guard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import ASYNC_SAVE
-from fsdplint.knowledge.launch import DESTROY, INIT, MESHES
+from fsdplint.knowledge.launch import DESTROY, DEVICE_MESH, INIT, IS_UP, MESHES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.rule import Report, declare
 
@@ -35,6 +37,7 @@ RULE = declare(
 
 
 _DESTROY = DESTROY.rpartition(".")[2]
+_IS_UP = IS_UP.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,13 @@ class LeftUp:
     """A process group that nothing in the whole program destroys.
 
     Attributes:
-        start: what makes it.
+        start: what makes it: a call, or `fully_shard` that finds none.
         end: the last statement of the function that makes it and trains.
         unused: a function that would destroy it and is never called.
         saving: a checkpoint may still be written when the program ends.
     """
 
-    start: Call
+    start: Call | Shard
     end: Site
     unused: Site | None
     saving: bool
@@ -67,7 +70,7 @@ def left_up(program: Program) -> Iterator[LeftUp]:
         if script not in known:
             known[script] = _unused_destroyers(program, script)
         unused = known[script]
-        if unused is None:
+        if unused is None or (isinstance(start, Shard) and _made_elsewhere(program, script)):
             continue
         end = _end(program, trace, start)
         if end is not None:
@@ -75,7 +78,7 @@ def left_up(program: Program) -> Iterator[LeftUp]:
             yield LeftUp(start, end, unused[0] if unused else None, saving)
 
 
-def _start(trace: Trace) -> Call | None:
+def _start(trace: Trace) -> Call | Shard | None:
     """What makes the group that the first sharding uses."""
     shard = next(iter(trace.of(Shard)), None)
     if shard is None:  # an accelerator may do it
@@ -84,13 +87,17 @@ def _start(trace: Trace) -> Call | None:
         before = [call for call in trace.calls(*names) if call.time < shard.time]
         if before:
             return before[-1] if names == (INIT,) else before[0]
-    return None
+    given = len(shard.positional) > 1 or "mesh" in shard.keywords
+    return None if given or shard.generation is not Generation.FSDP2 else shard
 
 
-def _end(program: Program, trace: Trace, start: Call) -> Site | None:
-    """The last statement of the function, or of a part of a module, that does both."""
-    shard = trace.of(Shard)[0]
-    frame = common_frame(start.site, shard.site)
+def _end(program: Program, trace: Trace, start: Call | Shard) -> Site | None:
+    """The last statement of the function, or of a part of a module, that does both.
+
+    What `fully_shard` makes is up when it returns, so that the function has to train as well.
+    """
+    used = trace.calls("step")[-1:] if isinstance(start, Shard) else trace.of(Shard)
+    frame = common_frame(start.site, used[0].site) if used else None
     if frame is None:
         return None
     path, node, other = frame
@@ -121,6 +128,13 @@ def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
     """
     trees = whole_program(program, script)
     return None if trees is None else _uncalled(trees, _DESTROY, set())
+
+
+def _made_elsewhere(program: Program, script: str) -> bool:
+    """Whether a file of the program names what makes a group, so that one may be up already."""
+    trees = whole_program(program, script) or ()
+    names = {name.rpartition(".")[2] for name in (INIT, DEVICE_MESH, *MESHES)}
+    return any(True for name in names for _ in _mentions(trees, name))
 
 
 def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | None:
@@ -217,8 +231,27 @@ def _fix(program: Program, fact: LeftUp) -> Fix | Declined:
     unused = fact.unused.node if same and fact.unused is not None else None
     assert unused is None or isinstance(unused, ir.FunctionDef)
     code = Code.of(program.tree(fact.end.path))
-    perhaps = any(not guard.early for guard in fact.start.site.guards)
-    return destroy_at_end(code, fact.end.node, unused, perhaps=perhaps)  # type: ignore[arg-type]  # a statement
+    return destroy_at_end(code, fact.end.node, unused, perhaps=_is_conditional(program, fact))  # type: ignore[arg-type]  # a statement
+
+
+def _is_conditional(program: Program, fact: LeftUp) -> bool:
+    """Whether the end may be reached without a group: an `if` makes it, and the end is outside.
+
+    A test that sharding decides, as of the number of ranks, is no guard of the site. Behind one
+    for whether a group is up, there is one in any case.
+    """
+    around = set(program.tree(fact.end.path).ancestors(fact.end.node))
+    branches = (
+        above
+        for path, node in fact.start.site.frames()
+        for above in program.tree(path).ancestors(node)
+        if isinstance(above, ir.If) and above is not main_guard(program.tree(path).module)
+    )
+    guarded = any(not guard.early for guard in fact.start.site.guards)
+    return guarded or any(
+        branch not in around and not any(_means(each, _IS_UP) for each in ir.walk(branch.test))
+        for branch in branches
+    )
 
 
 _PLAIN = (ir.Name, ir.Attribute, ir.Constant, ir.Collection)

@@ -1,0 +1,1 @@
+"""Real bugs of public repositories: which of them `fsdplint check` finds, and not after the fix."""
