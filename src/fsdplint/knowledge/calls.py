@@ -32,7 +32,7 @@ from fsdplint.knowledge.collectives import (
 )
 from fsdplint.knowledge.fsdp import FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
-from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, FULLY_SHARD
 from fsdplint.knowledge.policies import BFLOAT16, FULL_PRECISION
 from fsdplint.knowledge.scaling import AUTOCASTS
 from fsdplint.knowledge.tensors import IN_PLACE
@@ -57,8 +57,13 @@ SHARDING_SETTINGS = frozenset(
         "accelerate.utils.dataclasses.FullyShardedDataParallelPlugin",
     }
 )
+# The classes of units: FSDP1's wrapper, and what `fully_shard` adds to a module's class.
+UNIT_CLASSES: dict[str, Generation] = {
+    FSDP1: Generation.FSDP1,
+    FSDP2_MODULE: Generation.FSDP2,
+}
 # What they are called where they are not imported under another name.
-SHARDING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_CALLS)
+SHARDING_NAMES = frozenset(name.rpartition(".")[2] for name in (*SHARDING_CALLS, *UNIT_CLASSES))
 SETTING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_SETTINGS)
 
 

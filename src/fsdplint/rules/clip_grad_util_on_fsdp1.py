@@ -7,6 +7,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import LocalNorm, local_norms
+from fsdplint.engine.facts.sharding import as_unit
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.values import Result, possible
 from fsdplint.engine.program import Program
@@ -33,16 +34,13 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in local_norms(program):
         site, call = fact.call.site, fact.call.site.node
         assert isinstance(call, ir.Call)
-        shard = fact.shard.site
-        wrap, where = program.text(shard.path, fact.shard.call.func), program.where(shard, site)
         yield Report(
             program.span(site),
             f"`{program.text(site.path, call.func)}` takes the norm of this rank's shards of the "
-            f"gradients, since `{wrap}` wraps the model {where}: "
-            f"{_consequence(fact)}",
+            f"gradients of the model, {as_unit(program, fact.shard, site)}: {_consequence(fact)}",
             "not the norm of the whole gradient",
             (
-                program.evidence(fact.shard.site, "wrapped by FSDP1 here"),
+                program.evidence(fact.shard.site, "FSDP1's from here on"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(_fix, program, fact),

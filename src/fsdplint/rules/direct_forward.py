@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import sharding_of
-from fsdplint.engine.interpreter.events import DirectForward, Shard
+from fsdplint.engine.facts.sharding import as_unit, unit_of
+from fsdplint.engine.interpreter.events import DirectForward, Sharding
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.classes import any_overrides
 from fsdplint.engine.must.references import mentions
@@ -34,14 +34,14 @@ class SkippedHooks:
     """A ``.forward`` of an FSDP2 unit that was called without its hooks."""
 
     forward: DirectForward
-    shard: Shard
+    shard: Sharding
 
 
 def skipped_hooks(program: Program) -> Iterator[SkippedHooks]:
     """Forward calls that go around the hooks of an FSDP2 unit."""
     for trace in program.traces:
         for event in trace.of(DirectForward):
-            shard = sharding_of(trace, event.module)
+            shard = unit_of(trace, event.module)
             if shard is not None and program.together(event.site, shard.site):
                 yield SkippedHooks(event, shard)
 
@@ -54,11 +54,10 @@ def reports(program: Program) -> Iterator[Report]:
         source = fact.forward.source
         text = program.text(source.path, source.node)
         module = text.removesuffix(".forward")
-        where = program.where(fact.shard.site, source)
+        unit = as_unit(program, fact.shard, source)
         yield Report(
             program.span(source),
-            f"`{text}` skips the hooks that all-gather the parameters of `{module}`, "
-            f"which `fully_shard` shards {where}",
+            f"`{text}` skips the hooks that all-gather the parameters of `{module}`, {unit}",
             "runs on the local shards",
             _evidence(program, fact),
             partial(_fix, program, source),

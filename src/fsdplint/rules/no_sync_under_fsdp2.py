@@ -9,6 +9,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs
+from fsdplint.engine.facts.sharding import as_unit
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
@@ -32,11 +33,11 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in missing_no_syncs(program):
         site, call = fact.call.site, fact.call.site.node
         assert isinstance(call, ir.Call)
-        where = program.where(fact.shard.site, site)
+        unit = as_unit(program, fact.shard, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, call)}` raises AttributeError: `fully_shard` {where} "
-            "makes an FSDP2 module, which has no `no_sync`",
+            f"`{program.text(site.path, call)}` raises AttributeError: under FSDP2, a model has no "
+            f"`no_sync`, and this is one, {unit}",
             "no such method under FSDP2",
             (
                 program.evidence(fact.shard.site, "an FSDP2 module from here on"),

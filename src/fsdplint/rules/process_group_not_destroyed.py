@@ -70,7 +70,7 @@ def left_up(program: Program) -> Iterator[LeftUp]:
         if script not in known:
             known[script] = _unused_destroyers(program, script)
         unused = known[script]
-        if unused is None or (isinstance(start, Shard) and _made_elsewhere(program, script)):
+        if unused is None or (isinstance(start, Shard) and not _makes_one(program, script)):
             continue
         end = _end(program, trace, start)
         if end is not None:
@@ -130,11 +130,16 @@ def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
     return None if trees is None else _uncalled(trees, _DESTROY, set())
 
 
-def _made_elsewhere(program: Program, script: str) -> bool:
-    """Whether a file of the program names what makes a group, so that one may be up already."""
+def _makes_one(program: Program, script: str) -> bool:
+    """Whether `fully_shard` surely finds no group: nothing in the program names what makes one.
+
+    Code that does not say that it is a script may be run by a launcher that makes one.
+    """
+    if main_guard(program.tree(script).module) is None:
+        return False
     trees = whole_program(program, script) or ()
     names = {name.rpartition(".")[2] for name in (INIT, DEVICE_MESH, *MESHES)}
-    return any(True for name in names for _ in _mentions(trees, name))
+    return not any(True for name in names for _ in _mentions(trees, name))
 
 
 def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.facts.sharding import is_summoned, sharding_of
-from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.facts.sharding import is_summoned, unit_of
+from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.values import (
     Object,
     Parameters,
@@ -32,7 +32,7 @@ class LocalNorm:
     """
 
     call: Call
-    shard: Shard
+    shard: Sharding
     of_root: bool
 
 
@@ -50,11 +50,12 @@ def _local(program: Program, trace: Trace, call: Call) -> LocalNorm | None:
     taken = [] if given is None else list(_taken(given))
     for parameters in taken:
         module = parameters.module
-        shard = sharding_of(trace, module, Generation.FSDP1)
-        if shard is None or shard.time > parameters.time or sharding_of(trace, module) is not None:
+        shard = unit_of(trace, module, Generation.FSDP1)
+        if shard is None or shard.time > parameters.time or unit_of(trace, module) is not None:
             continue
         if not keeps_whole(shard.strategy) and program.together(call.site, shard.site):
-            root = shard.module is module and not any(a.sharded for a in module.ancestors())
+            own = isinstance(shard, Shard) and shard.module is module
+            root = own and not any(above.sharded for above in module.ancestors())
             return LocalNorm(call, shard, root and len(taken) == 1)
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -32,14 +32,14 @@ class Collective:
     """
 
     call: Call
-    shard: Shard
+    shard: Sharding
     participants: frozenset[int]
     ranks: frozenset[int]
 
 
 def collectives(trace: Trace) -> Iterator[Collective]:
     """The calls of a path that are collectives once a model is sharded."""
-    shards = trace.of(Shard)
+    shards = trace.of(Sharding)
     if not shards:
         return
     # Some ranks shard and the others do something else: who talks to whom is not known.
@@ -67,7 +67,7 @@ def _by_all(call: Call) -> bool:
     return whole and together and not call.arguments.open
 
 
-def _needs(trace: Trace, call: Call, shards: list[Shard]) -> Shard | None:
+def _needs(trace: Trace, call: Call, shards: list[Sharding]) -> Sharding | None:
     """The sharding call that makes ``call`` a collective, if one does."""
     receiver = followed(call.receiver)
     if receiver is None:
@@ -90,7 +90,7 @@ def _needs(trace: Trace, call: Call, shards: list[Shard]) -> Shard | None:
     return None
 
 
-def _function_needs(call: Call, shards: list[Shard]) -> Shard | None:
+def _function_needs(call: Call, shards: list[Sharding]) -> Sharding | None:
     """The sharding call that makes a function a collective for the model it is given."""
     fsdp1 = [shard for shard in shards if shard.generation is Generation.FSDP1]
     fsdp2 = [shard for shard in shards if shard.generation is Generation.FSDP2]
@@ -119,20 +119,20 @@ def _whole_state(call: Call) -> bool:
     return any(isinstance(value, Const) and value.value is True for value in values)
 
 
-def _wraps_only(shard: Shard, module: Object) -> bool:
+def _wraps_only(shard: Sharding, module: Object) -> bool:
     """Whether a call makes FSDP1's wrapper around ``module``, and no unit inside that is known."""
     outside = shard.module is module or shard.module in module.ancestors()
     return outside and shard.wraps_children is not True
 
 
-def _unit(module: Value | None, shards: list[Shard]) -> Shard | None:
+def _unit(module: Value | None, shards: list[Sharding]) -> Sharding | None:
     """What sharded ``module`` or a part of it, so that to run it gathers."""
     if not isinstance(module, Object):
         return None
     return next((s for s in shards if _shards(s) and _within(s.module, module)), None)
 
 
-def _holder(module: Object | None, shards: list[Shard]) -> Shard | None:
+def _holder(module: Object | None, shards: list[Sharding]) -> Sharding | None:
     """What sharded the parameters of ``module``: a call on it, around it or inside it."""
     if module is None:
         return None
@@ -155,7 +155,7 @@ def _owner(value: Value) -> Object | None:
     return value.parent if isinstance(value, Object) else None
 
 
-def _shards(shard: Shard) -> bool:
+def _shards(shard: Sharding) -> bool:
     """Not FSDP1 as a kind of DDP, where every rank has everything."""
     strategy = shard.keywords.get("sharding_strategy")
     text = strategy.name if isinstance(strategy, Symbol) else ""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.loops import loops_around, share_loop
-from fsdplint.engine.facts.sharding import is_two_dimensional, sharding_of
-from fsdplint.engine.interpreter.events import Call, NoSync, Shard, Trace
+from fsdplint.engine.facts.sharding import is_two_dimensional, sharding_of, unit_of
+from fsdplint.engine.interpreter.events import Call, NoSync, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, followed
 from fsdplint.engine.program import Program
@@ -38,14 +38,14 @@ class MissingNoSync:
     """``no_sync()`` of an FSDP2 unit, which has no such method."""
 
     call: NoSync
-    shard: Shard
+    shard: Sharding
 
 
 def missing_no_syncs(program: Program) -> Iterator[MissingNoSync]:
     """Calls of FSDP1's ``no_sync`` on an FSDP2 unit."""
     for trace in program.traces:
         for event in trace.of(NoSync):
-            shard = sharding_of(trace, event.module)
+            shard = unit_of(trace, event.module)
             if shard is not None and program.together(event.site, shard.site):
                 yield MissingNoSync(event, shard)
 

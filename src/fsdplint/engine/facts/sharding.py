@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Items
 from pathlib import Path
+from typing import TypeVar
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import library_name
-from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.events import Declared, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Object, Parameters, Sequence, contained, must_be
 from fsdplint.engine.program import Program
@@ -15,6 +17,7 @@ from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 from fsdplint.knowledge.launch import MESHES
 
+_Sharding = TypeVar("_Sharding", bound=Sharding)
 _SUMMONS = "summon_full_params"
 
 
@@ -48,13 +51,40 @@ def sharding_of(
         generation: of the call; either one if None.
         before: the time that it has to come before, if any.
     """
-    shards = [s for s in trace.of(Shard) if generation in (None, s.generation)]
+    return _around(trace.of(Shard), module, generation, before)
+
+
+def unit_of(
+    trace: Trace, module: Object, generation: Generation | None = Generation.FSDP2
+) -> Sharding | None:
+    """What makes ``module`` hold shards, or else where the code says that it does."""
+    return _around(trace.of(Shard), module, generation) or _around(
+        trace.of(Declared), module, generation
+    )
+
+
+def _around(
+    every: Items[_Sharding],
+    module: Object,
+    generation: Generation | None,
+    before: int | None = None,
+) -> _Sharding | None:
+    shards = [s for s in every if generation in (None, s.generation)]
     shards = [s for s in shards if before is None or s.time < before]
     own = [s for s in shards if s.module is module]
     around = [s for s in shards if s.module in module.ancestors()]
     inside = [s for s in shards if module in s.module.ancestors()]
     found = own or around or inside
     return found[-1] if found else None
+
+
+def as_unit(program: Program, unit: Sharding, at: Site) -> str:
+    """Return how ``unit`` is known, e.g. "which `fully_shard` shards on line 9"."""
+    where = program.where(unit.site, at)
+    if isinstance(unit, Shard):
+        return f"which `{program.text(unit.site.path, unit.call.func)}` shards {where}"
+    how = "annotation" if isinstance(unit, Declared) and unit.annotated else "test"
+    return f"a unit of {unit.generation.value} by the {how} {where}"
 
 
 def exclude_each_other(one: Site, other: Site) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import sharding_of
-from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard, Trace
+from fsdplint.engine.facts.sharding import unit_of
+from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.interpreter.values import (
@@ -38,7 +38,7 @@ class ShardedWrite:
     trace: Trace
     write: PlainWrite
     states: tuple[StateDict, ...]
-    shard: Shard
+    shard: Sharding
     guards: tuple[Guard, ...]
 
     @property
@@ -62,7 +62,7 @@ def sharded_writes(program: Program) -> Iterator[ShardedWrite]:
                 continue
             if one_per_rank(program, write.site, write.target, bool(guards), 1):
                 continue
-            shard = sharding_of(trace, states[0].owner, states[0].generation)
+            shard = unit_of(trace, states[0].owner, states[0].generation)
             sites = (write.site, *(state.source for state in states))
             if shard is not None and all(program.together(site, shard.site) for site in sites):
                 yield ShardedWrite(trace, write, states, shard, guards)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter import declared
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.priority import SHARDS
@@ -55,6 +56,7 @@ def _branch(
         outcome = _decide_branch(state, test, place, body, orelse)
     if outcome is None:
         return both(state, test, place, body, orelse, frame)
+    declared.tested(state, test, outcome, place, frame)
     taken, other = (body, orelse) if outcome else (orelse, body)
     if state.priorities.priority(other) == SHARDS and state.priorities.priority(taken) < SHARDS:
         state.decisions.raise_priority(test, SHARDS)

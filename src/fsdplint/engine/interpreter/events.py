@@ -33,25 +33,41 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shard(Occurrence):
+class Sharding(Occurrence):
+    """``module`` is a unit from here on: a call makes it one, or the code says that it is.
+
+    Attributes:
+        wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
+        keywords: the keyword arguments, those of ``**`` and of a partial included.
+        strategy: FSDP1's ``sharding_strategy``, None where none is given.
+    """
+
+    generation: Generation
+    module: Object
+    wraps_children: bool | None = None
+    keywords: dict[str, Value] = field(default_factory=dict)
+    strategy: Value | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declared(Sharding):
+    """The code says that ``module`` is a unit: its annotation, or else a test of its class."""
+
+    annotated: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Shard(Sharding):
     """A sharding call on ``module``.
 
     Attributes:
         keeps_parameters: the original Parameters stay the ones to train (FSDP1 with
             ``use_orig_params=True``), None where an argument is unknown.
-        wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
-        keywords: the keyword arguments, those of ``**`` and of a partial included.
-        strategy: FSDP1's ``sharding_strategy``, None where none is given.
         positional: the arguments without a keyword, the module included.
     """
 
-    generation: Generation
-    module: Object
     keeps_parameters: bool | None
-    wraps_children: bool | None
     call: ir.Call
-    keywords: dict[str, Value] = field(default_factory=dict)
-    strategy: Value | None = None
     positional: tuple[Value, ...] = ()
 
     @property
@@ -189,7 +205,7 @@ class Divided(Occurrence):
 Event = (
     Store
     | Divided
-    | Shard
+    | Sharding
     | BuildOptimizer
     | Repoint
     | Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import tracking
+from fsdplint.engine.interpreter import declared, tracking
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
     NONE,
@@ -147,6 +147,9 @@ def open_parameters(
         value.step = parameter.name
         value.role = _role_of_parameter(parameter.name, names)
         value.taint |= Taint.RANK if value.role is Role.NUMBER else Taint.NONE
+        declared.annotated(
+            state, value, parameter.annotation, Frame(function.scope, function.scope.unit)
+        )
         made.append(value)
     return made
 

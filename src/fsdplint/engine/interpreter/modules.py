@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.events import Shard, Sharding
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.interpreter.values import Object, class_names
 from fsdplint.knowledge.calls import Generation
@@ -33,7 +33,7 @@ def holds_fsdp2(state: PathState, module: Object) -> bool:
         return True
     events = state.trace.events
     return any(
-        isinstance(event, Shard)
+        isinstance(event, Sharding)
         and event.generation is Generation.FSDP2
         and module in event.module.ancestors()
         and is_module(module)
@@ -44,7 +44,7 @@ def holds_fsdp2(state: PathState, module: Object) -> bool:
 def has_fsdp1(state: PathState, module: Object) -> bool:
     """True if FSDP1 wraps a module or a part of it."""
     return any(
-        isinstance(event, Shard)
+        isinstance(event, Sharding)
         and event.generation is Generation.FSDP1
         and module in (event.module, *event.module.ancestors())
         for event in state.trace.events

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.accelerators import prepares_sharded
 from fsdplint.engine.interpreter.decisions import Decisions
-from fsdplint.engine.interpreter.events import Call, Divided, Escape, Event, Repoint, Shard, Trace
+from fsdplint.engine.interpreter.events import (
+    Call,
+    Divided,
+    Escape,
+    Event,
+    Repoint,
+    Shard,
+    Sharding,
+    Trace,
+)
 from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.interpreter.ranks import rank_sources, rank_tests, ranks_of
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
@@ -408,7 +417,7 @@ class PathState:
 
 
 def _may_shard(event: Event) -> bool:
-    return isinstance(event, Shard) or (isinstance(event, Call) and prepares_sharded(event))
+    return isinstance(event, Sharding) or (isinstance(event, Call) and prepares_sharded(event))
 
 
 def is_const(value: Value, constant: str | bool | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import branches, calls, tensors
+from fsdplint.engine.interpreter import branches, calls, declared, tensors
 from fsdplint.engine.interpreter.elements import extend
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.functions import decorators
@@ -78,6 +78,7 @@ def assert_(state: PathState, node: ir.Assert, frame: Frame) -> Flow:
     test = truth(state, node.test, frame)
     if not test.taint.divides and state.decisions.known(test) is None:
         state.decisions.decide(test, True, 0, node)
+        declared.tested(state, test, True, node.test, frame)
     return Flow.NEXT
 
 

@@ -28,9 +28,11 @@ _ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
 _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
-# A class in a type test is not called, so it does not make the code reach sharding.
+# A class in a type test is not called, so it does not make the code reach sharding. A unit's class
+# says that something is sharded; it is imported by its name or as one like `FSDP`.
 _TYPE_TEST = re.compile(
-    r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
+    r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),"
+    r"(?:(?!FSDP|FullySharded)[^(),]|\((?:(?!FSDP|FullySharded)[^()])*\))*,?\s*\)"
 )
 # `patch("package.module.fully_shard")`, `patch.object(module, "fully_shard")` and the like.
 _MOCKED = re.compile(

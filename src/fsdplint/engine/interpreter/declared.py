@@ -1,0 +1,64 @@
+"""What the code says of its values: an annotation, or a test that a value is a unit.
+
+Only of values that come from outside of the program, whose sharding nothing shows. A value that the
+program makes is what it is, whatever is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Declared
+from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.values import (
+    Condition,
+    Object,
+    Origin,
+    Sharded,
+    Symbol,
+    Value,
+    followed,
+)
+from fsdplint.knowledge.calls import UNIT_CLASSES
+
+_FROM_OUTSIDE = frozenset({Origin.PARAMETER, Origin.UNKNOWN, Origin.PART})
+
+
+def annotated(state: PathState, value: Object, annotation: ir.Expr | None, frame: Frame) -> None:
+    """Note that a parameter is a unit, if its annotation names the class of one and no other."""
+    if isinstance(annotation, (ir.Name, ir.Attribute)):
+        _declare(state, value, [state.evaluate(annotation, frame)], annotation, frame, True)
+
+
+def tested(state: PathState, test: Value, outcome: bool, node: ir.Node, frame: Frame) -> None:
+    """Note what a test says of a value on the path on which it has this outcome."""
+    if not isinstance(test, Condition):
+        return
+    if test.op == "not":
+        tested(state, test.operands[0], not outcome, node, frame)
+    elif test.op == ("and" if outcome else "or"):
+        for operand in test.operands:
+            tested(state, operand, outcome, node, frame)
+    elif test.op == "isinstance" and outcome:
+        value, *classes = map(followed, test.operands)
+        _declare(state, value, classes, node, frame)
+
+
+def _declare(
+    state: PathState,
+    value: Value,
+    classes: Iterable[Value],
+    node: ir.Node,
+    frame: Frame,
+    annotated: bool = False,
+) -> None:
+    kinds = {UNIT_CLASSES.get(each.name) if isinstance(each, Symbol) else None for each in classes}
+    generation = kinds.pop() if len(kinds) == 1 else None
+    if generation is None or not isinstance(value, Object) or state.importing or state.enumerating:
+        return
+    if value.origin not in _FROM_OUTSIDE or value.cls is not None or value.sharded:
+        return
+    time, site = state.tick(), state.site(node, frame)
+    value.sharded.append(Sharded(generation, time, site))
+    state.emit(Declared(time, site, generation, value, annotated=annotated))
