@@ -54,6 +54,20 @@ def test_findings_reach_across_files_and_have_their_sources(tmp_path: Path) -> N
     assert places <= set(outcome.sources)
 
 
+def test_a_named_script_has_the_findings_in_what_it_imports(tmp_path: Path) -> None:
+    helper = "def evaluate(model, batch):\n    return model.forward(batch)\n"
+    script = "from helper import evaluate\nfrom shard import shard\nm = make()\nshard(m)\nevaluate(m, 1)\n"
+    tree(tmp_path, **{"helper.py": helper, "shard.py": SHARD, "train.py": script})
+    settings = Settings(select=frozenset({"direct-forward"}))
+    outcome = check([tmp_path / "train.py"], settings)
+    (finding,) = outcome.findings
+    assert (Path(finding.span.path).name, finding.rule) == ("helper.py", "direct-forward")
+    assert (finding.fix, finding.fix_declined) == (None, "helper.py was not named to be checked")
+    silenced = helper.replace("(batch)\n", "(batch)  # fsdplint: ignore[direct-forward]\n")
+    tree(tmp_path, **{"helper.py": silenced})
+    assert found(tmp_path / "train.py", settings=settings) == []
+
+
 def test_only_files_that_were_asked_for_have_findings(tmp_path: Path) -> None:
     broken = SHARD + "    bad(\n"
     tree(tmp_path, **{"shard.py": SHARD, "train.py": TRAIN})

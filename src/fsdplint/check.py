@@ -21,7 +21,7 @@ from fsdplint.outcome import Account, Outcome, State
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
 from fsdplint.sources import Sources
-from fsdplint.suppression.comments import suppress
+from fsdplint.suppression.comments import UNUSED, suppress
 
 if TYPE_CHECKING:
     from fsdplint.cache.ir_pack import Packs
@@ -182,18 +182,24 @@ def _findings(
 ) -> list[Finding]:
     """Return the findings in the files ``wanted``, program by program, without suppressed ones.
 
+    Of a file that is named, its program's are too that stand in another file: a script's helper.
     What could not be checked goes into ``record``.
     """
     all_parsed = sources.characters <= _MAX_PARSED
     found: dict[str, list[Finding]] = {path: [] for path in wanted}
+    elsewhere: dict[str, list[Finding]] = {}
     for root, files in _programs(wanted, given).items():
         single = [] if alone else [file for file in files if file in given]
         around = _around(root, single, sources.text, settings.exclude)
         program = Files(root, (*files, *around), tuple(files))
-        for finding in _raised(program, sources, record, settings.target_torch):
-            # Findings in files that were only imported are not reported.
-            found.get(finding.span.path, []).append(finding)
-    kept: list[Finding] = []
+        for finding in _raised(program, single, sources, record, settings.target_torch):
+            at = found if finding.span.path in found else elsewhere
+            at.setdefault(finding.span.path, []).append(finding)
+    kept = [
+        finding
+        for path, findings in elsewhere.items()
+        for finding in _of_imported(path, findings, sources, settings)
+    ]
     for path in wanted:
         # A notebook may hold syntax of IPython that is not known here: parsed where it matters.
         parsed = path in given or (all_parsed and not path.endswith(".ipynb"))
@@ -215,6 +221,18 @@ def _findings(
         else:  # its rule is off, but the others could not check the file either
             record.failures.append(SourceError(path, _not_python(source, problem)))
     return kept
+
+
+def _of_imported(
+    path: str, findings: Iterable[Finding], sources: Sources, settings: Settings
+) -> Iterator[Finding]:
+    """Yield the findings in a file that a named one imports, which are shown and not fixed."""
+    source = sources.read(path)
+    enabled = settings.enabled(path) - {UNUSED}
+    chosen = [finding for finding in findings if finding.rule in enabled]
+    for finding in suppress(source, chosen, enabled, settings.target_torch) if source else ():
+        reason = f"{Path(path).name} was not named to be checked"
+        yield replace(finding, fix=None, fix_declined=reason)
 
 
 def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax | None:
@@ -296,21 +314,25 @@ def _imported(root: Path, given: Iterable[Path], read: Reader) -> list[Path]:
 
 def _raised(
     program_files: Files,
+    named: Sequence[str],
     sources: Sources,
     record: Record,
     torch: TorchRange,
 ) -> Iterator[Finding]:
-    """Yield what every rule finds in a program; files that do not parse are noted."""
+    """Yield what every rule finds in the files to be checked, and in the programs of named ones.
+
+    Files that do not parse are noted.
+    """
     from fsdplint.engine.project.prefilter import mentions_sharding
 
     root, every = program_files.root, list(map(Path, program_files.every))
-    named = (path for path in every if not sources.is_left(path))
-    if not any(mentions_sharding(sources.text(path) or "") for path in named):
+    readable = (path for path in every if not sources.is_left(path))
+    if not any(mentions_sharding(sources.text(path) or "") for path in readable):
         record.irrelevant.update(dict.fromkeys(program_files.checked, _UNRELATED))
         return
     from fsdplint.engine.program import analyze  # the engine, which takes long to import
     from fsdplint.rules import RULES
-    from fsdplint.run_rules import judge
+    from fsdplint.run_rules import judge, spans_on_paths_from
 
     focus = list(map(Path, program_files.checked))
     ir_cache = sources.ir_cache(root)
@@ -318,7 +340,14 @@ def _raised(
     for rule in RULES:
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)
-        yield from judgement.findings
+        inside = frozenset(program_files.checked)
+        if named and any(finding.span.path not in inside for finding in judgement.findings):
+            shown = spans_on_paths_from(named, rule, program)
+        else:
+            shown = frozenset[Span]()
+        for finding in judgement.findings:
+            if finding.span.path in inside or finding.span in shown:
+                yield finding
     # At the end, since suites are lowered as they are needed, by rules too.
     program.project.note_refused()
     _note(record, program_files, program.project, sources)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from fsdplint.engine.program import Program
 from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
-from fsdplint.finding import Finding, Fix
+from fsdplint.finding import Finding, Fix, Span
 from fsdplint.fixes.code import Declined
 from fsdplint.rule import Report, Rule, with_least_evidence
 
@@ -45,6 +46,15 @@ def judge(rule: Rule, program: Program) -> Judgement:
         made = _fix(rule, report, judgement) if mended[path] <= MAX_MENDED else _TOO_MANY
         judgement.findings.append(rule.finding(report, made))
     return judgement
+
+
+def spans_on_paths_from(files: Collection[str], rule: Rule, program: Program) -> frozenset[Span]:
+    """Return where ``rule`` finds something on paths that start in one of ``files``."""
+    own = tuple(trace for trace in program.traces if trace.path in files)
+    try:
+        return frozenset(report.span for report in rule.reports(program.only(own)))
+    except Exception:  # the rule's fault, which `judge` has noted
+        return frozenset()
 
 
 def _in_methods(rule: Rule, program: Program) -> list[Report]:
