@@ -58,7 +58,7 @@ def spans_on_paths_from(files: Collection[str], rule: Rule, program: Program) ->
 
 
 def _in_methods(rule: Rule, program: Program) -> list[Report]:
-    """Return the reports on code that methods run which nothing calls.
+    """Return the reports that show code of methods which nothing calls.
 
     What surrounds such a method on its path is shown by programs, or not to be known.
     """
@@ -67,7 +67,11 @@ def _in_methods(rule: Rule, program: Program) -> list[Report]:
     return [
         report
         for report in (rule.reports(program.only(traces)) if code else ())
-        if any(report.span.path == p and s <= report.span.start < e for p, s, e in code)
+        if any(
+            span.path == path and start <= span.start < end
+            for span in (report.span, *(evidence.span for evidence in report.evidence))
+            for path, start, end in code
+        )
     ]
 
 

@@ -83,7 +83,9 @@ _KEEPING_METHODS = frozenset(
         "register_post_accumulate_grad_hook",
         "requires_grad_",
         "reshard",
+        "resize_token_embeddings",  # each rank draws the new rows itself
         "size",
+        "tie_weights",
         "to",
         "to_empty",
         "train",

@@ -131,8 +131,10 @@ class Decisions:
 
     def note_source(self, value: Value, mark: int) -> None:
         """Note that a function returned ``value``, after the decisions from ``mark`` on."""
-        if isinstance(value, Const) and len(self.made) > mark:
-            self.sources[Identity(value)] = range(mark, len(self.made))
+        if len(self.made) > mark:
+            for part in value.items if isinstance(value, Sequence) else (value,):
+                if isinstance(part, Const):
+                    self.sources[Identity(part)] = range(mark, len(self.made))
 
     def _decide_parts(self, value: Condition, prefer: bool, priority: int, place: object) -> bool:
         absorbing = value.op == "or"

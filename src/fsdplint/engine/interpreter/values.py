@@ -553,14 +553,16 @@ def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
     Joining is sound because nothing is lost: a choice has every option, flattened, and a query says
     whether it needs one of them (`followed`), any (`may_be`) or all (`must_be`). Values are only
     merged if they are the same object, or equal constants or symbols; two allocations of one class
-    stay apart.
+    stay apart. Where one option differs by rank, so does the whole.
     """
     flat: dict[object, Value] = {}
     for option in options:
         for inner in option.options if isinstance(option, Choice) else (option,):
             flat.setdefault(_sameness(inner), inner)
     values = tuple(flat.values())
-    return values[0] if len(values) == 1 else Choice(values, taint)
+    if len(values) == 1:
+        return values[0]
+    return Choice(values, taint | (taint_of(*values) & Taint.RANK))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
