@@ -603,6 +603,17 @@ def last_name(node: Node | None) -> str:
     return node.id if isinstance(node, Name) else ""
 
 
+def is_main_guard(node: If) -> bool:
+    """True if an ``if`` tests whether the file is run as a script."""
+    test = node.test
+    if not isinstance(test, Compare) or test.op != "Equal":
+        return False
+    sides = (test.left, test.right)
+    names = [each.id for each in sides if isinstance(each, Name)]
+    values = [each.value for each in sides if isinstance(each, Constant)]
+    return names == ["__name__"] and values == ["__main__"]
+
+
 def walk(node: Node) -> Iterator[Node]:
     """Yield ``node`` and every node below it, parents first."""
     stack = [node]

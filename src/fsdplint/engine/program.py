@@ -19,7 +19,6 @@ from fsdplint.engine.frontend.parallel import lower_in_parallel
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.explore import explore
-from fsdplint.engine.interpreter.shape import main_guard
 from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.project.project import Project, Reader
 from fsdplint.engine.project.relevance import note_unknown_origins, related_units
@@ -83,7 +82,7 @@ class Program:
         """
         own = [t for t in self.traces if t.path == path and t.entry == "<module>"]
         runs = any(trace.of(Shard) or trace.calls("backward") for trace in own)
-        if not runs and main_guard(self.tree(path).module) is None:
+        if not runs and self.tree(path).main_guard is None:
             return False
         others = (file for file in self.files if file.as_posix() != path)
         return not any(self._may_import(file, Path(path).stem) for file in others)

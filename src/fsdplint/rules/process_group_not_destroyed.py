@@ -13,7 +13,6 @@ from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.scripts import is_run, script_of, whole_program
 from fsdplint.engine.frontend.tree import STATEMENTS, Block, Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
-from fsdplint.engine.interpreter.shape import main_guard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.files.lexing import NEWLINE
@@ -60,6 +59,7 @@ class LeftUp:
 def left_up(program: Program) -> Iterator[LeftUp]:
     """Process groups of scripts whose program is known to the end and destroys none."""
     known: dict[str, list[Site] | None] = {}
+    makes_one: dict[str, bool] = {}
     for trace in program.traces:
         start = _start(trace)
         if start is None:
@@ -70,7 +70,11 @@ def left_up(program: Program) -> Iterator[LeftUp]:
         if script not in known:
             known[script] = _unused_destroyers(program, script)
         unused = known[script]
-        if unused is None or (isinstance(start, Shard) and not _makes_one(program, script)):
+        if unused is None:
+            continue
+        if isinstance(start, Shard) and script not in makes_one:
+            makes_one[script] = _makes_one(program, script)
+        if isinstance(start, Shard) and not makes_one[script]:
             continue
         end = _end(program, trace, start)
         if end is not None:
@@ -135,7 +139,7 @@ def _makes_one(program: Program, script: str) -> bool:
 
     Code that does not say that it is a script may be run by a launcher that makes one.
     """
-    if main_guard(program.tree(script).module) is None:
+    if program.tree(script).main_guard is None:
         return False
     trees = whole_program(program, script) or ()
     names = {name.rpartition(".")[2] for name in (INIT, DEVICE_MESH, *MESHES)}
@@ -250,7 +254,7 @@ def _is_conditional(program: Program, fact: LeftUp) -> bool:
         above
         for path, node in fact.start.site.frames()
         for above in program.tree(path).ancestors(node)
-        if isinstance(above, ir.If) and above is not main_guard(program.tree(path).module)
+        if isinstance(above, ir.If) and above is not program.tree(path).main_guard
     )
     guarded = any(not guard.early for guard in fact.start.site.guards)
     return guarded or any(

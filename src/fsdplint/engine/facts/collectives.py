@@ -39,7 +39,7 @@ class Collective:
 
 def collectives(trace: Trace) -> Iterator[Collective]:
     """The calls of a path that are collectives once a model is sharded."""
-    shards = trace.of(Sharding)
+    shards = trace.units()
     if not shards:
         return
     # Some ranks shard and the others do something else: who talks to whom is not known.

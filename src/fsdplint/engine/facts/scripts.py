@@ -7,7 +7,6 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Trace
-from fsdplint.engine.interpreter.shape import main_guard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.relevance import import_closure, imported_files, modules_meant
@@ -22,7 +21,7 @@ def script_of(program: Program, trace: Trace, site: Site) -> str | None:
     for path, node in site.frames():
         tree = program.tree(path)
         function = tree.function(node)
-        guard = main_guard(tree.module)
+        guard = tree.main_guard
         names = [each for each in ir.walk(guard) if isinstance(each, ir.Name)] if guard else []
         if function is not None and any(name.id == function.name for name in names):
             return path
@@ -31,7 +30,7 @@ def script_of(program: Program, trace: Trace, site: Site) -> str | None:
 
 def is_run(program: Program, trace: Trace, path: str) -> bool:
     """Whether a file is run by its name: it says so, or it trains and no other file imports it."""
-    if Path(path).name == "__main__.py" or main_guard(program.tree(path).module) is not None:
+    if Path(path).name == "__main__.py" or program.tree(path).main_guard is not None:
         return True
     if Path(path).name == "__init__.py" or not trace.calls("step"):
         return False

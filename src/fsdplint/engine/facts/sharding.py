@@ -17,7 +17,7 @@ from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
 from fsdplint.knowledge.launch import MESHES
 
-_Sharding = TypeVar("_Sharding", bound=Sharding)
+_Sharding = TypeVar("_Sharding", Shard, Declared)
 _SUMMONS = "summon_full_params"
 
 

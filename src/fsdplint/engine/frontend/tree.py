@@ -113,6 +113,12 @@ class Tree:
         nodes = self.walk("def ", "def\t")
         return tuple(node.function for node in nodes if isinstance(node, ir.FunctionDef))
 
+    @cached_property
+    def main_guard(self) -> ir.If | None:
+        """Return ``if __name__ == "__main__":``, which may be inside a function."""
+        tests = (node for node in self.walk("__name__") if isinstance(node, ir.If))
+        return next((node for node in tests if ir.is_main_guard(node)), None)
+
     def is_rebound(self, expression: ir.Expr) -> bool:
         """True if a name in ``expression`` is a loop variable or is assigned more than once."""
         names = {node.id for node in ir.walk(expression) if isinstance(node, ir.Name)}

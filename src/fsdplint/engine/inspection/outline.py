@@ -11,6 +11,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import (
     BuildOptimizer,
     Call,
+    Declared,
     DirectForward,
     Event,
     NoSync,
@@ -122,6 +123,8 @@ def _kind(event: Event) -> tuple[str, str]:
     """Return the kind of an event, and a note that the code does not show."""
     if isinstance(event, Shard):
         return "shard", ""
+    if isinstance(event, Declared):
+        return "shard", f"said to be a unit of {event.generation.value}"
     if isinstance(event, BuildOptimizer):
         return "optimizer", ""
     if isinstance(event, Repoint):

@@ -20,6 +20,7 @@ from fsdplint.engine.interpreter.events import (
     Shard,
     Store,
     Trace,
+    Unwrap,
 )
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.site import Site
@@ -354,7 +355,7 @@ def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
 def _is_shown(event: Event, roots: set[Object]) -> bool:
     """True if an event gets a line: not each layer's forward, nor every state dict."""
     if not isinstance(event, Call):
-        silent = isinstance(event, (Store, MethodCall, Divided))
+        silent = isinstance(event, (Store, MethodCall, Divided, Unwrap))
         return not silent and getattr(event, "certain", True)
     if event.name == "forward":
         module = event.receiver

@@ -61,4 +61,4 @@ def _declare(
         return
     time, site = state.tick(), state.site(node, frame)
     value.sharded.append(Sharded(generation, time, site))
-    state.emit(Declared(time, site, generation, value, annotated=annotated))
+    state.emit(Declared(time, site, generation, value, annotated))

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.shape import is_main_guard
 from fsdplint.engine.project.project import Project, identifiers
 from fsdplint.engine.project.unit import Deferred, TopLevel, Unit
 
@@ -42,7 +41,7 @@ def _top_level(project: Project, unit: Unit) -> TopLevel:
         imports = isinstance(node, (ir.Import, ir.ImportFrom))
         if alone and not imports and _can_wait(project, unit, node):
             deferred.update(dict.fromkeys(names, Deferred(node, tuple(names))))
-        elif not (isinstance(node, ir.If) and is_main_guard(node) and not node.orelse):
+        elif not (isinstance(node, ir.If) and ir.is_main_guard(node) and not node.orelse):
             at_once.append(node)
     return TopLevel(tuple(at_once), deferred)
 

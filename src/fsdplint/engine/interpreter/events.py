@@ -33,41 +33,25 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sharding(Occurrence):
-    """``module`` is a unit from here on: a call makes it one, or the code says that it is.
-
-    Attributes:
-        wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
-        keywords: the keyword arguments, those of ``**`` and of a partial included.
-        strategy: FSDP1's ``sharding_strategy``, None where none is given.
-    """
-
-    generation: Generation
-    module: Object
-    wraps_children: bool | None = None
-    keywords: dict[str, Value] = field(default_factory=dict)
-    strategy: Value | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Declared(Sharding):
-    """The code says that ``module`` is a unit: its annotation, or else a test of its class."""
-
-    annotated: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Shard(Sharding):
+class Shard(Occurrence):
     """A sharding call on ``module``.
 
     Attributes:
         keeps_parameters: the original Parameters stay the ones to train (FSDP1 with
             ``use_orig_params=True``), None where an argument is unknown.
+        wraps_children: an FSDP1 policy shards submodules too, None where it is not known.
+        keywords: the keyword arguments, those of ``**`` and of a partial included.
+        strategy: FSDP1's ``sharding_strategy``, None where none is given.
         positional: the arguments without a keyword, the module included.
     """
 
+    generation: Generation
+    module: Object
     keeps_parameters: bool | None
+    wraps_children: bool | None
     call: ir.Call
+    keywords: dict[str, Value] = field(default_factory=dict)
+    strategy: Value | None = None
     positional: tuple[Value, ...] = ()
 
     @property
@@ -86,6 +70,25 @@ class Shard(Sharding):
             return isinstance(strategy, Symbol) and not strategy.name.endswith("NO_SHARD")
         plain = [argument for argument in self.call.args if argument.keyword is None]
         return len(plain) < 3 and not any(argument.star for argument in plain)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declared(Occurrence):
+    """The code says that ``module`` is a unit: its annotation, or else a test of its class.
+
+    With what arguments it was sharded is not known.
+    """
+
+    generation: Generation
+    module: Object
+    annotated: bool
+    wraps_children: bool | None = None
+    keywords: dict[str, Value] = field(default_factory=dict)
+    strategy: Value | None = None
+
+
+# From such an event on, a module is known to be a unit.
+Sharding = Shard | Declared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +208,8 @@ class Divided(Occurrence):
 Event = (
     Store
     | Divided
-    | Sharding
+    | Shard
+    | Declared
     | BuildOptimizer
     | Repoint
     | Call
@@ -289,6 +293,10 @@ class Trace:
     def of(self, kind: type[E]) -> list[E]:
         """Return the events of one kind, in order."""
         return self._select(kind, lambda event: isinstance(event, kind))
+
+    def units(self) -> list[Sharding]:
+        """Return what makes modules units, or says that they are, in order."""
+        return self._select(Sharding, lambda event: isinstance(event, Sharding))
 
     def calls(self, *names: str) -> list[Call]:
         """Return the watched calls of these names, in order."""

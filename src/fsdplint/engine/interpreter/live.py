@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import Sharding
 from fsdplint.engine.interpreter.functions import decorators
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.state import PathState
@@ -94,7 +93,7 @@ def note_live(
     cls = made.cls
     if state.importing or not isinstance(cls, ClassValue) or cls.node in state.live:
         return
-    if not state.trace.of(Sharding):
+    if not state.trace.units():
         return
     outcomes = tuple(decision.outcome for decision in state.decisions.made)
     found = live(made, outcomes, setup, before)

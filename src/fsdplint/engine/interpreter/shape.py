@@ -76,20 +76,3 @@ def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
             yield node.target
         elif isinstance(node, ir.Assign):
             yield from node.targets
-
-
-def main_guard(module: ir.Module) -> ir.If | None:
-    """Return ``if __name__ == "__main__":``, which may be inside a function."""
-    found = (node for node in ir.walk(module) if isinstance(node, ir.If) and is_main_guard(node))
-    return next(found, None)
-
-
-def is_main_guard(node: ir.If) -> bool:
-    """True if an ``if`` tests whether the file is run as a script."""
-    test = node.test
-    if not isinstance(test, ir.Compare) or test.op != "Equal":
-        return False
-    sides = (test.left, test.right)
-    names = [each.id for each in sides if isinstance(each, ir.Name)]
-    values = [each.value for each in sides if isinstance(each, ir.Constant)]
-    return names == ["__name__"] and values == ["__main__"]

@@ -562,7 +562,7 @@ def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
     values = tuple(flat.values())
     if len(values) == 1:
         return values[0]
-    return Choice(values, taint | (taint_of(*values) & Taint.RANK))
+    return Choice(values, taint | (taint_of(*options) & Taint.RANK))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -72,13 +72,9 @@ def _shard_one(
     module.sharded.append(Sharded(generation, time, site))
     _adopt(state, module)
     keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
+    positional = tuple(arguments.args)
     state.emit(
-        Shard(
-            *(time, site, generation, module, wraps, keywords, strategy),
-            keeps_parameters=keeps,
-            call=node,
-            positional=tuple(arguments.args),
-        )
+        Shard(time, site, generation, module, keeps, wraps, node, keywords, strategy, positional)
     )
 
 
