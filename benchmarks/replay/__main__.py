@@ -35,9 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     found = _examined(bugs, args)
     judged = [replayed(bug, found[bug.repo, bug.buggy], _after(bug, found)) for bug in bugs]
     print(report(judged))
-    failed = [f"{repo} {commit}" for (repo, commit), each in found.items() if each is None]
-    print("\n".join(f"{each}: not examined" for each in failed), file=sys.stderr)
-    return 0 if not failed and passed(judged) else 1
+    return 0 if None not in found.values() and passed(judged) else 1
 
 
 def _after(bug: Bug, found: Mapping[tuple[str, str], list[Found] | None]) -> list[Found]:
@@ -60,9 +58,11 @@ def _examined(
         repo, commit = wanted
         place = clone(args.clones, repo, args.origin)
         with tempfile.TemporaryDirectory() as folder:
-            if place is None or not files_of(place, commit, Path(folder)):
-                return None
-            return examine(Path(folder), args.limit, preview=True)
+            there = place is not None and files_of(place, commit, Path(folder))
+            found = examine(Path(folder), args.limit, preview=True) if there else None
+        said = "not examined" if found is None else f"{len(found)} findings"
+        print(f"{repo} {commit}: {said}", file=sys.stderr, flush=True)
+        return found
 
     with ThreadPoolExecutor(args.jobs) as pool:
         return dict(zip(commits, pool.map(one, commits), strict=True))

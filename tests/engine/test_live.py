@@ -130,6 +130,33 @@ def test_of_methods_without_an_order_none_is_claimed(
     assert found(tmp_path, monkeypatch, worker=worker) == []
 
 
+def test_a_framework_sets_up_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = """
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def setup(self, stage):
+            self.model.forward(torch.ones(8))
+
+        def configure_model(self):
+            shard(self.model)
+
+        def training_step(self, batch):
+            return self.model.forward(batch).sum()
+    """
+    assert found(tmp_path, monkeypatch, module=module) == [
+        "direct-forward: return self.model.forward(batch).sum()"
+    ]
+    other = module.replace("lightning.LightningModule", "torch.nn.Module")
+    assert found(tmp_path, monkeypatch, module=other) == []
+
+
 def test_methods_of_bases_in_other_files_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,8 @@ UNIT_CLASSES: dict[str, Generation] = {
     FSDP2_MODULE: Generation.FSDP2,
 }
 # What they are called where they are not imported under another name.
-SHARDING_NAMES = frozenset(name.rpartition(".")[2] for name in (*SHARDING_CALLS, *UNIT_CLASSES))
+SHARDING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_CALLS)
+UNIT_NAMES = frozenset(name.rpartition(".")[2] for name in UNIT_CLASSES)
 SETTING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_SETTINGS)
 
 

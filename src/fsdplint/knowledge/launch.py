@@ -29,6 +29,10 @@ HOOKED_OPTIMIZERS = frozenset(
 )
 GROUPS = "torch.distributed.group"
 WORLD = f"{GROUPS}.WORLD"
+# What runs ``target(*args)`` in a process of its own, and what offers the same.
+MULTIPROCESSING = "torch.multiprocessing"
+PROCESSES = ("multiprocessing.Process", f"{MULTIPROCESSING}.Process")
+PROCESS_CONTEXTS = ("multiprocessing.get_context", f"{MULTIPROCESSING}.get_context")
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 
 # What tells the rank among all nodes, with the variable that tells the one among its own node's.

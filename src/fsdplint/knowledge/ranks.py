@@ -26,6 +26,8 @@ FUNCTIONS: dict[str, Role] = {
     GET_NODE_LOCAL_RANK: Role.NUMBER,
     GET_WORLD_SIZE: Role.SIZE,
     "accelerate.utils.is_main_process": Role.FIRST,
+    "mpi4py.MPI.COMM_WORLD.Get_rank": Role.NUMBER,
+    "mpi4py.MPI.COMM_WORLD.Get_size": Role.SIZE,
 }
 
 # The rank of the node (GROUP_RANK, NODE_RANK) is left out: one node's ranks share it.

@@ -15,7 +15,7 @@ from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project, identifiers
 from fsdplint.engine.project.unit import Definition, Unit
-from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.knowledge.calls import SHARDING_NAMES, UNIT_NAMES
 from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.methods import EVENT_NAMES
 
@@ -28,7 +28,8 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     Those of methods that nothing calls, of the objects that hold what was sharded, are apart.
     """
     units = list(units)
-    priorities = Priorities(SHARDING_NAMES | _names_of_sharding_code(project, units), EVENT_NAMES)
+    sharding = SHARDING_NAMES | UNIT_NAMES | _names_of_sharding_code(project, units)
+    priorities = Priorities(sharding, EVENT_NAMES)
     explorer = _Explorer(project, priorities)
     # A program before its tests, should the budget not do for both.
     units.sort(key=lambda unit: project.is_test(unit.path))
@@ -36,9 +37,11 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
         if unit.top.entry and project.unit(Path(unit.path)):
             explorer.follow(Entry(unit))
     explorer.unsharded = 0
-    for entry in _entries(project, units, explorer.known.reached):
-        explorer.follow(entry)
-    programs, explorer.traces, explorer.unsharded = explorer.traces, [], 0
+    for calls in (True, False):
+        for entry in _entries(project, units, explorer.known.reached, calls):
+            explorer.follow(entry)
+        explorer.unsharded = 0
+    programs, explorer.traces = explorer.traces, []
     for entry in explorer.methods():
         explorer.follow(entry)
     return programs, explorer.traces
@@ -55,18 +58,28 @@ def _names_of_sharding_code(project: Project, units: list[Unit]) -> frozenset[st
     return frozenset(names)
 
 
-def _entries(project: Project, units: list[Unit], reached: set[ir.Node]) -> Iterator[Entry]:
-    """Yield functions and methods that shard and no entry has reached, callers before callees."""
+def _entries(
+    project: Project, units: list[Unit], reached: set[ir.Node], calls: bool
+) -> Iterator[Entry]:
+    """Yield functions and methods that no entry has reached, callers before callees.
+
+    Args:
+        calls: those that shard; else those that may say of a value that it is a unit.
+    """
     counts = _mention_counts(units)
+
+    def is_wanted(definition: Definition) -> bool:
+        return definition.entry if calls else definition.names_unit
+
     for unit in units:
-        entries = [each for each in unit.definitions.values() if each.entry]
+        entries = [each for each in unit.definitions.values() if is_wanted(each)]
         if not entries or project.unit(Path(unit.path)) is None:
             continue
         for definition in sorted(entries, key=lambda d: counts[d.name]):
             if _is_unreached(definition, reached):
                 yield Entry(unit, definition)
             for method in definition.methods.values():
-                if method.entry and _is_unreached(method, reached):
+                if is_wanted(method) and _is_unreached(method, reached):
                     yield Entry(unit, definition, method)
 
 

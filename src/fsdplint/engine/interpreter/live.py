@@ -21,9 +21,11 @@ from fsdplint.engine.interpreter.values import (
     FunctionValue,
     Object,
     Value,
+    class_names,
     reachable,
 )
 from fsdplint.engine.project.unit import Unit
+from fsdplint.knowledge.protocols import called_first
 
 # Decorators of functions that are not called on an object, or not with its state.
 _NOT_DRIVEN = frozenset({"staticmethod", "classmethod", "abstractmethod", "overload", "setter"})
@@ -37,6 +39,7 @@ class Live:
         node: its class.
         outcomes: the decisions of the path up to there.
         setup: the method that ran after the constructor, "" if none did.
+        first: what a framework calls before all else, in order.
         before: the attributes that had a value before that method.
         attributes: those that have one now.
         holding: those that hold sharded modules, or optimizers.
@@ -47,6 +50,7 @@ class Live:
     node: ir.ClassDef
     outcomes: tuple[bool, ...]
     setup: str
+    first: tuple[str, ...]
     before: frozenset[str]
     attributes: frozenset[str]
     holding: frozenset[str]
@@ -67,7 +71,8 @@ def live(
     now = attributes(made)
     holding = frozenset(name for name, value in made.attrs.items() if _holds(value))
     before = now if before is None else before
-    return Live(cls.node, outcomes, setup, before, now, holding, functions, units)
+    first = next(filter(None, map(called_first, sorted(class_names(cls)))), ())
+    return Live(cls.node, outcomes, setup, first, before, now, holding, functions, units)
 
 
 def _holds(value: Value) -> bool:
@@ -127,12 +132,16 @@ def uses_sharded(found: Live, chain: tuple[str, ...]) -> bool:
 def chains(found: Live) -> Iterator[tuple[str, ...]]:
     """Yield each public method, behind the methods that have to run before it.
 
+    What a framework sets up comes before all methods but those that it calls earlier.
     One is left out if several others set what it reads, so that its state is not known.
     """
+    by_framework = found.setup in found.first
+    earlier = found.first[: found.first.index(found.setup)] if by_framework else ()
     for name in found.methods:
-        if not name.startswith("_") and name != found.setup:
+        if not name.startswith("_") and name not in (found.setup, *earlier):
             chain = _chain(found, name, ())
-            if chain is not None and (not found.setup or _is_forced(found, chain)):
+            known = not found.setup or by_framework
+            if chain is not None and (known or _is_forced(found, chain)):
                 yield chain
 
 

@@ -76,6 +76,11 @@ def _import_value(state: PathState, imported: Imported) -> Value:
     return _imported_submodule(state, imported, imported.name, found is None)
 
 
+def module_named(state: PathState, name: str, importer: Unit) -> Value:
+    """Return the module that ``importlib.import_module(name)`` gives."""
+    return _import_value(state, Imported(importer, name, 0, None))
+
+
 def _imported_submodule(state: PathState, imported: Imported, name: str, library: bool) -> Value:
     """``from package import module``, also by a package's own ``__init__``."""
     submodule = f"{imported.module}.{name}" if imported.module else name

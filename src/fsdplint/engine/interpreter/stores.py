@@ -12,8 +12,10 @@ from fsdplint.engine.interpreter.modules import is_module, is_unit
 from fsdplint.engine.interpreter.names import imported_scope
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
+    Choice,
     ClassValue,
     Const,
+    Identity,
     Mapping,
     Object,
     Origin,
@@ -35,7 +37,7 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
     if isinstance(target, ir.Name):
         frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
     elif isinstance(target, ir.Collection):
-        parts = unpacked(state, followed(value), len(target.elements))
+        parts = unpacked(state, followed(_entry(state, value)), len(target.elements))
         for inner, part in zip_longest(target.elements, parts[: len(target.elements)]):
             inner = inner.value if isinstance(inner, ir.Starred) else inner
             bind_target(state, inner, part or state.unknown(), frame)
@@ -45,6 +47,16 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
         _store_item(state, target, value, frame)
     elif isinstance(target, ir.Starred):
         bind_target(state, target.value, value, frame)
+
+
+def _entry(state: PathState, value: Value) -> Value:
+    """Decide which entry of a table of tuples it is, so that its parts go together."""
+    if not isinstance(value, Choice) or not value.tests:
+        return value
+    for option, test in zip(value.options[:-1], value.tests[:-1], strict=False):
+        if state.decisions.decide(test, False, 2, Identity(option)):
+            return option
+    return value.options[-1]
 
 
 def _store_attribute(

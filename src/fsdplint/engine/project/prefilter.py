@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.knowledge.calls import SHARDING_NAMES, UNIT_NAMES
+
+_NAMES = SHARDING_NAMES | UNIT_NAMES
 
 
 def mentions_sharding(text: str) -> bool:
-    """True if a file can contain a sharding call: without its name there is none."""
-    return any(name in text for name in SHARDING_NAMES)
+    """True if a file can contain a sharding call, or say that something is a unit."""
+    return any(name in text for name in _NAMES)

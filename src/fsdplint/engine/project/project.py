@@ -22,13 +22,13 @@ from fsdplint.engine.project.unit import Definition, TopLevel, Unit
 from fsdplint.files import disk
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.finding import EarlyStop
-from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS, UNIT_CLASSES
+from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.star_imports import STAR_NAMES
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 
-# Calls that shard, settings by which a library does, and what is an instance of a unit's class.
-_SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS, UNIT_CLASSES)
+# Calls that shard, and settings by which a library does.
+_SHARDS = SHARDING_SETTINGS.union(SHARDING_CALLS)
 
 # `test_training.py` and `training_test.py`, as pytest calls its files, and folders such as `tests`,
 # `unit_tests` and `testing`.

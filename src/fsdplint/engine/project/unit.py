@@ -28,12 +28,12 @@ _ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
 _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
-# A class in a type test is not called, so it does not make the code reach sharding. A unit's class
-# says that something is sharded; it is imported by its name or as one like `FSDP`.
+# A class in a type test is not called, so it does not make the code reach sharding.
 _TYPE_TEST = re.compile(
-    r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),"
-    r"(?:(?!FSDP|FullySharded)[^(),]|\((?:(?!FSDP|FullySharded)[^()])*\))*,?\s*\)"
+    r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
 )
+# How the class of a unit is called: in full, or as it is abbreviated where it is imported.
+_UNIT_CLASS = re.compile(r"FSDP|FullyShardedDataParallel")
 # `patch("package.module.fully_shard")`, `patch.object(module, "fully_shard")` and the like.
 _MOCKED = re.compile(
     rf"\b(?:patch|setattr|object)\s*\([^()\"']*[\"'](?:[\w.]+\.)?(?:{'|'.join(SHARDING_NAMES)})[\"']"
@@ -56,6 +56,7 @@ class Definition:
         decorators: the names in its decorators.
         may_shard: running or calling it may reach a sharding call.
         entry: it surely reaches one, by names that resolve.
+        names_unit: it names what may be a unit's class, in an annotation or a test, say.
     """
 
     unit: Unit
@@ -68,6 +69,7 @@ class Definition:
     methods: dict[str, Definition] = field(default_factory=dict)
     may_shard: bool = False
     entry: bool = False
+    names_unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +189,11 @@ class _Sketch:
     def define(self, block: Block, owner: Definition | None) -> Definition:
         inner = self.inside.get(block, []) if block.kind == "class" else []
         names, attributes = words(_between(self.code, block.header, block.end, inner))
+        names_unit = _UNIT_CLASS.search(self.code, block.header, block.end) is not None
         decorators, _ = words([self.code[block.start : block.header]])
         kind: Kind = "class" if block.kind == "class" else "def"
         made = Definition(self.unit, kind, block.name, owner, names, attributes, decorators)
+        made.names_unit = names_unit
         for each in inner:
             method = made.methods[each.name] = self.define(each, made)
             made.names |= method.names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, calls, stores
+from fsdplint.engine.interpreter import access, calls, names, stores
 from fsdplint.engine.interpreter.comparison import is_instance
 from fsdplint.engine.interpreter.elements import (
     COUNTED,
@@ -54,6 +54,16 @@ def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Fram
     made = state.new(Origin.ALLOCATED, value.cls, state.site(node, frame))
     made.args, made.keywords = value.args, dict(value.keywords)
     return made
+
+
+def _import_module(
+    state: PathState, arguments: Arguments, _: ir.Call, frame: Frame
+) -> Value | None:
+    """Import a module whose name is known, and not relative."""
+    name = followed(arguments.get(0, "name") or NONE)
+    if not isinstance(name, Const) or not isinstance(name.value, str) or name.value[:1] == ".":
+        return None
+    return names.module_named(state, name.value, frame.unit)
 
 
 def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -300,6 +310,7 @@ EFFECTS: MappingType[str, Effect] = {
     "builtins.float": _number,
     "builtins.callable": _is_callable,
     "builtins.getattr": _get_attribute,
+    "importlib.import_module": _import_module,
     "builtins.setattr": _set_attribute,
     "builtins.next": _next_of,
     "builtins.filter": _filtered,

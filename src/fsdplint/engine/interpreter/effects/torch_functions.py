@@ -19,6 +19,7 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Partial,
     Sequence,
+    Symbol,
     Taint,
     Value,
     followed,
@@ -26,7 +27,13 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.calls import CALLS_FIRST_ARGUMENT
 from fsdplint.knowledge.initialisation import META_CONTEXTS
-from fsdplint.knowledge.launch import RUNS_FUNCTION, SPAWNS
+from fsdplint.knowledge.launch import (
+    MULTIPROCESSING,
+    PROCESS_CONTEXTS,
+    PROCESSES,
+    RUNS_FUNCTION,
+    SPAWNS,
+)
 from fsdplint.knowledge.ranks import Role
 
 
@@ -42,6 +49,27 @@ def _spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) 
         calls.apply(state, function, Arguments([rank, *given], {}), node, frame)
         state.group_up = outer
     return NONE
+
+
+def _process(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """Execute ``Process(target=worker, args=(rank, …))`` as if it were started where it is made."""
+    function = followed(arguments.get(1, "target") or NONE)
+    args = followed(arguments.get(3, "args") or Sequence([]))
+    if isinstance(function, FunctionValue) and isinstance(args, Sequence):
+        unknown = open_parameters(state, function, None)
+        given = [
+            parameter if getattr(parameter, "role", None) is Role.NUMBER else value
+            for value, parameter in zip(args.items, unknown, strict=False)
+        ]
+        outer, state.group_up = state.group_up, False
+        invoke(state, function, given, {}, frame, node, more=True)
+        state.group_up = outer
+    return state.unknown()
+
+
+def _contexts(*_: object) -> Value:
+    """Return what ``get_context("spawn")`` offers: the functions of the module."""
+    return Symbol(MULTIPROCESSING)
 
 
 def _call_argument(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -94,6 +122,8 @@ EFFECTS: Mapping[str, Effect] = {
     known.COMPILE: _compiled,
     **dict.fromkeys(META_CONTEXTS, _meta_context),
     **dict.fromkeys(SPAWNS, _spawn),
+    **dict.fromkeys(PROCESSES, _process),
+    **dict.fromkeys(PROCESS_CONTEXTS, _contexts),
     **dict.fromkeys(CALLS_FIRST_ARGUMENT, _call_argument),
     **{name: partial(_run_with_options, keyword) for name, keyword in RUNS_FUNCTION.items()},
 }
