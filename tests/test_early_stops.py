@@ -83,7 +83,8 @@ def chain(depth: int) -> str:
         for number in range(1, depth)
     ]
     last = f"def main():\n    model = nn.Linear(8, 8)\n    {BUILD}\n    shard_{depth - 1}(model)\n"
-    return f"{HEAD}{''.join(functions)}{last}{TRAIN}\n\nif __name__ == '__main__':\n    main()\n"
+    end = "if __name__ == '__main__':\n    main()\n    torch.distributed.destroy_process_group()\n"
+    return f"{HEAD}{''.join(functions)}{last}{TRAIN}\n\n{end}"
 
 
 def long_program() -> str:
