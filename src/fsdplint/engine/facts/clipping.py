@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import is_summoned, unit_of
 from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
+from fsdplint.engine.interpreter.site import Guard
 from fsdplint.engine.interpreter.values import (
     Object,
     Parameters,
@@ -41,8 +43,26 @@ def local_norms(program: Program) -> Iterator[LocalNorm]:
     for trace in program.traces:
         for call in trace.calls(*_NORMS):
             fact = _local(program, trace, call)
-            if fact is not None and not is_summoned(program, call.site):
+            if fact is None or is_summoned(program, call.site):
+                continue
+            if not any(_asks_for_whole(program, guard) for guard in call.site.guards):
                 yield fact
+
+
+def _asks_for_whole(program: Program, guard: Guard) -> bool:
+    """Whether a branch is for units that NO_SHARD leaves whole, as FSDP1's own method asks."""
+    test = guard.test
+    function = program.tree(guard.path).function(test)
+    values = [test]
+    if isinstance(test, ir.Name) and function is not None:
+        values += [
+            node.value
+            for node in ir.walk(function)
+            if isinstance(node, ir.Assign)
+            and any(isinstance(each, ir.Name) and each.id == test.id for each in node.targets)
+        ]
+    texts = (program.text(guard.path, value) for value in values)
+    return any("uses_sharded_strategy" in text or "NO_SHARD" in text for text in texts)
 
 
 def _local(program: Program, trace: Trace, call: Call) -> LocalNorm | None:

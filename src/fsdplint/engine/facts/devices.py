@@ -207,7 +207,7 @@ def shared_devices(program: Program) -> Iterator[SharedDevice]:
         init = next((call for call in trace.calls(INIT) if _may_be_nccl(call)), None)
         use = _first_use(trace)
         shard = next(iter(trace.of(Shard)), None)
-        if init is None or use is None or shard is None:
+        if init is None or use is None or shard is None or _is_alone(init):
             continue
         script = script_of(program, trace, init.site)
         if script is None:
@@ -216,6 +216,12 @@ def shared_devices(program: Program) -> Iterator[SharedDevice]:
             known[script] = _is_chosen(program, script)
         if not known[script]:
             yield SharedDevice(use, init, shard, bool(trace.calls(*SPAWNS)))
+
+
+def _is_alone(init: Call) -> bool:
+    """Whether the group is one of a single process."""
+    size = init.arguments.get(3, "world_size")
+    return isinstance(size, Const) and size.value == 1
 
 
 def _may_be_nccl(init: Call) -> bool:

@@ -230,6 +230,13 @@ def _command(
     return Partial(Symbol(COMMAND), (receiver,), arguments.keywords)
 
 
+def _spelled(
+    _: PathState, receiver: Object, arguments: Arguments, __: ir.Call, ___: Frame
+) -> Value | None:
+    """Return an option in lower case, say, as the option: it is compared with the same names."""
+    return receiver if receiver.cls is None and not arguments.args else None
+
+
 _METHODS: MappingType[str, _Method] = {
     **{name: partial(_parameters, name) for name in known.PARAMETER_VIEWS},
     **{name: partial(_view, name) for name in (*known.SUBMODULE_VIEWS, "items", "keys")},
@@ -247,6 +254,7 @@ _METHODS: MappingType[str, _Method] = {
     "add_param_group": _group_added,
     **dict.fromkeys(("clear", "__init__"), _cleared),
     "apply": _applied,
+    **dict.fromkeys(("casefold", "lower", "strip", "upper"), _spelled),
     COMMAND: _command,
 }
 
