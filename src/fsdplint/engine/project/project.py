@@ -18,6 +18,7 @@ from fsdplint.engine import budget, ir
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
+from fsdplint.engine.project.search_path import added_folders
 from fsdplint.engine.project.unit import Definition, TopLevel, Unit
 from fsdplint.files import disk
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
@@ -72,6 +73,7 @@ class Project:
         self.broken: set[str] = set()
         self.found: dict[tuple[str, int, Path], Path | None] = {}
         self.folders = _Folders()
+        self.added: dict[Path, list[Path]] = {}
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, Imports] = {}
         self.shared: Shared = {}
@@ -164,10 +166,11 @@ class Project:
             for _ in range(level - 1):
                 base = base.parent
             return self._below_root(self.folders.module(base, parts))
-        for base in self._bases(directory):
-            found = self._below_root(self.folders.module(base, parts))
-            if found is not None:
-                return found
+        for bases in (self._bases, self._added_bases):
+            for base in bases(directory):
+                found = self._below_root(self.folders.module(base, parts))
+                if found is not None:
+                    return found
         return None
 
     def _below_root(self, found: Path | None) -> Path | None:
@@ -182,6 +185,16 @@ class Project:
                 break
             current = current.parent
         yield self.root / "src"
+
+    def _added_bases(self, directory: Path) -> list[Path]:
+        """Return the folders that the files of one folder add to ``sys.path``."""
+        if directory not in self.added:
+            files = sorted(self.folders.listed(os.fspath(directory))[0])
+            texts = (self.read(directory / name) for name in files if name.endswith(".py"))
+            names = {name for text in texts if text for name in added_folders(text)}
+            above = list(self._bases(directory))
+            self.added[directory] = [base / name for name in sorted(names) for base in above]
+        return self.added[directory]
 
     def sharding_names(self, path: Path, seen: frozenset[Path] = frozenset()) -> frozenset[str]:
         """Return the names in a file that refer to a sharding call of PyTorch."""
@@ -321,21 +334,21 @@ class _Folders:
         """Return the file of a module by the parts of its name, seen from the folder ``base``."""
         folder = os.fspath(base)
         for part in parts[:-1]:
-            if part not in self._listed(folder)[1]:
+            if part not in self.listed(folder)[1]:
                 return None
             folder = f"{folder.rstrip(os.sep)}{os.sep}{part}"
-        files, folders = self._listed(folder)
+        files, folders = self.listed(folder)
         if not parts:
             return Path(folder, "__init__.py") if "__init__.py" in files else None
         last = parts[-1]
         if f"{last}.py" in files:
             return Path(folder, f"{last}.py")
         package = Path(folder, last)
-        if last in folders and "__init__.py" in self._listed(os.fspath(package))[0]:
+        if last in folders and "__init__.py" in self.listed(os.fspath(package))[0]:
             return package / "__init__.py"
         return None
 
-    def _listed(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
+    def listed(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names of the files and folders in ``folder``; none if it cannot be listed."""
         if folder not in self.known:
             try:
