@@ -349,7 +349,8 @@ _Words = dict[object, tuple[str, bool]]
 
 def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
     roots = set(_roots(trace))
-    return outline(program, (event for event in trace.events if _is_shown(event, roots)))
+    events = sorted(trace.events, key=lambda event: event.time)  # one may be understood later
+    return outline(program, (event for event in events if _is_shown(event, roots)))
 
 
 def _is_shown(event: Event, roots: set[Object]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, tracking
+from fsdplint.engine.interpreter import access, optimizers, tracking
 from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
@@ -156,8 +156,8 @@ def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
     options = [followed(o) for o in function.options if not isinstance(o, Const)]
     symbols = [option for option in options if isinstance(option, Symbol)]
     if len(symbols) == len(options) and len(symbols) > 1:
-        optimizers = all(is_optimizer(symbol.name) for symbol in symbols)
-        return (symbols[0] if optimizers else state.unknown()), None
+        alike = all(is_optimizer(symbol.name) for symbol in symbols)
+        return (symbols[0] if alike else state.unknown()), None
     for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
         inner = followed(option)
         may_shard = isinstance(inner, FunctionValue) and state.priorities.may_shard(
@@ -176,7 +176,9 @@ def _call_unknown(
     state.escape(node, frame, *arguments.values())
     tracking.used(state, state.tick(), "?", [function, *arguments.values()], node, frame)
     state.note_unread_code()
-    return result_of(state, ("call", key_of(function)), function, arguments)
+    made = result_of(state, ("call", key_of(function)), function, arguments)
+    optimizers.offered(state, made, arguments, node, frame)
+    return made
 
 
 def result_of(state: PathState, about: object, function: Value, arguments: Arguments) -> Object:

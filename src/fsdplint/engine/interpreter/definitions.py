@@ -28,7 +28,6 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.launch import COMMAND, COMMANDS
-from fsdplint.knowledge.names import OPTIMIZER, is_optimizer
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
 
@@ -126,7 +125,10 @@ def instantiate(
     if any(map(may_set_up, class_names(cls))):
         state.note_unread_code()
     init = cls.lookup("__init__")
-    if any(is_optimizer(name) or name == OPTIMIZER for name in class_names(cls)):
+    if optimizers.is_class(cls):
+        if isinstance(init, FunctionValue) and not optimizers.captured(state, arguments):
+            given, named, more = [made, *arguments.args], arguments.keywords, arguments.open
+            invoke(state, init, given, named, frame, node, more=more)
         optimizers.built(state, made, arguments, node, frame)
     elif isinstance(init, FunctionValue):
         given, named, more = [made, *arguments.args], arguments.keywords, arguments.open

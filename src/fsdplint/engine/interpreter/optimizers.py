@@ -13,13 +13,24 @@ from fsdplint.engine.interpreter.values import (
     Arguments,
     ClassValue,
     Object,
+    Offered,
     Origin,
     Parameters,
     Symbol,
     Value,
+    class_names,
     contained,
 )
 from fsdplint.knowledge.calls import REPOINTING_CALLS
+from fsdplint.knowledge.names import OPTIMIZER, is_optimizer
+
+# Nothing else that is made of parameters has both, without arguments.
+_USES = frozenset({"step", "zero_grad"})
+
+
+def is_class(cls: ClassValue | Symbol | None) -> bool:
+    """Return whether a class is, or derives from, an optimizer's."""
+    return any(is_optimizer(name) or name == OPTIMIZER for name in class_names(cls))
 
 
 def construct(
@@ -35,7 +46,7 @@ def built(
     state: PathState, optimizer: Object, arguments: Arguments, node: ir.Node, frame: Frame
 ) -> None:
     """Note that an optimizer is constructed, with the parameters that it captures."""
-    captures = captured(state, arguments)
+    captures = captured(state, arguments) or optimizer.captures
     optimizer.captures = list(captures)
     optimizer.args, optimizer.keywords = tuple(arguments.args), dict(arguments.keywords)
     cls = optimizer.cls
@@ -43,6 +54,32 @@ def built(
     label = cls.node.name if isinstance(cls, ClassValue) else label.replace("?", "the optimizer")
     state.note(BuildOptimizer, node, frame, optimizer, tuple(captures), label)
     tracking.track(state, optimizer)
+
+
+def offered(
+    state: PathState, made: Value, arguments: Arguments, node: ir.Call, frame: Frame
+) -> None:
+    """Note what parameters unknown code is given, whose result may be the optimizer of them."""
+    taken = captured(state, arguments)
+    if taken and isinstance(made, Object) and not any(_is_optimizer(v) for v in arguments.values()):
+        made.offered = Offered(tuple(taken), state.tick(), state.site(node, frame))
+
+
+def _is_optimizer(value: Value) -> bool:
+    return any(isinstance(each, Object) and bool(each.captures) for each in contained(value))
+
+
+def used(state: PathState, receiver: Value, name: str, arguments: Arguments) -> None:
+    """Take what is stepped and zeroed for the optimizer of the parameters that it was made of."""
+    made = receiver.offered if isinstance(receiver, Object) else None
+    if made is None or name not in _USES or arguments.args or not isinstance(receiver, Object):
+        return
+    made.uses.add(name)
+    if made.uses == _USES and not receiver.captures:
+        receiver.captures = list(made.parameters)
+        label = "the optimizer"
+        state.emit(BuildOptimizer(made.time, made.site, receiver, made.parameters, label))
+        tracking.track(state, receiver)
 
 
 def captured(state: PathState, arguments: Arguments) -> list[Parameters]:

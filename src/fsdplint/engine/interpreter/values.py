@@ -390,6 +390,20 @@ class Sharded:
 
 
 @dataclass(slots=True, eq=False)
+class Offered:
+    """Parameters that unknown code was given, of which its result may be the optimizer.
+
+    Attributes:
+        uses: which methods of an optimizer were called on the result.
+    """
+
+    parameters: tuple[Parameters, ...]
+    time: int
+    site: Site
+    uses: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
 class Object:
     """Anything with identity and attributes.
 
@@ -403,6 +417,7 @@ class Object:
         unsharded: ``unshard()`` was called on it and ``reshard()`` was not.
         hooked_methods: methods registered to run with the forward hooks.
         captures: the parameters an optimizer was built on.
+        offered: those that it may have been built on, if it is one.
         role: the number of this rank, the number of ranks and so on, if it surely is one.
         rank_source: the function or environment variable that the role is known from, "" otherwise.
         born: the time it was created.
@@ -428,6 +443,7 @@ class Object:
     unsharded: bool = False
     hooked_methods: set[str] = field(default_factory=set)
     captures: list[Parameters] = field(default_factory=list)
+    offered: Offered | None = None
     role: Role | None = None
     rank_source: str = ""
     born: int = 0

@@ -113,6 +113,7 @@ def method(
     state: PathState, receiver: Value, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     """Call a method that is not the program's own, and note the call if it is watched."""
+    optimizers.used(state, receiver, name, arguments)
     time = state.tick()
     result = methods.known_method(state, receiver, name, arguments, node, frame)
     tracking.used(state, time, name, [receiver, *arguments.values()], node, frame)
@@ -196,6 +197,7 @@ def _result(
     if last[:1].isupper():
         return _constructed(state, symbol, arguments, node, frame)
     made = calls.result_of(state, ("call", name), symbol, arguments)
+    optimizers.offered(state, made, arguments, node, frame)
     if name in POLICY_FUNCTIONS and not arguments.open:
         # What an imported module does is no event.
         made.cls, made.site = symbol, state.site(node, frame)

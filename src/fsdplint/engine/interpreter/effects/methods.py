@@ -201,8 +201,11 @@ def _group_added(
 
 
 def _cleared(
-    state: PathState, receiver: Object, _: Arguments, node: ir.Call, frame: Frame
+    state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
+    if optimizers.is_class(receiver.cls) and not receiver.captures:
+        receiver.captures = optimizers.captured(state, arguments)  # by its own constructor
+        return NONE
     return NONE if optimizers.repoint_self(state, receiver, node, frame) else None
 
 
