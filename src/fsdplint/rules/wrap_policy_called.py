@@ -34,7 +34,7 @@ _POLICY = (4, "auto_wrap_policy")
 def called_policies(program: Program) -> Iterator[Site]:
     """Calls of a policy function without what FSDP would give it."""
     for site in _partial_calls(program):
-        if not is_caught(program, site, "TypeError"):
+        if not _is_tried(program, site):
             yield site
 
 
@@ -61,8 +61,13 @@ def collections_as_policies(program: Program) -> Iterator[tuple[Shard, Sequence]
     """FSDP1 calls whose policy is a list, a tuple or a set, perhaps of classes."""
     for trace in program.traces:
         for shard, policy in _policies(trace):
-            if isinstance(policy, Sequence) and not is_caught(program, shard.site, "TypeError"):
+            if isinstance(policy, Sequence) and not _is_tried(program, shard.site):
                 yield shard, policy
+
+
+def _is_tried(program: Program, site: Site) -> bool:
+    """Whether the code expects the TypeError; one that prints whatever happens does not."""
+    return is_caught(program, site, "TypeError", named=True)
 
 
 def _policies(trace: Trace) -> Iterator[tuple[Shard, Value]]:

@@ -19,22 +19,26 @@ _NO_ERRORS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 _PARENTS = {"ModuleNotFoundError": "ImportError"}
 
 
-def is_caught(program: Program, site: Site, error: str | None = None) -> bool:
+def is_caught(
+    program: Program, site: Site, error: str | None = None, *, named: bool = False
+) -> bool:
     """Whether a `try` around a place, or around a call that leads there, handles ``error``.
 
     Args:
         error: the name of its class; None for one whose class depends on the release.
+        named: whether a handler for all errors is none, since it expects none in particular.
     """
-    return any(handles(program.tree(path), node, error) for path, node in site.frames())
+    return any(handles(program.tree(path), node, error, named) for path, node in site.frames())
 
 
-def handles(tree: Tree, node: ir.Node, error: str | None) -> bool:
+def handles(tree: Tree, node: ir.Node, error: str | None, named: bool = False) -> bool:
     """Whether a `try` of the same file around ``node`` handles ``error`` and goes on."""
     inside: ir.Node = node
     for around in tree.ancestors(node):
         if isinstance(around, ir.Try) and inside in around.body:
             going_on = [each for each in around.handlers if not isinstance(each.body[-1], ir.Raise)]
-            if any(_is_for(handler, error) for handler in going_on):
+            wide = [each for each in going_on if not _names(each).isdisjoint(_EVERYTHING)]
+            if any(_is_for(each, error) for each in going_on if not (named and each in wide)):
                 return True
         if isinstance(around, ir.Function):
             return False
