@@ -168,9 +168,10 @@ def _unsettle(state: PathState, owner: Object) -> None:
 
 def _same_iterable(state: PathState, arguments: Arguments, *_: object) -> Value:
     """Return the same elements, for ``list``, ``reversed``, ``tqdm`` and the like."""
-    if not arguments.args:
-        return Sequence([])
-    value = followed(arguments.args[0])
+    given = arguments.get(0, "iterable")
+    if given is None:
+        return state.unknown() if arguments.open else Sequence([])
+    value = followed(given)
     if isinstance(value, Object) and class_names(value.cls) & DATA_LOADERS:
         return state.part(value, ".iter()")  # it has its batches, and not its attributes
     if isinstance(value, StateDict):
@@ -202,9 +203,10 @@ def _chained(state: PathState, arguments: Arguments, *_: object) -> Value:
 
 def _enumerated(state: PathState, arguments: Arguments, *_: object) -> Value:
     """Evaluate ``enumerate``: pairs of a count and an element."""
-    if not arguments.args:
-        return Sequence([])
-    iterable = followed(arguments.args[0])
+    given = arguments.get(0, "iterable")
+    if given is None:
+        return state.unknown()
+    iterable = followed(given)
     if isinstance(iterable, Sequence) and not iterable.rest:
         pairs: list[Value] = [
             Sequence([Const(i), item], kind="tuple") for i, item in enumerate(iterable.items)
