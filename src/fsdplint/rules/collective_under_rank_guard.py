@@ -140,10 +140,12 @@ def _writes_below(write: PlainWrite, call: tuple[str, ir.Node], guard: Guard) ->
 def _unmatched(trace: Trace) -> list[Collective]:
     """The collectives that some ranks skip and that no call by those very ranks answers."""
     partial: dict[str, list[Collective]] = {}
-    for collective in collectives(trace):
+    every = list(collectives(trace))
+    for collective in every:
         if collective.ranks and collective.ranks < collective.participants:
             partial.setdefault(collective.call.name, []).append(collective)
     left = [one for alike in partial.values() for one in _without_pairs(alike)]
+    left = [one for one in left if not any(_is_answered(one, other) for other in every)]
     left = [one for one in left if not _may_be_answered(trace, one)]
     return sorted(left, key=lambda one: one.call.time)
 
@@ -162,6 +164,18 @@ def _without_pairs(alike: list[Collective]) -> list[Collective]:
         if not missing:
             left = [each for each in left if each not in group]
     return left
+
+
+def _is_answered(one: Collective, other: Collective) -> bool:
+    """Whether the ranks that are missing make the same call in the other arm of the same test.
+
+    There may be more of them: a test like `enabled and rank == 0` sends all ranks there.
+    """
+    if other.call.name != one.call.name or not one.participants - one.ranks <= other.ranks:
+        return False
+    taken = {(guard.path, guard.test): guard.taken for guard in one.call.site.guards}
+    theirs = other.call.site.guards
+    return any(taken.get((g.path, g.test), g.taken) is not g.taken for g in theirs)
 
 
 def _may_be_answered(trace: Trace, one: Collective) -> bool:

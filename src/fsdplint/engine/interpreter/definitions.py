@@ -141,7 +141,10 @@ def instantiate(
 
 
 def _fill_fields(state: PathState, made: Object, cls: ClassValue, arguments: Arguments) -> None:
-    """Assign arguments to the attributes of a dataclass or named tuple, in declaration order."""
+    """Assign arguments to the attributes of a dataclass or named tuple, in declaration order.
+
+    Where more arguments may be given, as by ``Config(**options)``, no default is known to hold.
+    """
     names = [
         name
         for base in reversed([base for base in cls.lineage() if isinstance(base, ClassValue)])
@@ -149,6 +152,8 @@ def _fill_fields(state: PathState, made: Object, cls: ClassValue, arguments: Arg
     ]
     made.attrs.update(zip(names, arguments.args, strict=False))
     made.attrs.update(arguments.keywords)
+    for name in names if arguments.open else ():
+        made.attrs.setdefault(name, state.part(made, f".{name}"))
     post = cls.lookup("__post_init__")
     if isinstance(post, FunctionValue):
         invoke(state, post, [made], {}, Frame(cls.scope, cls.scope.unit), cls.node)
