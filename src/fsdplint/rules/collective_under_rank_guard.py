@@ -169,13 +169,14 @@ def _without_pairs(alike: list[Collective]) -> list[Collective]:
 def _is_answered(one: Collective, other: Collective) -> bool:
     """Whether the ranks that are missing make the same call in the other arm of the same test.
 
-    There may be more of them: a test like `enabled and rank == 0` sends all ranks there.
+    Nothing else may keep them from it. There may be more of them: a test like `enabled and rank ==
+    0` may send all ranks there.
     """
     if other.call.name != one.call.name or not one.participants - one.ranks <= other.ranks:
         return False
-    taken = {(guard.path, guard.test): guard.taken for guard in one.call.site.guards}
-    theirs = other.call.site.guards
-    return any(taken.get((g.path, g.test), g.taken) is not g.taken for g in theirs)
+    taken = {guard.key: guard.taken for guard in one.call.site.guards}
+    theirs = [guard for guard in other.call.site.guards if taken.get(guard.key) != guard.taken]
+    return len(theirs) == 1 and theirs[0].key in taken
 
 
 def _may_be_answered(trace: Trace, one: Collective) -> bool:
