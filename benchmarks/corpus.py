@@ -46,6 +46,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "OTHER-DEEPCOPY": ("deepcopy-of-sharded-model",),
     "OTHER-DEVICEMAP": ("device-map-auto",),
     "OTHER-META": ("materialized-without-init",),
+    "OTHER-POLICY": ("wrap-policy-called",),
+    "OTHER-SCALER": ("grad-scaler-on-fsdp1",),
     "OTHER-TIED": ("tied-weights-in-different-groups",),
 }
 MAIN = tuple(f"R{number}" for number in range(1, 13))
