@@ -56,7 +56,8 @@ def test_findings_reach_across_files_and_have_their_sources(tmp_path: Path) -> N
 
 def test_a_named_script_has_the_findings_in_what_it_imports(tmp_path: Path) -> None:
     helper = "def evaluate(model, batch):\n    return model.forward(batch)\n"
-    script = "from helper import evaluate\nfrom shard import shard\nm = make()\nshard(m)\nevaluate(m, 1)\n"
+    imports = "from helper import evaluate\nfrom shard import shard\n"
+    script = f"{imports}m = make()\nshard(m)\nevaluate(m, 1)\n"
     tree(tmp_path, **{"helper.py": helper, "shard.py": SHARD, "train.py": script})
     settings = Settings(select=frozenset({"direct-forward"}))
     outcome = check([tmp_path / "train.py"], settings)

@@ -77,7 +77,8 @@ def used(state: PathState, receiver: Value, name: str, arguments: Arguments) -> 
     made.uses.add(name)
     if made.uses == _USES and not receiver.captures:
         receiver.captures = list(made.parameters)
-        label = "the optimizer"
+        cls = receiver.cls
+        label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else "the optimizer"
         state.emit(BuildOptimizer(made.time, made.site, receiver, made.parameters, label))
         tracking.track(state, receiver)
 

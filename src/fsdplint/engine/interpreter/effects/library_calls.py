@@ -226,6 +226,7 @@ def _constructed(
         Origin.ALLOCATED, symbol, state.site(node, frame), taint_of(*arguments.values())
     )
     made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+    optimizers.offered(state, made, arguments, node, frame)
     note_construction(state, made)
     if symbol.name.startswith(f"{NN}."):
         made.taint = Taint.NONE
