@@ -36,6 +36,34 @@ a.py: top level
     assert run("inspect", "a.py", NO_COLOR="1") == Ran(0, expected, "")
 
 
+def test_methods_that_nothing_calls(here: Path) -> None:
+    (here / "a.py").write_text(
+        """\
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+class Trainer:
+    def __init__(self, model):
+        self.model = fully_shard(model)
+
+    def evaluate(self, batch):
+        return self.model.forward(batch)
+
+def only_says(model: FSDPModule):
+    return model.module
+"""
+    )
+    ran = run("inspect", "a.py", NO_COLOR="1")
+    assert (ran.code, ran.err) == (0, "")
+    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+    assert [line for line in lines if line.startswith("a.py:") and line.endswith("()")] == [
+        "a.py: Trainer.__init__()",
+        "a.py: only_says()",
+        "a.py: Trainer.evaluate()",
+    ]
+    assert "a.py:10 [said to be a unit of FSDP2] shard: FSDPModule" in lines
+    assert lines[-1] == "a.py:8 [goes around the hooks] forward: self.model.forward(batch)"
+
+
 def test_json(here: Path) -> None:
     (here / "a.py").write_text(SCRIPT)
     ran = run("inspect", "a.py", "--output-format=json")

@@ -147,6 +147,9 @@ def role(event: Call) -> str:
 
 # The blocks around an event
 
+# Where what nothing calls is started.
+_DEFINITIONS = (ir.Function, ir.FunctionDef, ir.ClassDef)
+
 
 def _around(program: Program, site: Site) -> Iterator[Step]:
     """Yield the calls that lead to a place, outermost first, each after the blocks around it."""
@@ -155,7 +158,7 @@ def _around(program: Program, site: Site) -> Iterator[Step]:
     for index, (path, node) in enumerate(frames):
         blocks = [*_loops(program, path, node), *_branches(program, path, node, guards)]
         yield from sorted(blocks, key=lambda step: step.span.start)
-        if index < len(frames) - 1 and not isinstance(node, (ir.FunctionDef, ir.ClassDef)):
+        if index < len(frames) - 1 and not isinstance(node, _DEFINITIONS):
             span = Span(path, node.start, node.end)
             yield Step(0, "call", written(program, path, node), span)
 

@@ -148,14 +148,20 @@ class Inspection:
 
 def inspect(program: Program, path: str) -> Inspection:
     """Summarize the analysis of the script at the absolute ``path``."""
-    traces = [trace for trace in program.traces if trace.path == path]
-    traces = traces or [trace for trace in program.traces if path in _files(trace)]
+    every = (*program.traces, *(trace for trace in program.method_traces if _own(trace)))
+    traces = [trace for trace in every if trace.path == path]
+    traces = traces or [trace for trace in every if path in _files(trace)]
     grouped: dict[tuple[str, str], list[Trace]] = {}
     for trace in traces:
         grouped.setdefault((trace.path, trace.entry), []).append(trace)
     entries = tuple(_entry(program, paths) for paths in grouped.values())
     files = {path}.union(*(_files(trace) for trace in traces))
     return Inspection(path, entries, unresolved(program, path, files, traces))
+
+
+def _own(trace: Trace) -> list[Event]:
+    """Return the events of a path, of a method that nothing calls those behind the constructor."""
+    return [event for event in trace.events if event.time > trace.method_start]
 
 
 def _files(trace: Trace) -> set[str]:
@@ -349,7 +355,7 @@ _Words = dict[object, tuple[str, bool]]
 
 def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
     roots = set(_roots(trace))
-    events = sorted(trace.events, key=lambda event: event.time)  # one may be understood later
+    events = sorted(_own(trace), key=lambda event: event.time)  # one may be understood later
     return outline(program, (event for event in events if _is_shown(event, roots)))
 
 
