@@ -248,8 +248,8 @@ def checks(made: Made) -> None:
     with made.untouched():
         judge(run("--all-files, 12 files", "--all-files"), 1, UNSAFE | SAFE)
         judge(run("on 1 clean file", "--files", "clean.py"), 0, set())
-        judge(run("on a caller of what it spoils", "--files", "call.py"), 0, set())
         one = {"lib/build.py:5:12 FSD301"}
+        judge(run("on a caller of what it spoils", "--files", "call.py"), 1, one)
         judge(run("on what a caller spoils", "--files", "lib/build.py"), 1, one)
         output = judge(run("on no Python", "--files", "README.md", "data.json"), 0, set())
         expect("skipped", skipped(output), True, output)
