@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.interpreter.events import Call, Sharding, Trace
+from fsdplint.engine.interpreter.events import Call, Declared, Sharding, Trace
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -43,7 +43,7 @@ def collectives(trace: Trace) -> Iterator[Collective]:
     if not shards:
         return
     # Some ranks shard and the others do something else: who talks to whom is not known.
-    roles = any(shard.site.ranks() != EVERY_RANK for shard in shards)
+    roles = any(_sharded_by(shard) != EVERY_RANK for shard in shards)
     for call in trace.of(Call):
         before = [shard for shard in shards if shard.time < call.time]
         shard = _needs(trace, call, before)
@@ -51,8 +51,13 @@ def collectives(trace: Trace) -> Iterator[Collective]:
             shard = shards[0]
         if shard is None:
             continue
-        participants = shard.site.ranks()
+        participants = _sharded_by(shard)
         yield Collective(call, shard, participants, call.site.ranks() & participants)
+
+
+def _sharded_by(shard: Sharding) -> frozenset[int]:
+    """The ranks that shard; where only some ask whether a model is a unit, it is one on all."""
+    return EVERY_RANK if isinstance(shard, Declared) else shard.site.ranks()
 
 
 def _by_all(call: Call) -> bool:
