@@ -160,7 +160,7 @@ def inspect(program: Program, path: str) -> Inspection:
 
 
 def _own(trace: Trace) -> list[Event]:
-    """Return the events of a path, of a method that nothing calls those behind the constructor."""
+    """Return the events of a path; for a method that nothing calls, without the constructor's."""
     return [event for event in trace.events if event.time > trace.method_start]
 
 

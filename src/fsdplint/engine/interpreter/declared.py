@@ -26,13 +26,13 @@ _FROM_OUTSIDE = frozenset({Origin.PARAMETER, Origin.UNKNOWN, Origin.PART})
 
 
 def annotated(state: PathState, value: Object, annotation: ir.Expr | None, frame: Frame) -> None:
-    """Note that a parameter is a unit, if its annotation names the class of one and no other."""
+    """Note that a parameter is a unit, if its annotation is the class of one."""
     if isinstance(annotation, (ir.Name, ir.Attribute)):
         _declare(state, value, [state.evaluate(annotation, frame)], annotation, frame, True)
 
 
 def tested(state: PathState, test: Value, outcome: bool, node: ir.Node, frame: Frame) -> None:
-    """Note what a test says of a value on the path on which it has this outcome."""
+    """Note that a value is a unit, if ``test`` with this outcome says so."""
     if not isinstance(test, Condition):
         return
     if test.op == "not":

@@ -67,7 +67,7 @@ def start(state: PathState, entry: Entry) -> None:
 
 
 def _drive(state: PathState, driven: Driven) -> None:
-    """Follow the path on which an object comes about, and then its methods alone."""
+    """Follow a path until it has created the object, and then only the object's methods."""
     found = driven.found
     state.until = found.node
     try:

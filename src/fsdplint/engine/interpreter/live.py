@@ -61,7 +61,7 @@ class Live:
 def live(
     made: Object, outcomes: tuple[bool, ...], setup: str = "", before: frozenset[str] | None = None
 ) -> Live | None:
-    """Return what lives on of an object, None if it holds no sharded module."""
+    """Describe an object that holds sharded modules, None if it holds none."""
     cls = made.cls
     if not isinstance(cls, ClassValue) or not any(each.sharded for each in reachable(made)):
         return None
@@ -178,7 +178,7 @@ def _reads(found: Live, name: str) -> frozenset[str]:
 
 
 def _sets(found: Live, name: str) -> frozenset[str]:
-    """Return the attributes that a method, and those that it calls, give a value."""
+    """Return the attributes that a method or its callees assign."""
     return frozenset(a for each in _with_callees(found, name) for a in _own_sets(found, each))
 
 

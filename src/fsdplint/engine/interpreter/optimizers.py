@@ -59,7 +59,7 @@ def built(
 def offered(
     state: PathState, made: Value, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> None:
-    """Note what parameters unknown code is given, whose result may be the optimizer of them."""
+    """Note the parameters passed to unknown code, whose result may be their optimizer."""
     taken = captured(state, arguments)
     if taken and isinstance(made, Object) and not any(_is_optimizer(v) for v in arguments.values()):
         made.offered = Offered(tuple(taken), state.tick(), state.site(node, frame))
@@ -70,7 +70,7 @@ def _is_optimizer(value: Value) -> bool:
 
 
 def used(state: PathState, receiver: Value, name: str, arguments: Arguments) -> None:
-    """Take what is stepped and zeroed for the optimizer of the parameters that it was made of."""
+    """Treat an object as an optimizer once ``step()`` and ``zero_grad()`` were called on it."""
     made = receiver.offered if isinstance(receiver, Object) else None
     if made is None or name not in _USES or arguments.args or not isinstance(receiver, Object):
         return

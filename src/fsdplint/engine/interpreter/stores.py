@@ -50,7 +50,7 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
 
 
 def _entry(state: PathState, value: Value) -> Value:
-    """Decide which entry of a table of tuples it is, so that its parts go together."""
+    """Choose one entry of a table of tuples for this path, so that its parts belong together."""
     if not isinstance(value, Choice) or not value.tests:
         return value
     for option, test in zip(value.options[:-1], value.tests[:-1], strict=False):

@@ -236,7 +236,7 @@ def _command(
 def _spelled(
     _: PathState, receiver: Object, arguments: Arguments, __: ir.Call, ___: Frame
 ) -> Value | None:
-    """Return an option in lower case, say, as the option: it is compared with the same names."""
+    """Return an unknown text itself for ``text.lower()``: tests of both are about one setting."""
     return receiver if receiver.cls is None and not arguments.args else None
 
 

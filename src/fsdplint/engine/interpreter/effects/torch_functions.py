@@ -52,7 +52,7 @@ def _spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) 
 
 
 def _process(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
-    """Execute ``Process(target=worker, args=(rank, …))`` as if it were started where it is made."""
+    """Execute ``Process(target=worker, args=(rank, …))`` where the process is created."""
     function = followed(arguments.get(1, "target") or NONE)
     args = followed(arguments.get(3, "args") or Sequence([]))
     if isinstance(function, FunctionValue) and isinstance(args, Sequence):
