@@ -30,6 +30,7 @@ FUNCTIONS: dict[str, Role] = {
     "mpi4py.MPI.COMM_WORLD.Get_size": Role.SIZE,
 }
 
+ENVIRONMENT = "os.environ"
 # The rank of the node (GROUP_RANK, NODE_RANK) is left out: one node's ranks share it.
 VARIABLES: dict[str, Role] = {
     "RANK": Role.NUMBER,

@@ -45,7 +45,7 @@ from fsdplint.knowledge.calls import (
 )
 from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
 from fsdplint.knowledge.names import canonical
-from fsdplint.knowledge.ranks import ATTRIBUTES, VARIABLES, Role
+from fsdplint.knowledge.ranks import ATTRIBUTES, ENVIRONMENT, VARIABLES, Role
 
 # Attributes that are taken for bound methods even where no class is known to define them.
 _BOUND_METHODS = frozenset(
@@ -174,7 +174,7 @@ def item(state: PathState, value: Value, index: Value) -> Value:
         return entry(state, value, index)
     if isinstance(value, Parameters):
         return value
-    if isinstance(value, Symbol) and value.name == "os.environ":
+    if isinstance(value, Symbol) and value.name == ENVIRONMENT:
         return environment(state, index)
     if isinstance(value, Object):
         return _object_item(state, value, index)

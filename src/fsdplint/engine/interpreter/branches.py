@@ -15,6 +15,7 @@ from fsdplint.engine.interpreter import declared
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.priority import SHARDS
+from fsdplint.engine.interpreter.ranks import launched
 from fsdplint.engine.interpreter.shape import exits_cleanly, leaves, returns_value
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
@@ -81,7 +82,8 @@ def _decide_branch(
     """Return the outcome to follow, or None if following both arms at once loses nothing.
 
     It loses nothing if no arm reaches an event and no arm leaves the block. Otherwise the preferred
-    arm is the one that may shard; of two alike, the one that goes on.
+    arm is that of a distributed run, if this is known, else the one that may shard; of two alike,
+    the one that goes on.
     """
     body_may_shard = state.priorities.may_shard(body)
     orelse_may_shard = state.priorities.may_shard(orelse)
@@ -92,6 +94,8 @@ def _decide_branch(
         prefer = body_may_shard
     else:
         prefer = not leaves_body or leaves_orelse
+    distributed = launched(test)
+    prefer = prefer if distributed is None else distributed
     other_may_shard = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
     other = orelse if prefer else body

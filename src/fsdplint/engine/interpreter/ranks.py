@@ -12,8 +12,16 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.decisions import connected
 from fsdplint.engine.interpreter.site import EVERY_RANK, RANKS
-from fsdplint.engine.interpreter.values import Choice, Condition, Const, Object, Taint, Value
-from fsdplint.knowledge.ranks import Role
+from fsdplint.engine.interpreter.values import (
+    Choice,
+    Condition,
+    Const,
+    Object,
+    Symbol,
+    Taint,
+    Value,
+)
+from fsdplint.knowledge.ranks import ENVIRONMENT, VARIABLES, Role
 
 
 def ranks_of(test: Value, taken: bool) -> frozenset[int]:
@@ -23,6 +31,32 @@ def ranks_of(test: Value, taken: bool) -> frozenset[int]:
     if not test.taint & Taint.RANK:
         return EVERY_RANK if _truth(test, 0) is not (not taken) else frozenset()
     return frozenset(rank for rank in range(RANKS) if _truth(test, rank) is not (not taken))
+
+
+def launched(test: Value) -> bool | None:
+    """Return what a test comes out as on every rank of a distributed run, None if it is unknown.
+
+    A program may be started in another way, so this only tells which outcome to follow first.
+    """
+    if isinstance(test, Condition) and test.op == "not":
+        inner = launched(test.operands[0])
+        return None if inner is None else not inner
+    if isinstance(test, Condition) and test.op in ("and", "or"):
+        return connected(test.op, [launched(operand) for operand in test.operands])
+    if isinstance(test, Condition) and _asks_for_variable(test):
+        return test.op == "In"
+    truths = {_truth(test, rank) for rank in range(RANKS)}
+    return truths.pop() if len(truths) == 1 else None
+
+
+def _asks_for_variable(test: Condition) -> bool:
+    """True for `"RANK" in os.environ` and `os.environ.get("RANK") is None`."""
+    left, right = test.operands[0], test.operands[-1]
+    if test.op == "In":
+        environment = isinstance(right, Symbol) and right.name == ENVIRONMENT
+        return environment and isinstance(left, Const) and str(left.value) in VARIABLES
+    absent = test.op == "==" and isinstance(right, Const) and right.value is None
+    return absent and isinstance(left, Object) and left.rank_source in VARIABLES
 
 
 def rank_tests(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
