@@ -131,7 +131,7 @@ def test_a_program_of_3_000_lines_is_followed_whole() -> None:
 
 
 def test_independent_flags_cost_one_path_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, paths=60)
+    limit(monkeypatch, paths=60, rest_steps=0)
     flags = "".join(f"    if flags.a{n}:\n        torch.save({{}}, 'a{n}')\n" for n in range(40))
     text = written(recipes(1, more=flags))
     assert concise("train.py") == stale(text, "# too early", "# late")
@@ -144,7 +144,7 @@ STOPPED = "analysis of `train.py:main` stopped early (more than 5 paths): findin
 
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, paths=5)
+    limit(monkeypatch, paths=5, rest_steps=0)
     written(recipes(12))
 
 
@@ -185,7 +185,7 @@ def test_inspect_lists_an_early_stop() -> None:
 
 
 def test_of_many_early_stops_the_first_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, paths=5)
+    limit(monkeypatch, paths=5, rest_steps=0)
     for number in range(7):
         written(recipes(12), f"train{number}.py")
     line = "fsdplint: " + STOPPED.replace("train.py", "train{}.py") + "\n"
@@ -242,8 +242,8 @@ optimizer.step()
     [
         ({"path_steps": 60}, "a path is too long"),
         ({"path_cost": 20}, "a path is too long"),
-        ({"entry_steps": 200}, "its paths are too long together"),
-        ({"stale_steps": 0}, "many paths in a row without a new event"),
+        ({"entry_steps": 200, "rest_steps": 0}, "its paths are too long together"),
+        ({"stale_steps": 0, "rest_steps": 0}, "many paths in a row without a new event"),
         ({"steps": -1}, "the project has too much code that shards"),
         ({"shard_pairs": -1}, "the project has too much code that shards"),
     ],

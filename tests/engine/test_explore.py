@@ -48,7 +48,7 @@ def test_paths_that_bring_nothing_new_end_an_entry(
     assert len(followed) == 7, "one path, and each branch the other way"
     assert not stopped(found)
     followed.clear()
-    limit(monkeypatch, stale_steps=500)
+    limit(monkeypatch, stale_steps=500, rest_steps=0)
     found = script(tmp_path, text)
     assert stopped(found) == {"<module>": "many paths in a row without a new event"}
     assert len(followed) < 7

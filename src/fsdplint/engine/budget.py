@@ -28,6 +28,7 @@ class Budget:
         stale_steps: steps of paths in a row without a new event.
         repeated_steps: the same where the next path only combines branches already followed. No
             code is left out.
+        rest_steps: the steps of paths that each follow many of the outcomes left by then.
         entry_cost: the cost of all paths through one entry.
         cut_paths: paths of one entry that are cut before they shard.
         repeats: paths of one entry that only combine followed branches. No code is left out.
@@ -47,8 +48,9 @@ class Budget:
     paths: int = 200
     entry_steps: int = 1_000_000
     unsharded_entry_steps: int = 100_000
-    stale_steps: int = 200_000
+    stale_steps: int = 100_000
     repeated_steps: int = 15_000
+    rest_steps: int = 200_000
     entry_cost: float = 40_000
     cut_paths: int = 1
     repeats: int = 6

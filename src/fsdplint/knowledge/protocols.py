@@ -12,6 +12,7 @@ _FIRST: dict[tuple[str, str], tuple[str, ...]] = {
     ("torchtune", "EvalRecipeInterface"): ("setup",),
     ("torchtune", "FTRecipeInterface"): ("setup",),
 }
+CALLED_FIRST = frozenset(name for names in _FIRST.values() for name in names)
 
 
 def called_first(cls: str) -> tuple[str, ...]:

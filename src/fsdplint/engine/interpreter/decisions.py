@@ -50,6 +50,8 @@ class Decisions:
     """The decisions of one path: the outcomes in ``prefix`` first, then preferred ones.
 
     Attributes:
+        followed: the outcomes at places that earlier paths followed, if this one is to take others
+            wherever it can; else None.
         made: the decisions in order.
         memory: the outcome by the condition's key.
         about: by subject, the tests (operator, constant) decided on it, with their outcomes.
@@ -57,6 +59,7 @@ class Decisions:
     """
 
     prefix: tuple[bool, ...] = ()
+    followed: set[tuple[object, bool]] | None = None
     made: list[Decision] = field(default_factory=list)
     memory: dict[object, bool] = field(default_factory=dict)
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
@@ -146,10 +149,20 @@ class Decisions:
     def _choose(self, key: object, prefer: bool, priority: int, place: object) -> bool:
         index = len(self.made)
         outcome = self.prefix[index] if index < len(self.prefix) else prefer
+        if self.followed is not None and index >= len(self.prefix) and priority:
+            outcome = self._new_outcome(place, prefer, self.followed)
         self.made.append(Decision(key, outcome, priority, place))
         self.memory[key] = outcome
         if isinstance(key, tuple) and len(key) == 3:
             self.about.setdefault(key[1], []).append((key[0], key[2], outcome))
+        return outcome
+
+    @staticmethod
+    def _new_outcome(place: object, prefer: bool, followed: set[tuple[object, bool]]) -> bool:
+        """Return the outcome that no path followed at a place, the preferred one if both were."""
+        new = (place, prefer) in followed and (place, not prefer) not in followed
+        outcome = prefer is not new
+        followed.add((place, outcome))
         return outcome
 
 

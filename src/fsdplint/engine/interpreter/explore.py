@@ -14,6 +14,7 @@ from fsdplint.engine.interpreter.paths import Known, paths
 from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project, identifiers
+from fsdplint.engine.project.rapid_types import RapidTypes
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, UNIT_NAMES
 from fsdplint.knowledge.fsdp import WRAPPERS
@@ -30,21 +31,13 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     units = list(units)
     sharding = SHARDING_NAMES | UNIT_NAMES | _names_of_sharding_code(project, units)
     priorities = Priorities(sharding, EVENT_NAMES)
-    explorer = _Explorer(project, priorities)
-    # A program before its tests, should the budget not do for both.
-    units.sort(key=lambda unit: project.is_test(unit.path))
-    for unit in sorted(units, key=lambda unit: not mentions_sharding(unit.text)):
-        if unit.top.entry and project.unit(Path(unit.path)):
-            explorer.follow(Entry(unit))
-    explorer.unsharded = 0
-    for calls in (True, False):
-        for entry in _entries(project, units, explorer.known.reached, calls):
-            explorer.follow(entry)
-        explorer.unsharded = 0
-    programs, explorer.traces = explorer.traces, []
-    for entry in explorer.methods():
-        explorer.follow(entry)
-    return programs, explorer.traces
+    explorer = _Explorer(project, priorities, RapidTypes(project, units))
+    # Programs before their tests, should the budget not do for both. What a test constructs says
+    # nothing of how a program uses it, so that no method is followed from there.
+    explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
+    explorer.follow_methods()
+    explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
+    return explorer.programs, explorer.methods
 
 
 def _names_of_sharding_code(project: Project, units: list[Unit]) -> frozenset[str]:
@@ -103,30 +96,50 @@ class _Explorer:
     """Follow entries one after the other, within a budget for all of them.
 
     Attributes:
+        types: what an entry can reach.
+        programs: the traces that start where a program can.
+        methods: those of methods that nothing calls.
         pairs: sharding calls squared per path, which is what rules that compare them cost.
         unsharded: steps since the last entry that shards.
         unsharded_in: steps per file in entries that do not shard.
     """
 
-    def __init__(self, project: Project, priorities: Priorities) -> None:
+    def __init__(self, project: Project, priorities: Priorities, types: RapidTypes) -> None:
         self.project = project
+        self.types = types
         self.priorities = priorities
-        self.traces: list[Trace] = []
+        self.programs: list[Trace] = []
+        self.methods: list[Trace] = []
         self.known = Known(project.budget)
         self.steps = 0
         self.pairs = 0
         self.unsharded = 0
         self.unsharded_in: Counter[Unit] = Counter()
 
-    def methods(self) -> Iterator[Entry]:
-        """Yield the methods of live objects that no path has run, callers before callees."""
+    def follow_entries(self, units: list[Unit]) -> None:
+        """Follow the scripts, then the functions and methods that these do not reach."""
+        for unit in sorted(units, key=lambda unit: not mentions_sharding(unit.text)):
+            if unit.top.entry and self.project.unit(Path(unit.path)) and self._leads(Entry(unit)):
+                self.follow(Entry(unit))
+        self.unsharded = 0
+        for calls in (True, False):
+            for entry in _entries(self.project, units, self.known.reached, calls):
+                if not calls or self._leads(entry):
+                    self.follow(entry)
+            self.unsharded = 0
+
+    def _leads(self, entry: Entry) -> bool:
+        """True if running an entry can reach a call that shards."""
+        parts = (entry.definition or entry.unit.top, entry.method)
+        return self.types.leads_to_sharding(part for part in parts if part is not None)
+
+    def follow_methods(self) -> None:
+        """Follow the methods of live objects that no path has run, callers before callees."""
         for base, found in list(self.known.live.values()):
-            if self.project.is_test(base.unit.path):
-                continue
             mentions = Counter(name for each in found.methods for name in mentioned(found, each))
             for chain in sorted(chains(found), key=lambda chain: mentions[chain[-1]]):
                 if self._is_driven(found, chain):
-                    yield Entry(found.units[chain[-1]], driven=Driven(base, found, chain))
+                    self.follow(Entry(found.units[chain[-1]], driven=Driven(base, found, chain)))
 
     def _is_driven(self, found: Live, chain: tuple[str, ...]) -> bool:
         """True if a method uses what is sharded, and wraps nothing: that might be another mode."""
@@ -149,7 +162,7 @@ class _Explorer:
         except Exception as error:  # a fault of the engine's costs no other entry
             self.project.crashes[entry.unit.path] = error
             return
-        self.traces.extend(found)
+        (self.programs if entry.driven is None else self.methods).extend(found)
         self.steps += steps
         self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in found)
         if not found:

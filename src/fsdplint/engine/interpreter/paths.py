@@ -107,8 +107,37 @@ def paths(
         prefix = frontier.next(sharding_seen=bool(found))
         limit = effort.limit_reached(bool(found), frontier.repeating)
     if prefix is not None and not frontier.repeating:
-        project.stop_early(entry.unit.path, entry.name, limit)
+        frontier.put_back()
+        if not found or not _follow_the_rest(
+            project, entry, priorities, known, frontier, found, effort
+        ):
+            project.stop_early(entry.unit.path, entry.name, limit)
     return found, effort.steps
+
+
+def _follow_the_rest(
+    project: Project,
+    entry: Entry,
+    priorities: Priorities,
+    known: Known,
+    frontier: Frontier,
+    found: list[Trace],
+    effort: Effort,
+) -> bool:
+    """Follow the outcomes that are left, as many as there are on one path; return if all were."""
+    prefix: tuple[bool, ...] | None = entry.driven.found.outcomes if entry.driven else ()
+    most = effort.steps + project.budget.rest_steps
+    while prefix is not None and effort.allows_more(most):
+        state = _path(project, entry, prefix, priorities, known, frontier.but_for_sharding())
+        shards = state.may_have_sharded()
+        if shards and not (entry.driven and _shards_again(state.trace)):
+            found.append(state.trace)
+        made = state.decisions.made
+        # Of a path that does not shard, the first of its new outcomes may be the reason.
+        frontier.add(made if shards else made[: len(prefix)], len(prefix))
+        effort.add(state, shards, fresh=known.add(entry, state, shards))
+        prefix = frontier.next_open()
+    return prefix is None
 
 
 def _shards_again(trace: Trace) -> bool:
@@ -117,13 +146,18 @@ def _shards_again(trace: Trace) -> bool:
 
 
 def _path(
-    project: Project, entry: Entry, prefix: tuple[bool, ...], priorities: Priorities, known: Known
+    project: Project,
+    entry: Entry,
+    prefix: tuple[bool, ...],
+    priorities: Priorities,
+    known: Known,
+    followed: set[tuple[object, bool]] | None = None,
 ) -> PathState:
     """Follow one path; return its final state, which holds the trace."""
     trace = Trace(entry.name, entry.unit.path)
     allowed, cut_functions = known.allowed(), known.cut_functions()
     state = PathState(
-        project, trace, Decisions(prefix), priorities, SEMANTICS, allowed, cut_functions
+        project, trace, Decisions(prefix, followed), priorities, SEMANTICS, allowed, cut_functions
     )
     try:
         start(state, entry)
@@ -175,21 +209,34 @@ class Effort:
             return "its paths are too long together"
         return f"more than {budget.paths} paths" if self.paths >= budget.paths else ""
 
+    def allows_more(self, steps: int) -> bool:
+        """True if another path may follow, of so many steps for all."""
+        return self.steps < steps and self.cost + self.budget.path_cost < self.budget.entry_cost
+
+
+# Whether a path only combines branches already followed, its priority negated, a number, the
+# outcomes of an earlier path, the index of the one that is flipped, and its place.
+_Queued = tuple[bool, int, int, tuple[bool, ...], int, object]
+
 
 class Frontier:
     """Paths to follow: new outcomes first, and of those the highest priority.
 
     Attributes:
-        queue: heap of the outcomes of a path with an index: the outcomes before the index are
-            replayed, and the one at the index is flipped.
+        queue: heap of paths: the outcomes before the index are replayed, and the one at the index
+            is flipped.
+        last: what the last path came from.
         covered: the outcomes that some path followed, by place.
+        sharding: the places whose outcome decides on sharding.
         repeating: whether the last path that was taken only combines branches already followed.
     """
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.queue: list[tuple[bool, int, int, tuple[bool, ...], int, object]] = []
+        self.queue: list[_Queued] = []
+        self.last: _Queued | None = None
         self.covered: set[tuple[object, bool]] = set()
+        self.sharding: set[object] = set()
         self.count = 0
         self.repeats = 0
         self.repeating = False
@@ -197,7 +244,8 @@ class Frontier:
     def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
         """Return the outcomes to start the next path with, None if no path is worth its cost."""
         while self.queue:
-            repeat, priority, _, outcomes, index, place = heapq.heappop(self.queue)
+            self.last = heapq.heappop(self.queue)
+            repeat, priority, _, outcomes, index, place = self.last
             if not repeat and (place, not outcomes[index]) in self.covered:
                 self._push(True, -priority, outcomes, index, place)  # a path since then covered it
                 continue
@@ -210,10 +258,29 @@ class Frontier:
             return (*outcomes[:index], not outcomes[index])
         return None
 
+    def next_open(self) -> tuple[bool, ...] | None:
+        """Return the outcomes of a path up to one that no path followed, None if there is none."""
+        while self.queue:
+            *_, outcomes, index, place = self.last = heapq.heappop(self.queue)
+            if (place, not outcomes[index]) not in self.covered:
+                return (*outcomes[:index], not outcomes[index])
+        return None
+
+    def but_for_sharding(self) -> set[tuple[object, bool]]:
+        """Return the outcomes that were followed, and both where sharding depends on it."""
+        both = {(place, outcome) for place in self.sharding for outcome in (True, False)}
+        return self.covered | both
+
+    def put_back(self) -> None:
+        """Queue the path again that `next` gave."""
+        if self.last is not None:
+            heapq.heappush(self.queue, self.last)
+
     def add(self, made: list[Decision], start: int) -> None:
         """Queue a path: each of the decisions behind its prefix can be flipped."""
         outcomes = tuple(decision.outcome for decision in made)
         self.covered.update((decision.place, decision.outcome) for decision in made)
+        self.sharding.update(each.place for each in made if each.priority == SHARDS)
         for index, decision in enumerate(made[start:], start):
             if decision.priority:
                 repeat = (decision.place, not decision.outcome) in self.covered

@@ -27,7 +27,7 @@ Users = dict[Definition | _Group, list[Definition | _Group]]
 
 def mark_reachability(project: Project, units: list[Unit]) -> None:
     """Mark the definitions of ``units`` that can reach a sharding call."""
-    every = list(_every_definition(units))
+    every = list(every_definition(units))
     decorated = _decorated(project, every)  # first, since this loads the registries
     users = _users(project, units)
     shards = [each for unit in units for each in _sharding(project, unit)]
@@ -61,7 +61,8 @@ def _spread(start: Iterable[Definition], *users: Users) -> set[Definition]:
     return {each for each in found if isinstance(each, Definition)}
 
 
-def _every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
+def every_definition(units: Iterable[Unit]) -> Iterator[Definition]:
+    """Yield the definitions of files, methods included."""
     for unit in units:
         yield unit.top
         for top in unit.definitions.values():
@@ -73,9 +74,9 @@ def _users(project: Project, units: list[Unit]) -> Users:
     """Return who refers to a definition: by a name that resolves to it, or in the same class."""
     users: Users = defaultdict(list)
     for unit in units:
-        modules = _modules(project, unit)
-        for definition in _every_definition([unit]):
-            for target in _targets(project, definition, modules):
+        named = modules(project, unit)
+        for definition in every_definition([unit]):
+            for target in targets(project, definition, named):
                 users[target].append(definition)
             if definition.owner is not None:
                 users[definition].append(definition.owner)
@@ -103,24 +104,24 @@ def _hand_out(project: Project, registered: Iterable[Definition], users: Users) 
                 users[decorator.unit] = [*decorator.unit.definitions.values()]
 
 
-def _targets(
-    project: Project, definition: Definition, modules: dict[str, list[Unit]]
+def targets(
+    project: Project, definition: Definition, named: dict[str, list[Unit]]
 ) -> Iterator[Definition]:
     """Yield what a definition refers to: names, ``self.method`` and ``module.function``."""
     owner = definition.owner
     if owner is not None:
-        for attribute in definition.attributes & owner.methods.keys():
+        for attribute in definition.own_attributes & owner.methods.keys():
             yield owner.methods[attribute]
-    for name in definition.names:
+    for name in definition.own_names:
         target = project.loaded_definition(definition.unit, name)
         if target is not None:
             yield target
-        for module in modules.get(name, ()):
-            for attribute in definition.attributes & module.definitions.keys():
+        for module in named.get(name, ()):
+            for attribute in definition.own_attributes & module.definitions.keys():
                 yield module.definitions[attribute]
 
 
-def _modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
+def modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
     """Return the files that a name may refer to in ``unit`` as modules."""
     found: dict[str, list[Unit]] = defaultdict(list)
     meant = [
@@ -152,6 +153,6 @@ def _refer_loosely(every: list[Definition], users: Users) -> None:
 def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
     """Yield the definitions that name a sharding call, or a setting that makes a library shard."""
     names = project.sharding_names(Path(unit.path))
-    for definition in _every_definition([unit]):
+    for definition in every_definition([unit]):
         if definition.names & names or definition.attributes & (SHARDING_NAMES | SETTING_NAMES):
             yield definition

@@ -54,6 +54,8 @@ class Definition:
         names: the names that it refers to, its decorators apart.
         attributes: the attributes.
         decorators: the names in its decorators.
+        own_names: those of a class outside of its methods; of anything else the same as ``names``.
+        own_attributes: the attributes likewise.
         may_shard: running or calling it may reach a sharding call.
         entry: it surely reaches one, by names that resolve.
         names_unit: it names what may be a unit's class, in an annotation or a test, say.
@@ -67,9 +69,14 @@ class Definition:
     attributes: frozenset[str]
     decorators: frozenset[str] = frozenset()
     methods: dict[str, Definition] = field(default_factory=dict)
+    own_names: frozenset[str] = field(init=False)
+    own_attributes: frozenset[str] = field(init=False)
     may_shard: bool = False
     entry: bool = False
     names_unit: bool = False
+
+    def __post_init__(self) -> None:
+        self.own_names, self.own_attributes = self.names, self.attributes
 
 
 @dataclass(frozen=True, slots=True)
