@@ -6,7 +6,12 @@ from itertools import zip_longest
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import access, tracking
-from fsdplint.engine.interpreter.elements import container_items, store_key, unpacked
+from fsdplint.engine.interpreter.elements import (
+    EVERY,
+    container_items,
+    store_key,
+    unpacked,
+)
 from fsdplint.engine.interpreter.events import Repoint, Store
 from fsdplint.engine.interpreter.modules import is_module, is_unit
 from fsdplint.engine.interpreter.names import imported_scope
@@ -21,6 +26,7 @@ from fsdplint.engine.interpreter.values import (
     Origin,
     Parameters,
     Sequence,
+    Symbol,
     Taint,
     Tensor,
     UnitValue,
@@ -30,6 +36,7 @@ from fsdplint.engine.interpreter.values import (
     read_from,
     taint_of,
 )
+from fsdplint.knowledge.modules import MODULE_DICT
 
 
 def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -> None:
@@ -145,12 +152,39 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
         tracking.used(state, state.tick(), "=", [owner], target, frame)
     elif isinstance(owner, Object):
         _overwritten(state, owner, value, target, frame)
-        if isinstance(index, Const) and isinstance(index.value, (int, str)):
-            owner.elements[index.value] = value
         if read_from(owner) is not None and read_from(followed(value)) is None:
             owner.escaped = state.tick()  # it now differs from the file
+        if _is_new_entry(owner, index, value):
+            fill(state, owner, [value], in_loop=frame.loops > 0)
+        if isinstance(index, Const) and isinstance(index.value, (int, str)):
+            owner.elements[index.value] = value
         compose(state, owner, value, "[]")
         _note_repointing(state, owner, index, target, frame)
+
+
+def _is_new_entry(owner: Object, index: Value, value: Value) -> bool:
+    """True if an assignment surely adds a module to a module dict, and replaces none there."""
+    if not (isinstance(owner.cls, Symbol) and owner.cls.name == MODULE_DICT) or owner.args:
+        return False
+    if not isinstance(followed(value), Object):
+        return False
+    if isinstance(index, Const):
+        return index.value not in owner.elements
+    return not container_items(owner)
+
+
+def fill(state: PathState, container: Object, values: list[Value], *, in_loop: bool) -> None:
+    """Add modules to a container module."""
+    held = container.attrs.get("*appended*")
+    filled = held if isinstance(held, Sequence) else Sequence([])
+    container.attrs["*appended*"] = filled
+    filled.items.extend(values)
+    container.repeated |= in_loop or len(filled.items) > 2
+    for value in values:
+        item = followed(value)
+        if isinstance(item, Object) and item.parent is None and item is not container:
+            tracking.attach(state, item, container, "[]")
+    container.elements.pop(EVERY, None)
 
 
 def _note_repointing(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, calls, optimizers, tensors, tracking
+from fsdplint.engine.interpreter import access, calls, optimizers, stores, tensors
 from fsdplint.engine.interpreter.effects import saving
 from fsdplint.engine.interpreter.elements import (
     copied,
@@ -169,16 +169,7 @@ def _appended(
     state: PathState, receiver: Object, arguments: Arguments, _: ir.Call, frame: Frame
 ) -> Value:
     """Add modules to a container module."""
-    held = receiver.attrs.get("*appended*")
-    filled = held if isinstance(held, Sequence) else Sequence([])
-    receiver.attrs["*appended*"] = filled
-    filled.items.extend(arguments.args)
-    receiver.repeated |= frame.loops > 0 or len(filled.items) > 2
-    for value in arguments.args:
-        item = followed(value)
-        if isinstance(item, Object) and item.parent is None and item is not receiver:
-            tracking.attach(state, item, receiver, "[]")
-    receiver.elements.pop("*", None)
+    stores.fill(state, receiver, arguments.args, in_loop=frame.loops > 0)
     return NONE
 
 
