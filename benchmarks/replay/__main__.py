@@ -33,13 +33,13 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     bugs = [bug for bug in read(args.table) if args.repository in bug.repo]
     found = _examined(bugs, args)
-    judged = [replayed(bug, found[bug.repo, bug.buggy], _after(bug, found)) for bug in bugs]
+    judged = [replayed(bug, found.get((bug.repo, bug.buggy)), _after(bug, found)) for bug in bugs]
     print(report(judged))
     return 0 if None not in found.values() and passed(judged) else 1
 
 
 def _after(bug: Bug, found: Mapping[tuple[str, str], list[Found] | None]) -> list[Found]:
-    return (found[bug.repo, bug.fixed] or []) if bug.fixed else []
+    return found.get((bug.repo, bug.fixed)) or []
 
 
 def passed(judged: Sequence[Replayed]) -> bool:
@@ -51,8 +51,9 @@ def passed(judged: Sequence[Replayed]) -> bool:
 def _examined(
     bugs: Sequence[Bug], args: argparse.Namespace
 ) -> dict[tuple[str, str], list[Found] | None]:
-    """The findings at each commit that a bug names; None where there are none to be had."""
-    commits = dict.fromkeys((bug.repo, each) for bug in bugs for each in bug.commits)
+    """The findings at each commit of a bug that a rule means; None where none are to be had."""
+    covered = [bug for bug in bugs if bug.rules]
+    commits = dict.fromkeys((bug.repo, each) for bug in covered for each in bug.commits)
 
     def one(wanted: tuple[str, str]) -> list[Found] | None:
         repo, commit = wanted

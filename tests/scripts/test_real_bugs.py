@@ -78,7 +78,7 @@ def test_a_bug_is_found_and_not_behind_its_fix(
 
 
 def test_what_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _ = replayed(tmp_path, ["some/made,abc,,train.py,6,,kind,w"], capsys)
+    code, _ = replayed(tmp_path, ["some/made,abc,,train.py,6,direct-forward,kind,w"], capsys)
     assert code == 1
 
 
