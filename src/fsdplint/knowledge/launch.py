@@ -84,8 +84,14 @@ FROM_DATACLASSES: dict[str, tuple[int, str]] = {
 RUNS_FUNCTION: dict[str, str] = {
     "absl.app.run": "main",
     "fire.Fire": "component",
+    "kubeflow.trainer.CustomTrainer": "func",
     "typer.run": "function",
     "tyro.cli": "f",
+}
+# Methods of classes that do, with the keyword: a job runs a copy of the function on every worker.
+# Source: the Python SDK of Kubeflow's training operator 1.8.
+METHODS_RUN_FUNCTION: dict[str, tuple[str, str]] = {
+    "create_job": ("kubeflow.training.TrainingClient", "train_func"),
 }
 
 # Classes of command lines: ``@app.command()`` registers a function, and ``app()`` runs it if it is

@@ -89,6 +89,7 @@ _LEAVES_GROUPS = frozenset(
         "jsonlines",
         "jsonschema",
         "kornia",
+        "kubeflow",
         "kubernetes",
         "librosa",
         "liger_kernel",

@@ -21,6 +21,7 @@ from fsdplint.engine.interpreter.elements import (
 )
 from fsdplint.engine.interpreter.events import Call, NoSync
 from fsdplint.engine.interpreter.expressions import MAX_TEXT
+from fsdplint.engine.interpreter.functions import invoke, open_parameters
 from fsdplint.engine.interpreter.modules import is_module, is_unit
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -28,6 +29,7 @@ from fsdplint.engine.interpreter.values import (
     Arguments,
     ClassValue,
     Const,
+    FunctionValue,
     Mapping,
     Object,
     Origin,
@@ -46,7 +48,7 @@ from fsdplint.engine.interpreter.values import (
     read_from,
 )
 from fsdplint.knowledge import calls as known
-from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES
+from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES, METHODS_RUN_FUNCTION
 from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
 
 
@@ -224,6 +226,23 @@ def _command(
     return Partial(Symbol(COMMAND), (receiver,), arguments.keywords)
 
 
+def _run_by_method(
+    cls: str,
+    keyword: str,
+    state: PathState,
+    receiver: Object,
+    arguments: Arguments,
+    node: ir.Call,
+    frame: Frame,
+) -> Value | None:
+    """Execute ``TrainingClient().create_job(train_func=train)``, which runs ``train`` somewhere."""
+    function = followed(arguments.keywords.get(keyword, NONE))
+    if cls not in class_names(receiver.cls) or not isinstance(function, FunctionValue):
+        return None
+    invoke(state, function, open_parameters(state, function, None), {}, frame, node, more=True)
+    return state.unknown()
+
+
 def _spelled(
     _: PathState, receiver: Object, arguments: Arguments, __: ir.Call, ___: Frame
 ) -> Value | None:
@@ -248,6 +267,7 @@ _METHODS: MappingType[str, _Method] = {
     "add_param_group": _group_added,
     **dict.fromkeys(("clear", "__init__"), _cleared),
     "apply": _applied,
+    **{name: partial(_run_by_method, *run) for name, run in METHODS_RUN_FUNCTION.items()},
     **dict.fromkeys(("casefold", "lower", "strip", "upper"), _spelled),
     COMMAND: _command,
 }
