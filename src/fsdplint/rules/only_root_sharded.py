@@ -13,7 +13,13 @@ from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.modules import is_module
-from fsdplint.engine.interpreter.values import ClassValue, Object, Origin, reachable
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Object,
+    Origin,
+    contained,
+    reachable,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, Declined
@@ -146,12 +152,28 @@ def _alone(trace: Trace, root: Shard) -> bool:
     if any(is_module(above) for above in module.ancestors()):
         return False
     inside = {module, *reachable(module)}
-    if any(part.escaped is not None and part.escaped < root.time for part in inside):
+    if any(part.escaped is not None and part.escaped < root.time for part in _parts(module)):
         return False
     if isinstance(module.cls, ClassValue) and module.cls.opaque():
         return False
     others = [shard for shard in trace.of(Shard) if shard is not root]
     return all(_elsewhere(shard.module, module, inside) for shard in others)
+
+
+def _parts(module: Object) -> dict[Object, None]:
+    """What a model holds that may be a module: not its settings, nor what only they hold."""
+    found: dict[Object, None] = {}
+    queue = [module]
+    while queue:
+        part = queue.pop()
+        cls = part.cls
+        plain = isinstance(cls, ClassValue) and not cls.opaque() and not is_module(part)
+        if part not in found and not plain:
+            found[part] = None
+            held = (*part.attrs.values(), *part.elements.values(), *part.args)
+            items = (item for value in held for item in contained(value))
+            queue.extend(item for item in items if isinstance(item, Object))
+    return found
 
 
 def _elsewhere(other: Object, root: Object, inside: set[Object]) -> bool:
