@@ -56,6 +56,16 @@ ELEMENTWISE = frozenset(
 )
 
 STACK = "torch.stack"
+
+TENSOR = "torch.Tensor"
+# Functions whose result is a tensor of its own, no module's.
+MAKES_TENSOR = frozenset(
+    f"torch.{name}"
+    for name in (
+        *("arange", "empty", "eye", "from_numpy", "full", "linspace", "ones", "outer"),
+        *("rand", "randint", "randn", "randperm", "tensor", "tril", "triu", "zeros"),
+    )
+)
 FOREACH_NORM = "torch._foreach_norm"
 
 # Methods that set the values of a tensor.

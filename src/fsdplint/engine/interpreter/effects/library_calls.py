@@ -54,7 +54,7 @@ from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIO
 from fsdplint.knowledge.names import NN, is_optimizer
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
-from fsdplint.knowledge.tensors import DIVISIONS
+from fsdplint.knowledge.tensors import DIVISIONS, MAKES_TENSOR, TENSOR
 
 _MAKES_GROUP = frozenset({INIT, *MESHES, DEVICE_MESH})
 # Where one of these is called, something has made the process group.
@@ -198,6 +198,8 @@ def _result(
         return _constructed(state, symbol, arguments, node, frame)
     made = calls.result_of(state, ("call", name), symbol, arguments)
     optimizers.offered(state, made, arguments, node, frame)
+    if name in MAKES_TENSOR:
+        made.cls = Symbol(TENSOR)
     if name in POLICY_FUNCTIONS and not arguments.open:
         # What an imported module does is no event.
         made.cls, made.site = symbol, state.site(node, frame)
