@@ -393,6 +393,68 @@ def test_ranks_that_shard_alone_talk_among_themselves(tmp_path: Path) -> None:
     assert missed(tmp_path, body, "") == []
 
 
+SHARDED_IN_BOTH_ARMS = {
+    "two calls": """
+        if rank == 0:
+            model = FSDP(nn.Linear(8, 8))
+            dist.barrier()
+        else:
+            model = FSDP(nn.Linear(8, 8))
+        """,
+    "one function": """
+        def shard():
+            return fully_shard(nn.Linear(8, 8))
+        if rank == 0:
+            model = shard()
+            dist.barrier()
+        else:
+            model = shard()
+        """,
+}
+
+
+@pytest.mark.parametrize("body", SHARDED_IN_BOTH_ARMS.values(), ids=SHARDED_IN_BOTH_ARMS)
+def test_ranks_that_shard_in_an_arm_each_talk_together(body: str, tmp_path: Path) -> None:
+    assert missed(tmp_path, body, "") == ["dist.barrier()"]
+
+
+@pytest.mark.parametrize("group", ["process_group=first", "first", "**options"])
+def test_ranks_that_shard_in_groups_of_their_own_are_left_alone(group: str, tmp_path: Path) -> None:
+    body = f"""
+        if rank == 0:
+            model = FSDP(nn.Linear(8, 8), {group})
+            dist.barrier()
+        else:
+            model = FSDP(nn.Linear(8, 8), process_group=others)
+        """
+    assert missed(tmp_path, body, "") == []
+
+
+def test_ranks_of_which_some_shard_twice_are_left_alone(tmp_path: Path) -> None:
+    body = """
+        if rank > 1:
+            model = FSDP(nn.Linear(8, 8))
+            dist.barrier()
+        elif rank == 1:
+            model = FSDP(nn.Linear(8, 8))
+        """
+    assert missed(tmp_path, body, "") == []
+
+
+def test_a_barrier_in_each_arm_that_shards_is_left_alone(tmp_path: Path) -> None:
+    body = """
+        def shard():
+            model = FSDP(nn.Linear(8, 8))
+            dist.barrier()
+            return model
+        if rank == 0:
+            model = shard()
+        else:
+            model = shard()
+        """
+    assert missed(tmp_path, body, "") == []
+
+
 def test_one_call_below_a_guard_is_one_mistake(tmp_path: Path) -> None:
     body = """
         def evaluate():

@@ -51,6 +51,8 @@ _CHECKPOINT = {
     "save_state_dict": Group(2, "process_group"),
     "load_state_dict": Group(2, "process_group"),
 }
+# Keywords of sharding calls that choose the ranks that take part.
+GROUP_KEYWORDS = frozenset({"device_mesh", "mesh", "process_group"})
 BARRIER = "torch.distributed.barrier"
 ALL_REDUCE = "torch.distributed.all_reduce"
 C10D_CALLS = frozenset(f"{DISTRIBUTED}.{name}" for name in _C10D)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.interpreter.events import Call, Declared, Sharding, Trace
+from fsdplint.engine.interpreter.events import Call, Declared, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -42,17 +42,34 @@ def collectives(trace: Trace) -> Iterator[Collective]:
     shards = trace.units()
     if not shards:
         return
-    # Some ranks shard and the others do something else: who talks to whom is not known.
-    roles = any(_sharded_by(shard) != EVERY_RANK for shard in shards)
+    roles = _have_roles(shards)
     for call in trace.of(Call):
         before = [shard for shard in shards if shard.time < call.time]
         shard = _needs(trace, call, before)
+        participants = EVERY_RANK if shard is None else _sharded_by(shard)
         if shard is None and not roles and call.name in known.WORLD_CALLS and _by_all(call):
             shard = shards[0]
         if shard is None:
             continue
-        participants = _sharded_by(shard)
         yield Collective(call, shard, participants, call.site.ranks() & participants)
+
+
+def _have_roles(shards: list[Sharding]) -> bool:
+    """Whether some ranks shard and the others do something else: who talks to whom is not known.
+
+    They do not where both arms of a test shard, each in the default group.
+    """
+    alone = [shard for shard in shards if _sharded_by(shard) != EVERY_RANK]
+    together: frozenset[int] = frozenset().union(*map(_sharded_by, alone))
+    return bool(alone) and (together != EVERY_RANK or any(map(_is_given_group, alone)))
+
+
+def _is_given_group(shard: Sharding) -> bool:
+    """Whether a sharding call may be given the ranks that take part."""
+    if not isinstance(shard, Shard):
+        return True
+    given = not known.GROUP_KEYWORDS.isdisjoint(shard.keywords) or len(shard.positional) > 1
+    return given or any(argument.star for argument in shard.call.args)
 
 
 def _sharded_by(shard: Sharding) -> frozenset[int]:
