@@ -45,6 +45,18 @@ def test_an_existing_binding_is_used(marked: str, text: str) -> None:
     ("marked", "result"),
     [
         ("import a\nimport z\nx = 1\n<use:x:use>\n", "import a\nimport z\nFROM\nx = 1\nx\n"),
+        (
+            "def f():\n    from m.o import q\n    y\n    <use:x:use>\n",
+            "def f():\n    from m.o import q\n    FROM\n    y\n    x\n",
+        ),
+        (
+            "import z\ndef f():\n    if y:\n        import m\n    <use:x:use>\n",
+            "import z\nFROM\ndef f():\n    if y:\n        import m\n    x\n",
+        ),
+        (
+            "import m.k\ndef f():\n    from m.o import q\n    <use:x:use>\n",
+            "import m.k\nFROM\ndef f():\n    from m.o import q\n    x\n",
+        ),
         ("import m\nimport z\n<use:x:use>\n", "import m\nFROM\nimport z\nx\n"),
         ("from m.o import q\nimport z\n<use:x:use>\n", "from m.o import q\nFROM\nimport z\nx\n"),
         ("from m.n import *\n<use:x:use>\n", "from m.n import *\nFROM\nx\n"),

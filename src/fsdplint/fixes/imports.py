@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -167,6 +167,10 @@ class Imports:
 
     def _inserted(self, at: int, lines: Sequence[str]) -> Edit:
         newline = self.code.newline
+        own = _own_imports(self.code, self.use)
+        if own and own[0].start < at:
+            indent = self.code.indentation(own[0])
+            return self.code.insert_lines(at, "".join(indent + line + newline for line in lines))
         text = "".join(line + newline for line in lines)
         following = self.code.line(at).lstrip("\f")
         if at < self.use.start and following.startswith(("import ", "from ")):
@@ -179,7 +183,7 @@ class Imports:
         return self.code.insert_lines(at, text)
 
     def _extended(self, module: str, names: Sequence[str]) -> Edit | None:
-        for statement in _top_imports(self.code, self.use):
+        for statement in _imports_beside(self.code, self.use, module):
             if (
                 isinstance(statement, ir.ImportFrom)
                 and statement.names
@@ -191,11 +195,32 @@ class Imports:
 
 def _top_imports(code: Code, use: ir.Node) -> Iterator[ir.Import | ir.ImportFrom]:
     """The imports that stand by themselves at the top level above the statement of ``use``."""
-    for statement in code.module.body:
+    yield from _imports_above(code.module.body, use)
+
+
+def _imports_above(body: Iterable[ir.Stmt], use: ir.Node) -> Iterator[ir.Import | ir.ImportFrom]:
+    for statement in body:
         if statement.end > use.start:
             return
         if isinstance(statement, (ir.Import, ir.ImportFrom)):
             yield statement
+
+
+def _own_imports(code: Code, use: ir.Node) -> list[ir.Import | ir.ImportFrom]:
+    """The imports of the function around ``use`` itself."""
+    function = code.function(use)
+    return [] if function is None else list(_imports_above(function.body, use))
+
+
+def _imports_beside(code: Code, use: ir.Node, module: str) -> list[ir.Import | ir.ImportFrom]:
+    """The imports that one of ``module`` goes beside: the function's own if only they are alike.
+
+    Such a function may run without the rest of its file, as a job does.
+    """
+    top, own = list(_top_imports(code, use)), _own_imports(code, use)
+    root = module.split(".")[0]
+    alike = [any(root in _roots(each) for each in imports) for imports in (top, own)]
+    return own if alike == [False, True] else top
 
 
 def _place(code: Code, use: ir.Node, module: str) -> int:
@@ -203,7 +228,8 @@ def _place(code: Code, use: ir.Node, module: str) -> int:
 
     One of the standard library goes below the last of those, or else above all.
     """
-    imports = [statement for statement in _top_imports(code, use) if code.ends_line(statement)]
+    beside = _imports_beside(code, use, module)
+    imports = [statement for statement in beside if code.ends_line(statement)]
     root = module.split(".")[0]
     like = [statement for statement in imports if root in _roots(statement)]
     if root in sys.stdlib_module_names and imports and not like:
