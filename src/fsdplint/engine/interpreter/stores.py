@@ -74,7 +74,7 @@ def _store_attribute(
         _overwritten(state, owner, value, target, frame)
         if isinstance(value, Const) and target.attr in frame.unit.counters:
             value = state.unknown(Taint.ELEMENT)  # a step count is no constant
-        elif isinstance(value, Const) and state.undecided:
+        elif state.undecided:
             value = _or_as_before(state, owner, value, target, frame)
         owner.attrs[target.attr] = value
         stored(state, owner, target.attr, value, target, frame)
@@ -91,9 +91,14 @@ def _store_attribute(
 
 
 def _or_as_before(
-    state: PathState, owner: Object, value: Const, target: ir.Attribute, frame: Frame
+    state: PathState, owner: Object, value: Value, target: ir.Attribute, frame: Frame
 ) -> Value:
-    """Join a constant with the attribute's old value, in one of two arms that both run."""
+    """Join a constant with the attribute's old value, in one of two arms that both run.
+
+    Of two values that are no constants the new one stays: events go on with it.
+    """
+    if not isinstance(value, Const) and not isinstance(owner.attrs.get(target.attr), Const):
+        return value
     declared = isinstance(owner.cls, ClassValue) and owner.cls.lookup(target.attr) is not None
     if target.attr not in owner.attrs and owner.origin is Origin.ALLOCATED and not declared:
         return value
