@@ -43,6 +43,7 @@ class Shard(Occurrence):
         keywords: the keyword arguments, those of ``**`` and of a partial included.
         strategy: FSDP1's ``sharding_strategy``, None where none is given.
         positional: the arguments without a keyword, the module included.
+        open: a starred argument may add more.
     """
 
     generation: Generation
@@ -53,6 +54,7 @@ class Shard(Occurrence):
     keywords: dict[str, Value] = field(default_factory=dict)
     strategy: Value | None = None
     positional: tuple[Value, ...] = ()
+    open: bool = False
 
     @property
     def listed(self) -> bool:
@@ -65,11 +67,10 @@ class Shard(Occurrence):
         """True if it is FSDP1's, with a strategy that surely splits the parameters."""
         if self.generation is not Generation.FSDP1:
             return False
-        if "sharding_strategy" in self.keywords:
-            strategy = self.keywords["sharding_strategy"]
-            return isinstance(strategy, Symbol) and not strategy.name.endswith("NO_SHARD")
-        plain = [argument for argument in self.call.args if argument.keyword is None]
-        return len(plain) < 3 and not any(argument.star for argument in plain)
+        strategy = self.strategy
+        if strategy is None:
+            return not self.open
+        return isinstance(strategy, Symbol) and not strategy.name.endswith("NO_SHARD")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
+from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -28,6 +29,7 @@ from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     FunctionValue,
+    Mapping,
     ModuleScope,
     Object,
     Origin,
@@ -142,8 +144,8 @@ class Semantics:
         library_method: what a method does that is not the program's own.
     """
 
-    evaluate: Mapping[type[ir.Node], Evaluator]
-    execute: Mapping[type[ir.Node], Executor]
+    evaluate: MappingType[type[ir.Node], Evaluator]
+    execute: MappingType[type[ir.Node], Executor]
     library_call: LibraryCall
     library_method: LibraryMethod
 
@@ -389,18 +391,25 @@ class PathState:
         """Note that unknown code gets ``values`` and everything reachable from them.
 
         From here on nothing can be claimed about what was done to them: `Object.escaped` is the
-        time, and a rule that needs an object unchanged compares it with the time of its event.
+        time, and a rule that needs an object unchanged compares it with the time of its event. A
+        dict may get further entries, such as keyword arguments for a sharding call.
         Events that were seen remain evidence; only absence (nobody sharded this, nobody gathered
         it) is no longer known. An optimizer that escapes together with its model may have been
         given other parameters, which is an uncertain `Repoint`.
         """
         now = self.tick()
         had: set[Object] = set()
+        grown: list[Mapping] = []
         for value in values:
             for item in contained(value):
                 if isinstance(item, StateDict):
                     item.escaped = True
+                elif isinstance(item, Mapping):
+                    grown.append(item)
             had.update(reachable(value))
+        for mapping in grown:
+            if not mapping.rest:
+                mapping.rest.append(self.unknown())
         self.charge(len(had) / OBJECTS_AT_COST)
         if had and not self.importing:
             self.trace.escapes.append(Escape(now, self.site(node, frame), frozenset(had)))

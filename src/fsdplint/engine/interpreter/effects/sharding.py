@@ -72,9 +72,11 @@ def _shard_one(
     module.sharded.append(Sharded(generation, time, site))
     _adopt(state, module)
     keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
-    positional = tuple(arguments.args)
+    positional, more = tuple(arguments.args), arguments.open
     state.emit(
-        Shard(time, site, generation, module, keeps, wraps, node, keywords, strategy, positional)
+        Shard(
+            time, site, generation, module, keeps, wraps, node, keywords, strategy, positional, more
+        )
     )
 
 
