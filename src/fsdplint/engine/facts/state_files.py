@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard, Sharding, Trace
-from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.modules import cuts, is_module
 from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -16,6 +16,7 @@ from fsdplint.engine.interpreter.values import (
     Mapping,
     Object,
     Origin,
+    Parameters,
     StateDict,
     Symbol,
     Taint,
@@ -150,11 +151,12 @@ def _load(program: Program, trace: Trace, call: Call) -> PlainLoad | None:
     optimizer = receiver if receiver.captures else None
     if is_stateless(optimizer):
         return None
-    for module in [capture.module for capture in receiver.captures] or [receiver]:
-        shard = _sharded(trace, module, call.time, flat=optimizer is not None)
+    for capture in receiver.captures:
+        shard = _cut(trace, capture, call.time) or _sharded(trace, capture.module, call.time)
         if shard is not None:
-            return PlainLoad(trace, call, module, optimizer, file, shard, guards)
-    return None
+            return PlainLoad(trace, call, capture.module, optimizer, file, shard, guards)
+    shard = None if receiver.captures else _sharded(trace, receiver, call.time)
+    return None if shard is None else PlainLoad(trace, call, receiver, None, file, shard, guards)
 
 
 def _file(given: Value, depth: int = 0) -> Object | None:
@@ -174,19 +176,21 @@ def _is_nothing(value: Value) -> bool:
     return empty or isinstance(value, Const)
 
 
-def _sharded(trace: Trace, module: Object, time: int, *, flat: bool) -> Shard | None:
-    """The last sharding call before ``time`` that put slices in the place of the parameters.
+def _cut(trace: Trace, captured: Parameters, time: int) -> Shard | None:
+    """The last call before ``time`` by which FSDP1 put slices in the place of parameters."""
+    shards = [s for s in trace.of(Shard) if s.cuts_flat and s.time < time and cuts(s, captured)]
+    return shards[-1] if shards else None
 
-    Args:
-        flat: FSDP1's count as well, whose models cut what they load by themselves.
+
+def _sharded(trace: Trace, module: Object, time: int) -> Shard | None:
+    """The last call before ``time`` by which FSDP2 put slices in the place of parameters.
+
+    FSDP1's models cut what they load by themselves.
     """
     around = {module, *module.ancestors()}
     found = None
     for shard in trace.of(Shard):
-        if shard.generation is Generation.FSDP2:
-            inside = module in shard.module.ancestors() and is_module(module)
-            counts = inside or shard.module in around
-        else:
-            counts = flat and shard.cuts_flat and shard.module in around
+        inside = module in shard.module.ancestors() and is_module(module)
+        counts = shard.generation is Generation.FSDP2 and (inside or shard.module in around)
         found = shard if counts and shard.time < time else found
     return found

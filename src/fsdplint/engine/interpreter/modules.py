@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.engine.interpreter.events import Shard, Sharding
 from fsdplint.engine.interpreter.state import PathState
-from fsdplint.engine.interpreter.values import Object, class_names
+from fsdplint.engine.interpreter.values import Object, Parameters, class_names
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, NN
 
@@ -58,8 +58,17 @@ def is_in_unit(state: PathState, value: Object) -> bool:
     return any(is_unit(whole) and not has_fsdp1(state, whole) for whole in value.ancestors())
 
 
-def cut_by_fsdp1(state: PathState, module: Object) -> bool:
-    """True if FSDP1 surely flattens and splits the parameters of a module."""
-    around = {module, *module.ancestors()}
-    shards = (event for event in state.trace.events if isinstance(event, Shard))
-    return any(event.cuts_flat and event.module in around for event in shards)
+def cut_by_fsdp1(state: PathState, captured: Parameters) -> bool:
+    """True if FSDP1 surely flattens and splits some of the parameters that were captured."""
+    return any(
+        event.cuts_flat and cuts(event, captured)
+        for event in state.trace.events
+        if isinstance(event, Shard)
+    )
+
+
+def cuts(shard: Shard, captured: Parameters) -> bool:
+    """True if a sharding call is on captured parameters: on their module, around or inside it."""
+    module = captured.module
+    inside = module in shard.module.ancestors() and is_module(module) and not captured.filtered
+    return inside or shard.module in (module, *module.ancestors())

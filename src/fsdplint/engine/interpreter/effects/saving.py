@@ -35,7 +35,7 @@ def state_of(state: PathState, owner: Object, _: Arguments, node: ir.Call, frame
         modules = [capture.module for capture in owner.captures]
         if any(holds_fsdp2(state, module) for module in modules):
             return StateDict(modules[0], site, optimizer=owner)
-        if any(cut_by_fsdp1(state, module) for module in modules):
+        if any(cut_by_fsdp1(state, capture) for capture in owner.captures):
             return StateDict(modules[0], site, owner, generation=known.Generation.FSDP1)
     elif holds_fsdp2(state, owner):
         return StateDict(owner, state.site(node, frame))
