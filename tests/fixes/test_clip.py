@@ -142,3 +142,57 @@ def test_an_object_that_hands_out_the_models_parameters() -> None:
     _, finding = _finding(engine + use)
     assert finding.fix is None
     assert finding.fix_declined == "`engine` is not itself the FSDP1 model"
+
+
+_LOOP = f"""\
+import torch.distributed as dist
+from own import SplitSampler
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+rank = dist.get_rank()
+rows = torch.load("rows.pt")
+{{}}
+for step, batch in enumerate(DataLoader(rows)):
+    model(batch).sum().backward()
+    if (step + 1) % 4 == 0 or step + 1 == len(loader):
+        {_UTIL}(model.parameters(), 1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loader", "alike"),
+    [
+        ("loader = DataLoader(rows, sampler=DistributedSampler(rows, rank=rank))", True),
+        ("loader = DataLoader(rows, 8, False, DistributedSampler(rows, 2, rank))", True),
+        (
+            "sampler = DistributedSampler(rows, rank=rank) if dist.is_initialized() else None\n"
+            "loader = DataLoader(rows, sampler=sampler)",
+            True,
+        ),
+        ("loader = DataLoader(rows[rank::2])", False),
+        ("loader = DataLoader(rows, sampler=SplitSampler(rows, rank=rank))", False),
+        ("loader = DataLoader(rows, rank + 1, sampler=DistributedSampler(rows, rank=rank))", False),
+        (
+            "part = TensorDataset(rows[rank::2])\n"
+            "loader = DataLoader(part, sampler=DistributedSampler(part, rank=rank))",
+            False,
+        ),
+        (
+            "plain = DistributedSampler(rows, rank=rank)\n"
+            "sampler = plain if x else SplitSampler(rows, rank=rank)\n"
+            "loader = DataLoader(rows, sampler=sampler)",
+            False,
+        ),
+    ],
+)
+def test_the_ranks_have_equally_many_batches_of_a_distributed_sampler(
+    loader: str, alike: bool
+) -> None:
+    """The root's method waits for all ranks, so that all have to come to it."""
+    _, finding = _finding(_LOOP.format(loader))
+    if alike:
+        assert finding.fix is not None
+        assert finding.fix.safety is Safety.SAFE
+    else:
+        assert finding.fix is None
+        assert "only some ranks come here" in (finding.fix_declined or "")

@@ -17,7 +17,7 @@ from fsdplint.engine.interpreter.elements import (
 )
 from fsdplint.engine.interpreter.events import Call, Store
 from fsdplint.engine.interpreter.modules import holds_fsdp2, is_in_unit, is_module, is_unit
-from fsdplint.engine.interpreter.state import EXIT, Effect, Frame, PathState
+from fsdplint.engine.interpreter.state import EXIT, Effect, Frame, PathState, is_const
 from fsdplint.engine.interpreter.tensors import tensor_of
 from fsdplint.engine.interpreter.values import (
     NONE,
@@ -40,10 +40,11 @@ from fsdplint.engine.interpreter.values import (
     class_names,
     followed,
     key_of,
+    may_be,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
-from fsdplint.knowledge.data import DATA_LOADERS
+from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.names import DTENSOR, FSDP1
 
 
@@ -252,11 +253,35 @@ def _whole(_: PathState, arguments: Arguments, *__: object) -> Value | None:
     return None
 
 
-def _length(_: PathState, arguments: Arguments, *__: object) -> Value | None:
+def _length(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     value = followed(arguments.args[0]) if arguments.args else NONE
     if isinstance(value, Const) and isinstance(value.value, (str, tuple)):
         return Const(len(value.value), value.taint)
+    if isinstance(value, Object) and _gives_all_ranks_as_many(value):
+        return state.unknown(value.taint.without(Taint.RANK), key=("length", key_of(value)))
     return None
+
+
+def _gives_all_ranks_as_many(loader: Object) -> bool:
+    """True if a loader differs by rank only in its sampler, which pads or cuts to equal shares."""
+    if not isinstance(loader.cls, Symbol) or loader.cls.name not in DATA_LOADERS:
+        return False
+    given = Arguments(list(loader.args), loader.keywords)
+    samplers = [each for each in may_be(given.get(3, "sampler")) if not is_const(each, None)]
+    others = [value for value in given.values() if value is not given.get(3, "sampler")]
+    return (
+        bool(samplers)
+        and all(map(_divides_evenly, samplers))
+        and not taint_of(*others) & Taint.RANK
+    )
+
+
+def _divides_evenly(sampler: Value) -> bool:
+    """True for a distributed sampler of a dataset that is the same on all ranks."""
+    if not isinstance(sampler, Object) or not isinstance(sampler.cls, Symbol):
+        return False
+    dataset = Arguments(list(sampler.args), sampler.keywords).get(0, "dataset")
+    return sampler.cls.name in DISTRIBUTED_SAMPLERS and not taint_of(dataset) & Taint.RANK
 
 
 def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
