@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.feeding import SameOrder, loader_name, same_orders
+from fsdplint.engine.facts.feeding import SameOrder, loader_name, over, same_orders
 from fsdplint.engine.facts.fix_places import name_in
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must.definitions import UNBOUND
@@ -52,12 +52,9 @@ def reports(program: Program) -> Iterator[Report]:
 def _evidence(fact: SameOrder) -> tuple[Evidence, ...]:
     path, loop = fact.epochs
     head = loop.iterable if isinstance(loop, ir.For) else loop.test
-    inner = fact.training.loop.site
-    assert isinstance(inner.node, ir.For)
-    over = inner.node.iterable
     return (
         Evidence(Span(path, head.start, head.end), "the epochs"),
-        Evidence(Span(inner.path, over.start, over.end), "the same order each time"),
+        Evidence(over(fact.training.loop), "the same order each time"),
     )
 
 
@@ -80,7 +77,8 @@ def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
 def _drawn_once(program: Program, fact: SameOrder) -> str | None:
     """The list of batches that every epoch goes through, if it is no loader."""
     inner = fact.training.loop.site
-    assert isinstance(inner.node, ir.For)
+    if not isinstance(inner.node, ir.For):
+        return None
     tree, meant = program.tree(inner.path), inner.node.iterable
     while isinstance(meant, ir.Call) and ir.last_name(meant.func) in _PASSES_ON and meant.args:
         meant = meant.args[0].value

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.feeding import SharedData, loader_name, shared_data
+from fsdplint.engine.facts.feeding import SharedData, loader_name, over, shared_data
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.sampling import Epochs, epochs_of, sample_by_rank
 from fsdplint.rule import Report, declare
@@ -41,13 +41,10 @@ def reports(program: Program) -> Iterator[Report]:
 def _evidence(program: Program, fact: SharedData) -> tuple[Evidence, ...]:
     training, seed = fact.training, fact.seed
     shuffled = () if seed is None else (program.evidence(seed.site, "every rank shuffles by it"),)
-    loop = training.loop.site
-    assert isinstance(loop.node, ir.For)
-    over = loop.node.iterable
     return (
         *shuffled,
         program.evidence(training.shard.site, "the model that all ranks train"),
-        Evidence(Span(loop.path, over.start, over.end), "each rank goes through all of it"),
+        Evidence(over(training.loop), "each rank goes through all of it"),
     )
 
 
@@ -55,6 +52,9 @@ def _fix(program: Program, fact: SharedData) -> Fix | Declined:
     training = fact.training
     site = training.loader.site
     assert isinstance(site.node, ir.Call)
+    by_hand = isinstance(training.loop.site.node, ir.Call)
+    if by_hand and fact.seed is not None and training.epochs is None:
+        return Declined("`next` takes the batches, so no loop over epochs can call `set_epoch`")
     epochs: Epochs | Declined | None = None
     if fact.seed is not None and training.epochs is not None:
         path, loop = training.epochs

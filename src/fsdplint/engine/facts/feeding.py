@@ -26,6 +26,7 @@ from fsdplint.engine.interpreter.values import (
     taint_of,
 )
 from fsdplint.engine.program import Program
+from fsdplint.finding import Span
 from fsdplint.knowledge.collectives import PARALLELIZE_MODULE
 from fsdplint.knowledge.data import (
     DATA_LOADERS,
@@ -48,12 +49,15 @@ class Training:
     """A loop over a loader's batches that a sharded module is trained on.
 
     Attributes:
+        loop: where it begins: at a `for`, or at an ``iter(loader)``.
+        body: the loop that takes the batches: that `for`, or one that calls ``next``.
         epochs: the innermost loop around it, in its own function or in one that calls it, that
             repeats it with the same loader; None if it runs once.
     """
 
     loader: Call
     loop: Call
+    body: Site
     forward: Call
     shard: Shard
     epochs: Loop | None
@@ -113,6 +117,8 @@ def _ordered(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SameOrde
         sampler = samplers.get(given) if isinstance(given, Object) else None
         if sampler is None or training.epochs is None or not _shuffles(sampler):
             continue
+        if not _begins_in_each(program, training.loop.site):
+            continue
         if _is_told(trace, sampler, training.loader) or _adapted(trace, sampler):
             yield sampler.site.node, None
         elif not _adapted(trace, training.loader):
@@ -131,27 +137,50 @@ def _trainings(program: Program, trace: Trace) -> Iterator[Training]:
     loaders = _results(trace, DATA_LOADERS)
     for loop in trace.calls("iterate"):
         loader = loaders.get(loop.receiver) if isinstance(loop.receiver, Object) else None
-        forward = _trained(trace, loop)
-        if loader is None or forward is None:
+        body = None if loader is None else _body(program, loop.site)
+        forward = None if body is None else _trained(trace, loop, body)
+        if loader is None or body is None or forward is None:
             continue
         shard = next(
             (s for s in trace.of(Shard) if _on(forward, s) and s.time < forward.time), None
         )
         if shard is not None and program.together(loader.site, shard.site):
             epochs = _repeated(program, loop.site, loader.site)
-            yield Training(loader, loop, forward, shard, epochs)
+            yield Training(loader, loop, body, forward, shard, epochs)
+
+
+def _body(program: Program, begun: Site) -> Site | None:
+    """The loop that takes the batches of ``for`` or of ``batches = iter(loader)``."""
+    if isinstance(begun.node, ir.For):
+        return begun
+    tree = program.tree(begun.path)
+    kept = tree.parent(begun.node)
+    if not isinstance(kept, ir.Assign):
+        return None
+    names = [program.text(begun.path, target) for target in kept.targets]
+    for node in ir.walk(_home(program, begun)):
+        if not isinstance(node, ir.Call) or ir.last_name(node.func) != "next" or not node.args:
+            continue
+        around = next(each for each in tree.ancestors(node) if isinstance(each, _LOOP_OR_SCOPE))
+        taken = program.text(begun.path, node.args[0].value) in names
+        if taken and isinstance(around, (ir.For, ir.While)):
+            return begun._replace(node=around)
+    return None
+
+
+_LOOP_OR_SCOPE = (ir.For, ir.While, ir.Function, ir.ClassDef, ir.Module)
 
 
 def _on(forward: Call, shard: Shard) -> bool:
     return isinstance(forward.receiver, Object) and related(forward.receiver, shard.module)
 
 
-def _trained(trace: Trace, loop: Call) -> Call | None:
+def _trained(trace: Trace, loop: Call, body: Site) -> Call | None:
     """The first forward in a loop, or on what it yields, with a backward before another loop."""
     later = [e for e in trace.calls("forward", "backward", "iterate") if e.time > loop.time]
     forward = None
     for event in later:
-        inside = _inside(event.site, loop.site)
+        inside = _inside(event.site, body)
         if event.name == "forward" and forward is None and (inside or _fed(event, loop)):
             forward = event
         elif event.name == "backward" and forward is not None:
@@ -279,13 +308,26 @@ def _is_fixed_class(program: Program, cls: ClassValue) -> bool:
 
 def _divided(program: Program, training: Training) -> bool:
     """Whether ranks may take parts of a batch, or only some of them train on it."""
-    forward, loop = training.forward, training.loop.site
+    forward, loop = training.forward, training.body
     ranked = taint_of(*forward.arguments.values()) & Taint.RANK
     alone = any(guard.divergent for guard in forward.site.guards)
     called = forward.site.frames()[len(loop.calls) + 1 :]
     functions = [(path, program.tree(path).function(node)) for path, node in called]
     around = [(loop.path, loop.node), *((p, each) for p, each in functions if each is not None)]
     return bool(ranked) or alone or any(divides(_words(program, *place)) for place in around)
+
+
+def _home(program: Program, site: Site) -> ir.Node:
+    """The function, or else the module, that a place is in."""
+    tree = program.tree(site.path)
+    return tree.function(site.node) or tree.module
+
+
+def over(loop: Call) -> Span:
+    """What a loop goes through, in the code."""
+    node = loop.site.node
+    each = node.iterable if isinstance(node, ir.For) else node
+    return Span(loop.site.path, each.start, each.end)
 
 
 def _many_dimensions(trace: Trace) -> bool:
@@ -315,6 +357,15 @@ def _shuffles(sampler: Call) -> bool:
     shuffle = sampler.argument(3, "shuffle")
     known = shuffle is None or (isinstance(shuffle, Const) and bool(shuffle.value))
     return known and not sampler.arguments.open
+
+
+def _begins_in_each(program: Program, begun: Site) -> bool:
+    """Whether a pass of the loop around, or a call of the function, always begins the loader."""
+    if isinstance(begun.node, ir.For):
+        return True
+    tree = program.tree(begun.path)
+    around = tree.parent(tree.statement(begun.node))
+    return isinstance(around, (ir.For, ir.While, ir.Function))
 
 
 def _is_told(trace: Trace, sampler: Call, loader: Call) -> bool:

@@ -29,7 +29,7 @@ from fsdplint.knowledge.data import DATA_LOADERS
 def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
     """Execute a loop: over a short sequence element by element, over any other once for all."""
     iterable = followed(state.evaluate(node.iterable, frame))
-    _iterated(state, node, iterable, frame)
+    note_iteration(state, node, iterable, frame)
     every = submodules(state, iterable)
     view = view_of(iterable)
     if every and isinstance(view, Object):
@@ -48,8 +48,11 @@ def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
     return state.run(node.orelse, frame)
 
 
-def _iterated(state: PathState, node: ir.For, iterable: Value, frame: Frame) -> None:
-    """Note a loop over a loader's batches, also if they are counted or in a progress bar."""
+def note_iteration(state: PathState, node: ir.For | ir.Call, iterable: Value, frame: Frame) -> None:
+    """Note a loop over a loader's batches, also if they are counted or in a progress bar.
+
+    Or an ``iter(loader)`` whose batches are taken by hand.
+    """
     held = [item for item in contained(iterable) if isinstance(item, Object)]
     for source in dict.fromkeys(whole for item in held for whole in (item, *item.ancestors())):
         if class_names(source.cls) & DATA_LOADERS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, calls, names, stores
+from fsdplint.engine.interpreter import access, calls, loops, names, stores
 from fsdplint.engine.interpreter.comparison import is_instance
 from fsdplint.engine.interpreter.elements import (
     COUNTED,
@@ -180,6 +180,13 @@ def _same_iterable(state: PathState, arguments: Arguments, *_: object) -> Value:
     return materialized(state, copied(value))
 
 
+def _iterator(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """Evaluate ``iter(x)``, which begins to go through a loader."""
+    if arguments.args:
+        loops.note_iteration(state, node, arguments.args[0], frame)
+    return _same_iterable(state, arguments)
+
+
 def _next_of(state: PathState, arguments: Arguments, *_: object) -> Value:
     return element_of(state, arguments.args[0]) if arguments.args else state.unknown()
 
@@ -320,7 +327,6 @@ _SAME_ITERABLE = (
     "builtins.tuple",
     "builtins.set",
     "builtins.frozenset",
-    "builtins.iter",
     "itertools.islice",
     "builtins.sorted",
     "builtins.reversed",
@@ -339,6 +345,7 @@ EFFECTS: MappingType[str, Effect] = {
     "builtins.getattr": _get_attribute,
     "importlib.import_module": _import_module,
     "builtins.setattr": _set_attribute,
+    "builtins.iter": _iterator,
     "builtins.next": _next_of,
     "builtins.filter": _filtered,
     "builtins.map": _mapped,
