@@ -1062,6 +1062,26 @@ def test_an_imported_file_runs_silently_and_unguarded(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "export",
+    ["from .wrap import shard\n", "from .wrap import *\n", "from .wrap import all_of as shard\n"],
+)
+def test_an_entry_may_reach_sharding_by_a_package_that_exports_it(
+    tmp_path: Path, export: str
+) -> None:
+    files = {
+        "train.py": "from lib import tools\nimport lib.tools as t\n"
+        "def main(model):\n    tools.shard(model)\n"
+        "def other(model):\n    t.shard(model)\n"
+        "def cold(model):\n    tools.describe(model)\n",
+        "lib/__init__.py": "",
+        "lib/tools/__init__.py": export + "from .wrap import describe\n",
+        "lib/tools/wrap.py": HEADER + "def shard(m):\n    fully_shard(m)\nall_of = shard\n"
+        "def describe(m):\n    print(m)\n",
+    }
+    assert [trace.entry for trace in program(tmp_path, files).traces] == ["main", "other"]
+
+
 def test_a_function_of_another_file_by_every_way_of_importing(tmp_path: Path) -> None:
     calls = ["a(m)", "lib.wrap.shard(m)", "w.shard(m)", "shard(m)", "again(m)", "inner.shard(m)"]
     files = {

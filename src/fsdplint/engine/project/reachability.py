@@ -117,8 +117,9 @@ def targets(
         if target is not None:
             yield target
         for module in named.get(name, ()):
-            for attribute in definition.own_attributes & module.definitions.keys():
-                yield module.definitions[attribute]
+            for attribute in definition.own_attributes:
+                if (member := project.loaded_definition(module, attribute)) is not None:
+                    yield member
 
 
 def modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
