@@ -1082,6 +1082,28 @@ def test_an_entry_may_reach_sharding_by_a_package_that_exports_it(
     assert [trace.entry for trace in program(tmp_path, files).traces] == ["main", "other"]
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("for name, value in given.items():\n    setattr(Config, name, value)", True),
+        ("setattr(Config, name, True)", True),
+        ("setattr(Config, 'fsdp', True)", True),
+        ("setattr(Config, 'other', True)", False),
+        ("setattr(Config(), name, True)", False),
+    ],
+)
+def test_a_class_as_configuration_may_be_changed(
+    tmp_path: Path, change: str, expected: bool
+) -> None:
+    text = (
+        "class Config:\n    fsdp = False\n    other = 1\n"
+        f"{change}\nmodel = Net()\nfully_shard(model.part)\n"
+        "if Config.fsdp:\n    fully_shard(model)\n"
+    )
+    reached = any(("Shard", "fully_shard(model)") in path for path in paths(tmp_path, text))
+    assert reached is expected
+
+
 def test_a_function_of_another_file_by_every_way_of_importing(tmp_path: Path) -> None:
     calls = ["a(m)", "lib.wrap.shard(m)", "w.shard(m)", "shard(m)", "again(m)", "inner.shard(m)"]
     files = {

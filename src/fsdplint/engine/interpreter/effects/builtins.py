@@ -152,6 +152,12 @@ def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
             elif not is_module(owner):
                 _unsettle(state, owner)
             stores.stored(state, owner, known_name, value, node, frame)
+        elif isinstance(owner, ClassValue):  # a class that is a program's configuration
+            if isinstance(name, Const):
+                owner.attrs[str(name.value)] = value
+            else:
+                settings = [key for key, old in owner.attrs.items() if isinstance(old, Const)]
+                owner.attrs.update({key: state.unknown() for key in settings})
         elif isinstance(owner, Parameters) and isinstance(name, Const):
             state.note(Store, node, frame, owner, str(name.value), value)
     return NONE
