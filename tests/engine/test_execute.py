@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -812,6 +813,55 @@ def test_a_branch_without_events_splits_no_path(tmp_path: Path) -> None:
             fully_shard(model)
     """
     assert only_path(tmp_path, text) == [("Shard", "fully_shard(model)")]
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        # what is only checked together excludes only each other
+        (
+            """\
+            if args.ddp:
+                if args.fsdp:
+                    raise ValueError
+            """,
+            [["FSDP"], ["fully_shard"], []],
+        ),
+        (
+            """\
+            if not args.ddp:
+                pass
+            else:
+                assert not args.fsdp
+            """,
+            [["FSDP"], ["fully_shard"], []],
+        ),
+        # with another condition both may be
+        (
+            """\
+            if args.ddp and args.other:
+                if args.fsdp:
+                    raise ValueError
+            """,
+            [["FSDP", "fully_shard"], ["FSDP"], ["fully_shard"], []],
+        ),
+        # without a check both may be
+        ("", [["FSDP", "fully_shard"], ["FSDP"], ["fully_shard"], []]),
+    ],
+    ids=["raise", "assert", "parts", "none"],
+)
+def test_what_a_check_excludes(tmp_path: Path, check: str, expected: list[list[str]]) -> None:
+    text = """\
+        if args.ddp:
+            FSDP(Net())
+        if args.fsdp:
+            fully_shard(Net())
+        fully_shard(other)
+    """
+    checked = textwrap.dedent(check) + textwrap.dedent(text)
+    shards = [[text for kind, text in path] for path in paths(tmp_path, checked)]
+    found = sorted([call.partition("(")[0] for call in path[:-1]] for path in shards)
+    assert found == sorted(expected)
 
 
 def test_what_a_branch_assigned_is_either(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def both(
     states = []
     yielded = False
     arms = [(True, body), (False, orelse)]
+    apart = not (test.taint.divides or state.importing or state.enumerating)
     if _runs_orelse_first(test):
         arms.reverse()
     for taken, arm in arms:
@@ -137,9 +138,12 @@ def both(
         frame.scope.names.update(before)
         state.group_up, frame.on_yield = up, on_yield
         state.undecided += 1
+        decided = len(state.decisions.made)
         with state.under([state.guard(test, place, taken, frame)]):
             flows.append(state.run(arm, frame))
         state.undecided -= 1
+        if apart:
+            state.decisions.hold_only_where(test, taken, decided)
         yielded |= frame.on_yield is not on_yield
         results.append(dict(frame.scope.names))
         states.append(state.group_up)
@@ -148,6 +152,8 @@ def both(
     state.group_up = _group_after(flows, states)
     if Flow.NEXT in flows and flows[0] is not flows[1]:
         on = flows.index(Flow.NEXT)
+        if apart and not state.undecided:
+            state.decisions.assume(test, arms[on][0])
         passed = state.guard(test, place, arms[on][0], frame)
         aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
         ranks = EVERY_RANK if aborted else passed.ranks

@@ -35,6 +35,7 @@ class Decision:
     """A condition decided on a path.
 
     Attributes:
+        key: None once it holds for none of what comes after it.
         priority: how much the other outcome promises, 0 if it is not worth a path.
         place: the branch in the text, to tell outcomes already followed from new ones.
     """
@@ -56,6 +57,8 @@ class Decisions:
         memory: the outcome by the condition's key.
         about: by subject, the tests (operator, constant) decided on it, with their outcomes.
         sources: by a constant that a function returned, which decisions were made in it.
+        implied: a test's key and outcome, each with a decision that holds wherever it has that
+            outcome: one made in an arm that only this outcome reaches.
     """
 
     prefix: tuple[bool, ...] = ()
@@ -64,6 +67,12 @@ class Decisions:
     memory: dict[object, bool] = field(default_factory=dict)
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
     sources: dict[Identity, range] = field(default_factory=dict)
+    implied: list[tuple[tuple[object, bool], Decision]] = field(default_factory=list)
+
+    def held(self) -> list[tuple[object, bool]]:
+        """Return the conditions that the path decided for all that comes after them."""
+        made = ((decision.key, decision.outcome) for decision in self.made)
+        return [(key, outcome) for key, outcome in made if key is not None]
 
     def known(self, value: Value) -> bool | None:
         """Return the truth of a value, if it follows from its kind or from earlier decisions."""
@@ -139,6 +148,43 @@ class Decisions:
                 if isinstance(part, Const):
                     self.sources[Identity(part)] = range(mark, len(self.made))
 
+    def hold_only_where(self, test: Value, outcome: bool, mark: int) -> None:
+        """Hold the decisions from ``mark`` on only where ``test`` has ``outcome``.
+
+        They were made in one of two arms that both ran. Those of an arm whose test has parts hold
+        everywhere, which leaves out paths and adds none.
+        """
+        tested = _single(test, outcome)
+        for index in range(mark, len(self.made) if tested else mark):
+            decision = self.made[index]
+            if self.memory.pop(decision.key, None) is not None and tested:
+                self.implied.append((tested, decision))
+                self.made[index] = replace(decision, key=None)
+            if _is_test(decision.key):
+                op, subject, constant = decision.key
+                about = self.about[subject]
+                about[:] = [each for each in about if each[:2] != (op, constant)]
+
+    def assume(self, test: Value, outcome: bool) -> None:
+        """Remember what a condition is, since its other outcome has left."""
+        if (tested := _single(test, outcome)) and self._recall(tested[0]) is None:
+            self._remember(*tested)
+            self._follow()
+
+    def _follow(self) -> None:
+        """Remember what follows from the decisions that hold, by `hold_only_where`."""
+        for (test, outcome), decision in self.implied:
+            tested, decided = self._recall(test), self._recall(decision.key)
+            if tested is outcome and decided is None:
+                self._remember(decision.key, decision.outcome)
+            elif tested is None and decided is (not decision.outcome):
+                self._remember(test, not outcome)
+
+    def _remember(self, key: object, outcome: bool) -> None:
+        self.memory[key] = outcome
+        if _is_test(key):
+            self.about.setdefault(key[1], []).append((key[0], key[2], outcome))
+
     def _decide_parts(self, value: Condition, prefer: bool, priority: int, place: object) -> bool:
         absorbing = value.op == "or"
         for index, operand in enumerate(value.operands):
@@ -152,9 +198,8 @@ class Decisions:
         if self.followed is not None and index >= len(self.prefix) and priority:
             outcome = self._new_outcome(place, prefer, self.followed)
         self.made.append(Decision(key, outcome, priority, place))
-        self.memory[key] = outcome
-        if isinstance(key, tuple) and len(key) == 3:
-            self.about.setdefault(key[1], []).append((key[0], key[2], outcome))
+        self._remember(key, outcome)
+        self._follow()
         return outcome
 
     @staticmethod
@@ -183,6 +228,14 @@ def _asked(value: Value) -> Iterator[object]:
         yield ("choice", Identity(value))
     else:
         yield key_of(value)
+
+
+def _single(test: Value, outcome: bool) -> tuple[object, bool] | None:
+    """Return the key of a condition with its outcome, None if it consists of several."""
+    while isinstance(test, Condition) and test.op == "not":
+        test, outcome = test.operands[0], not outcome
+    keys = list(_asked(test))
+    return (keys[0], outcome) if len(keys) == 1 else None
 
 
 def _is_test(key: object) -> TypeGuard[tuple[object, object, object]]:

@@ -164,8 +164,7 @@ def _path(
     except (OutOfBudget, RecursionError):
         trace.complete = False
         project.stop_early(entry.unit.path, entry.name, "a path is too long")
-    made = state.decisions.made
-    trace.decisions = [(decision.key, decision.outcome) for decision in made]
+    trace.decisions = state.decisions.held()
     return state
 
 
