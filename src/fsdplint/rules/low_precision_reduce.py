@@ -77,10 +77,20 @@ def _low(shard: Shard, policy: Object) -> LowReduction | None:
     """The low precision that a policy has gradients added up in, None if that is not known."""
     fields = {**dict(zip(_FIELDS, policy.args, strict=False)), **policy.keywords}
     reduced, made = fields.get("reduce_dtype"), policy.site
-    if made is None or not isinstance(made.node, ir.Call) or not isinstance(reduced, Symbol):
+    if made is None or not isinstance(made.node, ir.Call):
+        return None
+    if _is_none(argument(made.node, 1, "reduce_dtype")):
+        reduced = fields.get("param_dtype")
+    if not isinstance(reduced, Symbol):
         return None
     low = reduced.name in LOW_PRECISIONS
     return LowReduction(shard, made, reduced.name.rpartition(".")[2]) if low else None
+
+
+def _is_none(given: ir.Argument | None) -> bool:
+    """Whether a precision is written to be None, which means that of the computation."""
+    value = None if given is None else given.value
+    return isinstance(value, ir.Constant) and value.value is None
 
 
 def _only_infers(program: Program, shard: Shard) -> bool:
@@ -108,6 +118,10 @@ def _is_written(program: Program, made: Site) -> bool:
     What a function gives back may be another one for another setting.
     """
     path, given, calls = made.path, argument(made.node, 1, _FIELDS[1]), list(made.calls)
+    if _is_none(given):  # which says what is meant only beside the other precision
+        beside = argument(made.node, 0, _FIELDS[0])
+        dtype = None if beside is None else program.tree(made.path).meaning(beside.value)
+        return isinstance(dtype, ir.Attribute)
     while given is not None:
         tree = program.tree(path)
         meant = tree.meaning(given.value)
