@@ -89,13 +89,32 @@ def _is_nccl_alone(program: Program, call: Call) -> bool:
     tree = program.tree(call.site.path)
     chosen = None if written is None else tree.chosen(written.value)
     if chosen is not None and isinstance(value, Choice):
-        test, there, _ = _positive(*chosen)
-        test = test.func if isinstance(test, ir.Call) else test
-        asked = library_name(program.project, call.site.path, test)
+        there = _where_cuda_is(program, call.site.path, *_positive(*chosen))
         told = isinstance(there, ir.Constant) and there.value == "nccl"
-        backends = set(map(_backend, may_be(value)))
-        return told and asked == CUDA_IS_AVAILABLE and backends == {"nccl", "gloo"}
+        return told and set(map(_backend, may_be(value))) == {"nccl", "gloo"}
     return value is not None and _backend(value) in ("nccl", "cuda:nccl")
+
+
+def _where_cuda_is(
+    program: Program, path: str, test: ir.Expr, there: ir.Expr, otherwise: ir.Expr
+) -> ir.Expr | None:
+    """What a choice by a test for CUDA, or of the device, gives where the program runs on CUDA."""
+    asked = test.func if isinstance(test, ir.Call) else test
+    if library_name(program.project, path, asked) == CUDA_IS_AVAILABLE:
+        return there
+    if not isinstance(test, ir.Compare) or not _is_device(test.left):
+        return None
+    named = test.right.value if isinstance(test.right, ir.Constant) else None
+    if named not in ("cpu", "cuda") or test.op not in ("Equal", "NotEqual"):
+        return None
+    return there if (named == "cuda") is (test.op == "Equal") else otherwise
+
+
+def _is_device(node: ir.Expr) -> bool:
+    """Whether an expression is called a device, such as ``args.device`` or ``device.type``."""
+    if isinstance(node, ir.Attribute) and node.attr == "type":
+        node = node.value
+    return ir.last_name(node).strip("_") in ("device", "device_type")
 
 
 def _positive(
