@@ -14,6 +14,7 @@ from fsdplint.engine.program import Program
 from fsdplint.rules.blocks_kept_unsharded import kept_blocks
 from fsdplint.rules.ddp_around_fsdp import mixtures
 from fsdplint.rules.deepcopy_of_sharded_model import copies
+from fsdplint.rules.fsdp1_argument_to_fully_shard import reports
 from fsdplint.rules.reshard_after_forward_value import bad_values
 from fsdplint.rules.root_sharded_before_children import roots_first
 from fsdplint.rules.sharded_twice import repeats
@@ -222,3 +223,31 @@ def test_values_of_resharding(tmp_path: Path, value: str, meant: list[bool | Non
 def test_kept_blocks(tmp_path: Path, argument: str, root: str, expected: int) -> None:
     text = BLOCKS.replace("(block)", f"(block, {argument})") + root
     assert count(kept_blocks, tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # in a partial that another function calls
+        (
+            "def decorate(m, by): by(m)\ndecorate(model, partial(fully_shard, device_mesh=mesh))\n",
+            1,
+        ),
+        ("partial(fully_shard, device_mesh=mesh)(model, reshard_after_forward=False)\n", 1),
+        ("partial(fully_shard, device_mesh=mesh)(model, device_id=0)\n", 2),
+        ("fully_shard(model, device_mesh=mesh)\n", 1),
+        # in neither
+        ("shard = partial(fully_shard, **{'device_mesh': mesh})\nshard(model)\n", 0),
+        ("partial(print, device_mesh=mesh)\nfully_shard(model, **{'device_mesh': mesh})\n", 0),
+    ],
+)
+def test_a_wrong_argument_is_shown_where_it_is_written(
+    tmp_path: Path, text: str, expected: int
+) -> None:
+    program = script(tmp_path, NET + "from functools import partial\n" + text)
+    (report,) = reports(program)
+    notes = [e for e in report.evidence if e.note.endswith("is given here")]
+    assert len(notes) == expected
+    source = (tmp_path / "train.py").read_text(encoding="utf-8")
+    shown = {source[e.span.start : e.span.end] for e in notes}
+    assert shown <= {"device_mesh=mesh", "device_id=0"}

@@ -107,10 +107,11 @@ def _message(program: Program, fact: ForeignArguments) -> str:
 
 def _places(fact: ForeignArguments) -> Iterator[Evidence]:
     wrong = {*fact.names, *fact.late}
-    for argument in fact.shard.call.args:
-        if argument.keyword in wrong:
-            span = Span(fact.shard.site.path, argument.start, argument.end)
-            yield Evidence(span, f"`{argument.keyword}` is given here")
+    for site in filter(None, (fact.shard.site, fact.shard.partial)):
+        for argument in site.node.args if isinstance(site.node, ir.Call) else ():
+            if argument.keyword in wrong:
+                span = Span(site.path, argument.start, argument.end)
+                yield Evidence(span, f"`{argument.keyword}` is given here")
 
 
 def _fix(program: Program, fact: ForeignArguments) -> Fix | Declined:

@@ -140,7 +140,8 @@ def apply(
         return instantiate(state, function, arguments, node, frame)
     if isinstance(function, Partial):
         keywords = {**function.keywords, **arguments.keywords}
-        joined = Arguments([*function.args, *arguments.args], keywords, arguments.open)
+        args = [*function.args, *arguments.args]
+        joined = Arguments(args, keywords, arguments.open, function.site)
         return apply(state, function.function, joined, node, frame)
     if isinstance(function, Object):
         return _call_object(state, function, arguments, node, frame)

@@ -44,6 +44,7 @@ class Shard(Occurrence):
         strategy: FSDP1's ``sharding_strategy``, None where none is given.
         positional: the arguments without a keyword, the module included.
         open: a starred argument may add more.
+        partial: where a partial was made that is called.
     """
 
     generation: Generation
@@ -55,6 +56,7 @@ class Shard(Occurrence):
     strategy: Value | None = None
     positional: tuple[Value, ...] = ()
     open: bool = False
+    partial: Site | None = None
 
     @property
     def listed(self) -> bool:

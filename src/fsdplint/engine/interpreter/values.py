@@ -213,12 +213,17 @@ class Method:
 
 @dataclass(slots=True, eq=False)
 class Partial:
-    """A `functools.partial` of any callable."""
+    """A `functools.partial` of any callable.
+
+    Attributes:
+        site: where it is made, if a program writes its arguments there.
+    """
 
     function: Value
     args: tuple[Value, ...]
     keywords: dict[str, Value]
     taint: Taint = Taint.NONE
+    site: Site | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -493,11 +498,16 @@ Value = (
 
 @dataclass(slots=True, eq=False)
 class Arguments:
-    """Evaluated arguments; ``open`` when a starred one may add more."""
+    """Evaluated arguments; ``open`` when a starred one may add more.
+
+    Attributes:
+        partial: where a partial was made that some of them come from.
+    """
 
     args: list[Value]
     keywords: dict[str, Value]
     open: bool = False
+    partial: Site | None = None
 
     def get(self, position: int, keyword: str) -> Value | None:
         if keyword in self.keywords:

@@ -238,11 +238,12 @@ def _zipped(state: PathState, arguments: Arguments, *_: object) -> Value:
     return Sequence([], [Sequence(columns, kind="tuple")])
 
 
-def _partial(state: PathState, arguments: Arguments, *_: object) -> Value:
+def _partial(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     if not arguments.args:
         return state.unknown()
     function, *args = arguments.args
-    return Partial(function, tuple(args), dict(arguments.keywords))
+    made = state.site(node, frame)
+    return Partial(function, tuple(args), dict(arguments.keywords), site=made)
 
 
 def _new_dict(state: PathState, arguments: Arguments, *_: object) -> Value:

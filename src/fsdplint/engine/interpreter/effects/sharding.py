@@ -72,12 +72,8 @@ def _shard_one(
     module.sharded.append(Sharded(generation, time, site))
     _adopt(state, module)
     keywords, strategy = dict(arguments.keywords), arguments.get(2, "sharding_strategy")
-    positional, more = tuple(arguments.args), arguments.open
-    state.emit(
-        Shard(
-            time, site, generation, module, keeps, wraps, node, keywords, strategy, positional, more
-        )
-    )
+    given = (keywords, strategy, tuple(arguments.args), arguments.open, arguments.partial)
+    state.emit(Shard(time, site, generation, module, keeps, wraps, node, *given))
 
 
 def _adopt(state: PathState, module: Object) -> None:
