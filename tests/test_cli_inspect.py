@@ -27,7 +27,7 @@ def test_text(here: Path) -> None:
     expected = """\
 a.py: top level
   models
-            model: made by code that is not understood
+    a.py:2  model: make()
     a.py:3    itself  FSDP2  reshard_after_forward=True
   no optimizer is built
   order
@@ -86,8 +86,8 @@ def test_json(here: Path) -> None:
                 "models": [
                     {
                         "name": "model",
-                        "built": "made by code that is not understood",
-                        "span": None,
+                        "built": "make()",
+                        "span": {"path": "a.py", "line": 2, "column": 9},
                         "shardings": [sharding],
                         "unsharded": [],
                     }

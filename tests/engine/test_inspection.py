@@ -173,6 +173,26 @@ train.py: top level
     assert text("utils.py") == expected
 
 
+@pytest.mark.parametrize(
+    ("made", "built"),
+    [
+        ("model = build(3)", "build(3)"),
+        ("model = Auto.from_pretrained('a').to(0)", "Auto.from_pretrained('a')"),
+        ("model = adapted(torch.nn.Linear(2, 2))", "adapted(torch.nn.Linear(2, 2))"),
+        ("model, tokenizer = build(3)", "build(3)"),
+        ("model = build(3).inner", "build(3)"),
+        ("model = made(3)", "build(width)"),
+    ],
+)
+def test_a_model_of_unknown_code_is_shown_by_its_call(made: str, built: str) -> None:
+    found = inspected(
+        "import torch\nfrom elsewhere import Auto, adapted, build\n"
+        "from torch.distributed.fsdp import fully_shard\n\n"
+        f"def made(width):\n    return build(width)\n\n{made}\nfully_shard(model)\n"
+    )
+    assert [each.built for each in found.entries[0].models] == [built]
+
+
 def test_optimizers_say_when_they_took_their_parameters() -> None:
     found = inspected(
         """

@@ -284,6 +284,9 @@ def _built(program: Program, root: Object) -> tuple[str, Span | None]:
     top = [root, *root.ancestors()][-1]
     if top.origin is Origin.PARAMETER:
         return f"the parameter `{root.path()}`", None
+    if top.made_by is not None:
+        path, call = top.made_by
+        return written(program, path, call), Span(path, call.start, call.end)
     return "made by code that is not understood", None
 
 

@@ -27,6 +27,7 @@ from fsdplint.engine.interpreter.values import (
     Mapping,
     Method,
     Object,
+    Origin,
     Partial,
     Sequence,
     Super,
@@ -57,7 +58,18 @@ def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
     function = evaluate_callee(state, node.func, frame)
     arguments = evaluate_arguments(state, node.args, frame)
     _note_combining(state, node, arguments)
-    return apply(state, function, arguments, node, frame)
+    serial = state.serial
+    result = apply(state, function, arguments, node, frame)
+    _note_maker(followed(result), serial, node, frame)
+    return result
+
+
+def _note_maker(made: Value, serial: int, node: ir.Call, frame: Frame) -> None:
+    """Note the call that an unknown value comes from, if it is new, and no deeper call's."""
+    if not isinstance(made, Object) or made.origin is not Origin.UNKNOWN:
+        return
+    if abs(made.serial) > serial and made.made_by is None:
+        made.made_by = (frame.unit.path, node)
 
 
 def _note_combining(state: PathState, node: ir.Call, arguments: Arguments) -> None:

@@ -134,6 +134,7 @@ def unpacked(state: PathState, value: Value, count: int) -> list[Value]:
 def _position(state: PathState, value: Object, index: int) -> Value:
     if index not in value.elements:
         made = state.unknown(value.taint, key=("position", key_of(value), index))
+        made.made_by = value.made_by
         value.elements[index] = made
     return value.elements[index]
 

@@ -428,6 +428,7 @@ class Object:
         born: the time it was created.
         on_meta: it was built on the meta device, None where that depends.
         file: the file that it was read from, e.g. by ``torch.load``.
+        made_by: the call of unknown code that returned it, with its file.
     """
 
     serial: int
@@ -454,6 +455,7 @@ class Object:
     born: int = 0
     on_meta: bool | None = False
     file: Value | None = None
+    made_by: tuple[str, ir.Call] | None = None
 
     def ancestors(self) -> Iterator[Object]:
         """Yield the objects this is a part of, nearest first."""
