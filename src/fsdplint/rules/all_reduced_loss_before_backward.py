@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import sharding_of
-from fsdplint.engine.interpreter.events import Call, Divided, Shard, Trace
+from fsdplint.engine.facts.sharding import unit_of
+from fsdplint.engine.interpreter.events import Call, Divided, Sharding, Trace
 from fsdplint.engine.interpreter.ranks import is_size
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Symbol, Value, contained
@@ -45,7 +45,7 @@ class ReducedLoss:
     backward: Call
     reduction: Call
     division: Divided | None
-    shard: Shard
+    shard: Sharding
 
 
 def reduced_losses(program: Program) -> Iterator[ReducedLoss]:
@@ -126,14 +126,14 @@ def _operation(reduction: Call) -> str:
     return operation.name.rpartition(".")[2] if isinstance(operation, Symbol) else ""
 
 
-def _sharding(trace: Trace, reduction: Call) -> Shard | None:
+def _sharding(trace: Trace, reduction: Call) -> Sharding | None:
     """The sharding of the model whose forward was the last before ``reduction``."""
     for forward in reversed(trace.calls("forward")):
         module = forward.receiver
         if forward.time > reduction.time or not isinstance(module, Object):
             continue
         for generation in Generation:
-            shard = sharding_of(trace, module, generation)
+            shard = unit_of(trace, module, generation)
             if shard is not None and shard.time < forward.time:
                 return shard
     return None

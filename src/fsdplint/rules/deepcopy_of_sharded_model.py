@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import exclude_each_other
-from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.facts.sharding import as_state, exclude_each_other
+from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
@@ -38,8 +38,8 @@ class Copy:
     """
 
     call: Call
-    first: Shard
-    around: Shard
+    first: Sharding
+    around: Sharding
 
 
 def copies(program: Program) -> Iterator[Copy]:
@@ -53,17 +53,17 @@ def copies(program: Program) -> Iterator[Copy]:
                     yield Copy(call, shards[0], shards[-1])
 
 
-def _units_in(trace: Trace, module: Object, call: Call) -> list[Shard]:
+def _units_in(trace: Trace, module: Object, call: Call) -> list[Sharding]:
     return [
         shard
-        for shard in trace.of(Shard)
+        for shard in trace.units()
         if shard.generation is Generation.FSDP2
         and shard.time < call.time
         and (shard.module is module or module in shard.module.ancestors())
     ]
 
 
-def _both(program: Program, call: Call, shard: Shard) -> bool:
+def _both(program: Program, call: Call, shard: Sharding) -> bool:
     if exclude_each_other(call.site, shard.site):
         return False
     return program.together(call.site, shard.site)
@@ -72,10 +72,10 @@ def _both(program: Program, call: Call, shard: Shard) -> bool:
 def reports(program: Program) -> Iterator[Report]:
     for fact in copies(program):
         site = fact.call.site
-        where = program.where(fact.around.site, site)
+        state = as_state(program, fact.around, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` copies a model that is sharded {where}: FSDP2 "
+            f"`{program.text(site.path, site.node)}` copies a model that is {state}: FSDP2 "
             "modules cannot be copied",
             "raises",
             (
@@ -89,7 +89,8 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: Copy) -> Fix | Declined:
     ours, theirs = fact.call.site.frames(), fact.first.site.frames()
     apart = len(fact.call.site.calls)
-    if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
+    elsewhere = not isinstance(fact.first, Shard)
+    if elsewhere or len(theirs) <= apart or theirs[:apart] != ours[:apart]:
         return Declined("the model is sharded in another function")
     if not fact.call.name.startswith("copy."):
         return Declined("the average is updated with shards, so it has to be sharded alike")

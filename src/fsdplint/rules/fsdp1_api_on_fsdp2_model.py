@@ -10,9 +10,9 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
-from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.sharding import as_unit, unit_of
 from fsdplint.engine.frontend.tree import Tree
-from fsdplint.engine.interpreter.events import Call, Shard, Trace, Unwrap
+from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace, Unwrap
 from fsdplint.engine.interpreter.modules import is_unit
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, Object, Value, followed
@@ -65,16 +65,16 @@ class Fsdp1Use:
     name: str
     site: Site
     node: ir.Node
-    shard: Shard
+    shard: Sharding
     module: Object
     used: bool = True
 
 
 def fsdp1_uses(program: Program) -> Iterator[Fsdp1Use]:
     for trace in program.traces:
-        if any(shard.generation is Generation.FSDP2 for shard in trace.of(Shard)):
+        if any(shard.generation is Generation.FSDP2 for shard in trace.units()):
             for name, module, site in _uses(program, trace):
-                shard = sharding_of(trace, module)
+                shard = unit_of(trace, module)
                 if shard is not None and _is_certain(program, site, shard, module, name):
                     yield Fsdp1Use(name, site, site.node, shard, module, _used(program, site))
 
@@ -109,11 +109,13 @@ def _is_wrapped(trace: Trace, read: Unwrap) -> bool:
     """Whether the model is, or may be, in a wrapper that has it as its ``module``."""
     wrappers = trace.calls(*WRAPPERS, *REPOINTING_CALLS, *REPOINTING_METHODS)
     given = [followed(value) for call in wrappers for value in call.arguments.values()]
-    unknown = read.module.cls is None and read.module.parent is not None
+    # What only says that it is a unit may be of a class that has such an attribute itself.
+    said = not isinstance(unit_of(trace, read.module), Shard)
+    unknown = read.module.cls is None and (said or read.module.parent is not None)
     return unknown or read.module in given or read.module.escaped is not None
 
 
-def _is_certain(program: Program, site: Site, shard: Shard, module: Object, name: str) -> bool:
+def _is_certain(program: Program, site: Site, shard: Sharding, module: Object, name: str) -> bool:
     if not program.together(site, shard.site) or is_caught(program, site, "AttributeError"):
         return False
     if program.sometimes_without(site, shard.site) and _wraps_by_fsdp1(program):
@@ -221,20 +223,24 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _message(program: Program, fact: Fsdp1Use) -> str:
-    where = program.where(fact.shard.site, fact.site)
-    sharder = program.text(fact.shard.site.path, fact.shard.call.func)
+    model = _model(program, fact)
     if fact.name == "isinstance":
         return (
-            f"`{program.text(fact.site.path, fact.node)}` is false for a model that `{sharder}` "
-            f"shards {where}, so that nothing is done here"
+            f"`{program.text(fact.site.path, fact.node)}` is false for {model}, "
+            "so that nothing is done here"
         )
     last = fact.name.rpartition(".")[2]
     if fact.name in FSDP1_STATICS:
-        return (
-            f"FSDP1's `{last}` does not know a model that `{sharder}` shards {where}: it "
-            f"{FSDP1_STATICS[fact.name][2]}"
-        )
-    return f"a model that `{sharder}` shards {where} has no `{last}`: only FSDP1 wraps it and has"
+        return f"FSDP1's `{last}` does not know {model}: it {FSDP1_STATICS[fact.name][2]}"
+    return f"{model} has no `{last}`: only FSDP1 wraps it and has"
+
+
+def _model(program: Program, fact: Fsdp1Use) -> str:
+    shard = fact.shard
+    if not isinstance(shard, Shard):
+        return f"a model that is {as_unit(program, shard, fact.site)}"
+    sharder = program.text(shard.site.path, shard.call.func)
+    return f"a model that `{sharder}` shards {program.where(shard.site, fact.site)}"
 
 
 def _label(fact: Fsdp1Use) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint.engine.facts.sharding import as_state
 from fsdplint.engine.facts.state_files import plain_loads
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
@@ -27,11 +28,11 @@ def reports(program: Program) -> Iterator[Report]:
         site, read = fact.call.site, fact.file.site
         if fact.optimizer is not None or read is None:
             continue
+        state = as_state(program, fact.shard, site, "already sharded")
         yield Report(
             program.span(site),
             f"this loads what `{program.text(read.path, read.node)}` reads into a model that is "
-            f"already sharded {program.where(fact.shard.site, site)}: plain tensors do not fit "
-            "its DTensors",
+            f"{state}: plain tensors do not fit its DTensors",
             "the parameters are DTensors here",
             (
                 program.evidence(fact.shard.site, "the parameters become DTensor shards"),

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import argument
-from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.values import Sequence, Value, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
@@ -36,7 +36,7 @@ class JoinedUnit:
 
     call: Call
     node: ir.Node
-    shard: Shard
+    shard: Sharding
 
 
 def joined_units(program: Program) -> Iterator[JoinedUnit]:
@@ -59,9 +59,9 @@ def _element(written: ir.Node, index: int) -> ir.Node:
     return written
 
 
-def _sharded(trace: Trace, call: Call, given: Value) -> Shard | None:
+def _sharded(trace: Trace, call: Call, given: Value) -> Sharding | None:
     module = followed(given)
-    shards = (s for s in trace.of(Shard) if s.module is module and s.time < call.time)
+    shards = (s for s in trace.units() if s.module is module and s.time < call.time)
     return next(shards, None)
 
 

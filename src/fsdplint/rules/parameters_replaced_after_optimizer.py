@@ -8,10 +8,10 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.fix_places import common_frame, nodes_in_frame
-from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.facts.state_files import plain_loads
 from fsdplint.engine.facts.weights import driven
-from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Repoint, Shard, Trace
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Repoint, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Parameters
 from fsdplint.engine.program import Program
@@ -41,7 +41,7 @@ class ReplacedParameters:
     build: BuildOptimizer
     capture: Parameters
     load: Call
-    shard: Shard
+    shard: Sharding
     step: Call
 
 
@@ -70,7 +70,7 @@ def _replaced(
     module = load.receiver
     if not isinstance(module, Object) or not driven(build.site, load.site):
         return None
-    shard, capture = sharding_of(trace, module), _capture(build, load, module)
+    shard, capture = unit_of(trace, module), _capture(build, load, module)
     if shard is None or capture is None or shard.time > capture.time:
         return None
     later = [s for s in trace.calls("step") if s.time > load.time]

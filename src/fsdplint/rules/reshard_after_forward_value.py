@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Symbol, Value
@@ -62,7 +62,7 @@ def bad_values(program: Program) -> Iterator[BadValue]:
             module = call.receiver
             if given is None or not isinstance(module, Object):
                 continue
-            if sharding_of(trace, module) is not None and (_is_bad(given) or _is_number(given)):
+            if unit_of(trace, module) is not None and (_is_bad(given) or _is_number(given)):
                 yield BadValue(call.site, True, False, _meant(given))
 
 

@@ -8,8 +8,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import called
-from fsdplint.engine.facts.sharding import sharding_of
-from fsdplint.engine.interpreter.events import Read, Shard, Trace
+from fsdplint.engine.facts.sharding import as_unit, unit_of
+from fsdplint.engine.interpreter.events import Read, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.shape import exits, exits_cleanly
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
@@ -35,7 +35,7 @@ class LocalRead:
 
     read: Read
     reduced: Site
-    shard: Shard
+    shard: Sharding
 
 
 def local_reads(program: Program) -> Iterator[LocalRead]:
@@ -50,8 +50,8 @@ def local_reads(program: Program) -> Iterator[LocalRead]:
 
 def _local(program: Program, trace: Trace, read: Read) -> LocalRead | None:
     tensor = read.tensor
-    shard = sharding_of(trace, tensor.module)
-    flat = sharding_of(trace, tensor.module, Generation.FSDP1)
+    shard = unit_of(trace, tensor.module)
+    flat = unit_of(trace, tensor.module, Generation.FSDP1)
     if shard is None or flat is not None or shard.time > tensor.time or tensor.reduced is None:
         return None
     if not program.together(read.site, shard.site) or _asked_by_all(program, read):
@@ -117,8 +117,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{program.text(site.path, site.node)}` reads this rank's part of `{what}`, a "
-            f"reduction of what `{program.text(shard.site.path, shard.call.func)}` shards "
-            f"{program.where(shard.site, site)}",
+            f"reduction of {_reduced(program, shard, site)}",
             "another number on each rank",
             (
                 program.evidence(fact.reduced, "reduced on each rank for itself"),
@@ -127,6 +126,13 @@ def reports(program: Program) -> Iterator[Report]:
             ),
             partial(_fix, program, fact),
         )
+
+
+def _reduced(program: Program, shard: Sharding, at: Site) -> str:
+    if isinstance(shard, Shard):
+        sharder = program.text(shard.site.path, shard.call.func)
+        return f"what `{sharder}` shards {program.where(shard.site, at)}"
+    return f"the tensors of {as_unit(program, shard, at)}"
 
 
 def _fix(program: Program, fact: LocalRead) -> Fix | Declined:

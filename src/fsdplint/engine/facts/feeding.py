@@ -11,7 +11,7 @@ from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.fix_places import name_in
 from fsdplint.engine.facts.weights import related
 from fsdplint.engine.frontend.tree import Tree
-from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     ClassValue,
@@ -59,7 +59,7 @@ class Training:
     loop: Call
     body: Site
     forward: Call
-    shard: Shard
+    shard: Sharding
     epochs: Loop | None
 
 
@@ -93,7 +93,8 @@ def _shared(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SharedDat
     several = _many_dimensions(trace)
     for training in _trainings(program, trace):
         loader, seed = training.loader, None
-        if several or not _is_whole(program, loader) or _adapted(trace, loader):
+        elsewhere = not isinstance(training.shard, Shard)  # and with it perhaps a mesh
+        if several or elsewhere or not _is_whole(program, loader) or _adapted(trace, loader):
             yield loader.site.node, None
             continue
         shuffle = loader.argument(2, "shuffle")
@@ -141,9 +142,7 @@ def _trainings(program: Program, trace: Trace) -> Iterator[Training]:
         forward = None if body is None else _trained(trace, loop, body)
         if loader is None or body is None or forward is None:
             continue
-        shard = next(
-            (s for s in trace.of(Shard) if _on(forward, s) and s.time < forward.time), None
-        )
+        shard = next((s for s in trace.units() if _on(forward, s) and s.time < forward.time), None)
         if shard is not None and program.together(loader.site, shard.site):
             epochs = _repeated(program, loop.site, loader.site)
             yield Training(loader, loop, body, forward, shard, epochs)
@@ -171,7 +170,7 @@ def _body(program: Program, begun: Site) -> Site | None:
 _LOOP_OR_SCOPE = (ir.For, ir.While, ir.Function, ir.ClassDef, ir.Module)
 
 
-def _on(forward: Call, shard: Shard) -> bool:
+def _on(forward: Call, shard: Sharding) -> bool:
     return isinstance(forward.receiver, Object) and related(forward.receiver, shard.module)
 
 

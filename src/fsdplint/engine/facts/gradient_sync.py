@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.loops import loops_around, share_loop
-from fsdplint.engine.facts.sharding import is_two_dimensional, sharding_of, unit_of
-from fsdplint.engine.interpreter.events import Call, NoSync, Shard, Sharding, Trace
+from fsdplint.engine.facts.sharding import is_two_dimensional, unit_of
+from fsdplint.engine.interpreter.events import Call, NoSync, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, FunctionValue, Object, Value, followed
 from fsdplint.engine.program import Program
@@ -62,7 +62,7 @@ class UnreducedStep:
     """
 
     off: Call
-    shard: Shard
+    shard: Sharding
     backward: Call
     step: Call
     late: Call | None
@@ -103,9 +103,9 @@ class _Switching:
                 yield fact
                 return
 
-    def shard_of(self, module: Object, off: Call) -> Shard | None:
-        """The call that made ``module`` a unit which ``off`` means something to."""
-        shard = sharding_of(self.trace, module)
+    def shard_of(self, module: Object, off: Call) -> Sharding | None:
+        """What makes ``module`` a unit, or says so, which ``off`` means something to."""
+        shard = unit_of(self.trace, module)
         if shard is None or shard.module is not module or shard.time > off.time:
             return None
         if off.name == "set_requires_all_reduce" and not is_two_dimensional(self.trace, shard):
@@ -113,7 +113,7 @@ class _Switching:
         return shard if self.program.together(off.site, shard.site) else None
 
     def judged(
-        self, off: Call, module: Object, shard: Shard, step: Call, optimizer: Object
+        self, off: Call, module: Object, shard: Sharding, step: Call, optimizer: Object
     ) -> UnreducedStep | None:
         backwards = self.backwards(step, optimizer)
         own = [b for b in backwards if b.time > off.time]

@@ -14,11 +14,11 @@ from typing import TypeGuard
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.loops import share_loop
-from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.facts.state_files import is_stateless
 from fsdplint.engine.facts.weights import driven, related
 from fsdplint.engine.frontend.tree import Tree
-from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Trace, Use
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Sharding, Trace, Use
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -89,7 +89,7 @@ class LostLoad:
     call: Call
     why: Why
     entries: tuple[Entry, ...]
-    shard: Shard
+    shard: Sharding
 
 
 def lost_loads(program: Program) -> Iterator[LostLoad]:
@@ -190,7 +190,7 @@ def _is_plain(call: Call) -> bool:
     return isinstance(cls, Symbol) and cls.name in PLAIN_PLANNERS
 
 
-def _is_fresh(program: Program, trace: Trace, call: Call, entry: Entry) -> Shard | None:
+def _is_fresh(program: Program, trace: Trace, call: Call, entry: Entry) -> Sharding | None:
     """The sharding of what an optimizer trains that has no state when the load asks for it."""
     optimizer, at = entry.optimizer, entry.given or call
     if optimizer is None or not entry.raw or is_stateless(optimizer):
@@ -244,7 +244,7 @@ def _given_to(call: Call) -> list[Value]:
     return [followed(value) for value in call.arguments.args[:2]]
 
 
-def _is_dropped(program: Program, trace: Trace, call: Call, entry: Entry) -> Shard | None:
+def _is_dropped(program: Program, trace: Trace, call: Call, entry: Entry) -> Sharding | None:
     """The sharding of what a copy is loaded of, which nothing can give back."""
     given = entry.given
     if given is None or given.site.calls != call.site.calls or given.site.path != call.site.path:
@@ -280,7 +280,7 @@ def _may_give(call: Call, entry: Entry) -> bool:
     return related(target, entry.optimizer or entry.owner)
 
 
-def _is_copy(program: Program, given: Call, entry: Entry, shard: Shard) -> bool:
+def _is_copy(program: Program, given: Call, entry: Entry, shard: Sharding) -> bool:
     """Whether the tensors of a state are surely others than those that are trained."""
     flat = shard.generation is Generation.FSDP1
     if given.receiver is not None:
@@ -292,13 +292,13 @@ def _is_copy(program: Program, given: Call, entry: Entry, shard: Shard) -> bool:
     return flat or (isinstance(full, Const) and full.value is True)
 
 
-def _sharded(trace: Trace, module: Object, time: int) -> Shard | None:
+def _sharded(trace: Trace, module: Object, time: int) -> Sharding | None:
     """What surely cut a module's parameters before ``time``."""
     around = {module, *module.ancestors()}
     flat = [s for s in trace.of(Shard) if s.cuts_flat and s.module in around and s.time < time]
     if flat:
         return flat[-1]
-    shard = sharding_of(trace, module) if is_module(module) or module.sharded else None
+    shard = unit_of(trace, module) if is_module(module) or module.sharded else None
     return shard if shard is not None and shard.time < time else None
 
 

@@ -87,6 +87,13 @@ def as_unit(program: Program, unit: Sharding, at: Site) -> str:
     return f"a unit of {unit.generation.value} by the {how} {where}"
 
 
+def as_state(program: Program, unit: Sharding, at: Site, verb: str = "sharded") -> str:
+    """Return what the model of ``unit`` is, e.g. "sharded on line 9"."""
+    if isinstance(unit, Shard):
+        return f"{verb} {program.where(unit.site, at)}"
+    return as_unit(program, unit, at)
+
+
 def exclude_each_other(one: Site, other: Site) -> bool:
     """Whether two places are in different arms of one branch."""
     taken = {guard.key: guard.taken for guard in one.guards}
@@ -133,7 +140,7 @@ def _may_summon(program: Program, path: str, context: ir.Expr) -> bool:
     return not name.startswith("torch.") or name.endswith(_SUMMONS)
 
 
-def is_two_dimensional(trace: Trace, shard: Shard) -> bool:
+def is_two_dimensional(trace: Trace, shard: Sharding) -> bool:
     """Whether a sharding call is given a mesh that is seen to be made with two dimensions."""
     mesh = must_be(shard.keywords.get("mesh"))
     shapes = [

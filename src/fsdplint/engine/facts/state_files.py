@@ -125,7 +125,7 @@ class PlainLoad:
     module: Object
     optimizer: Object | None
     file: Object
-    shard: Shard
+    shard: Sharding
     guards: tuple[Guard, ...]
 
 
@@ -182,14 +182,14 @@ def _cut(trace: Trace, captured: Parameters, time: int) -> Shard | None:
     return shards[-1] if shards else None
 
 
-def _sharded(trace: Trace, module: Object, time: int) -> Shard | None:
-    """The last call before ``time`` by which FSDP2 put slices in the place of parameters.
+def _sharded(trace: Trace, module: Object, time: int) -> Sharding | None:
+    """What last put FSDP2's slices in the place of the parameters before ``time``, or says so.
 
     FSDP1's models cut what they load by themselves.
     """
     around = {module, *module.ancestors()}
     found = None
-    for shard in trace.of(Shard):
+    for shard in trace.units():
         inside = module in shard.module.ancestors() and is_module(module)
         counts = shard.generation is Generation.FSDP2 and (inside or shard.module in around)
         found = shard if counts and shard.time < time else found
