@@ -231,3 +231,61 @@ def test_what_tests_construct_is_no_object_of_a_program(
         Trainer(model)
     """
     assert found(tmp_path, monkeypatch, trainer=TRAINER, test_trainer=test) == []
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("self.accumulate", ["no-sync-under-fsdp2: with self.model.no_sync():"]),
+        ("self.kind == 'fsdp'", []),
+        ("self.kind != 'fsdp2'", []),
+    ],
+)
+def test_methods_run_on_what_each_arm_of_the_constructor_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: str, expected: list[str]
+) -> None:
+    trainer = f"""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    class Trainer:
+        def __init__(self, model, kind, accumulate):
+            self.kind, self.accumulate = kind, accumulate
+            if kind == "fsdp":
+                self.model = FSDP(model, auto_wrap_policy=policy)
+            elif kind == "fsdp2":
+                shard(model)
+                self.model = model
+
+        def step(self, batch):
+            if {test}:
+                with self.model.no_sync():
+                    self.model(batch).sum().backward()
+            else:
+                self.model(batch).sum().backward()
+    """
+    assert found(tmp_path, monkeypatch, trainer=trainer) == expected
+
+
+def test_an_optimizer_of_the_constructor_that_only_a_method_shows_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = """
+    from elsewhere import build
+
+
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+            self.optimizer = build(model.parameters())
+            shard(model)
+
+        def step(self, batch):
+            self.model(batch).sum().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+    """
+    line = "optimizer-before-sharding: self.optimizer = build(model.parameters())"
+    assert found(tmp_path, monkeypatch, trainer=trainer) == [line]
+    other = trainer.replace("self.optimizer.zero_grad()", "self.optimizer.flush()")
+    assert found(tmp_path, monkeypatch, trainer=other) == []

@@ -135,7 +135,11 @@ class _Explorer:
 
     def follow_methods(self) -> None:
         """Follow the methods of live objects that no path has run, callers before callees."""
+        programs, driven = set(self.known.with_sharding), set[tuple[ir.Node, str]]()
         for base, found in list(self.known.live.values()):
+            if (found.node, found.setup) in driven:  # the same methods on what another arm shards
+                self.known.with_sharding = set(programs)
+            driven.add((found.node, found.setup))
             mentions = Counter(name for each in found.methods for name in mentioned(found, each))
             for chain in sorted(chains(found), key=lambda chain: mentions[chain[-1]]):
                 if self._is_driven(found, chain):

@@ -25,6 +25,7 @@ from fsdplint.engine.interpreter.values import (
     reachable,
 )
 from fsdplint.engine.project.unit import Unit
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.protocols import called_first
 
 # Decorators of functions that are not called on an object, or not with its state.
@@ -42,6 +43,7 @@ class Live:
         first: what a framework calls before all else, in order.
         before: the attributes that had a value before that method.
         attributes: those that have one now.
+        generations: of what it holds that is sharded: another arm may shard it otherwise.
         holding: those that hold sharded modules, or optimizers.
         methods: the methods of its class and the bases, by name.
         units: the files that they are in.
@@ -53,6 +55,7 @@ class Live:
     first: tuple[str, ...]
     before: frozenset[str]
     attributes: frozenset[str]
+    generations: frozenset[Generation]
     holding: frozenset[str]
     methods: dict[str, ir.Function]
     units: dict[str, Unit]
@@ -63,7 +66,8 @@ def live(
 ) -> Live | None:
     """Describe an object that holds sharded modules, None if it holds none."""
     cls = made.cls
-    if not isinstance(cls, ClassValue) or not any(each.sharded for each in reachable(made)):
+    kinds = frozenset(each.generation for held in reachable(made) for each in held.sharded)
+    if not isinstance(cls, ClassValue) or not kinds:
         return None
     found = dict(_methods(cls, is_module(made)))
     functions = {name: value.function for name, value in found.items()}
@@ -72,7 +76,7 @@ def live(
     holding = frozenset(name for name, value in made.attrs.items() if _holds(value))
     before = now if before is None else before
     first = next(filter(None, map(called_first, sorted(class_names(cls)))), ())
-    return Live(cls.node, outcomes, setup, first, before, now, holding, functions, units)
+    return Live(cls.node, outcomes, setup, first, before, now, kinds, holding, functions, units)
 
 
 def _holds(value: Value) -> bool:

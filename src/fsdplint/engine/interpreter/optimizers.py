@@ -80,6 +80,9 @@ def used(state: PathState, receiver: Value, name: str, arguments: Arguments) -> 
         cls = receiver.cls
         label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else "the optimizer"
         state.emit(BuildOptimizer(made.time, made.site, receiver, made.parameters, label))
+        if state.trace.method_code is not None:  # a constructor's code, which no program shows
+            node = made.site.node
+            state.trace.method_code.add((made.site.path, node.start, node.end))
         tracking.track(state, receiver)
 
 

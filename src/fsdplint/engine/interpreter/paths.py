@@ -40,7 +40,8 @@ class Known:
         eventful: functions that ran when an event happened, or when a path became too long.
         with_sharding: those that ran on paths that shard.
         places: where events happened.
-        live: the objects that live on, by their class and what set them up, and where they do.
+        live: the objects that live on, by their class, what set them up and what FSDP they hold,
+            and where they do.
         cut: the paths that were cut before they sharded, since the last path that shards.
         cut_in: how many of these were cut in a function that took most of the path.
     """
@@ -50,7 +51,7 @@ class Known:
     eventful: set[ir.Node] = field(default_factory=set)
     with_sharding: set[ir.Node] = field(default_factory=set)
     places: set[Place] = field(default_factory=set)
-    live: dict[tuple[ir.ClassDef, str], tuple[Entry, Live]] = field(default_factory=dict)
+    live: dict[tuple[object, ...], tuple[Entry, Live]] = field(default_factory=dict)
     cut: int = 0
     cut_in: Counter[ir.Function] = field(default_factory=Counter)
 
@@ -76,7 +77,7 @@ class Known:
         self.reached |= state.reached
         self.eventful |= state.eventful
         for found in state.live.values() if entry.driven is None else ():
-            self.live.setdefault((found.node, found.setup), (entry, found))
+            self.live.setdefault((found.node, found.setup, found.generations), (entry, found))
         places = {(type(event), event.site.node) for event in state.trace.events}
         fresh = not places <= self.places
         self.places |= places
