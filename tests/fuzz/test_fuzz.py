@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.fuzz.grammar import grammatical, spliced
 from tests.fuzz.programs import seeds
 from tests.fuzz.properties import grave
+from tests.fuzz.reach import tried
 from tests.fuzz.rewritten import difference, found, found_by_token, laid_out, rewritten, steps
 from tests.fuzz.shaped import shaped
 from tests.fuzz.trees import Trees
@@ -57,6 +58,13 @@ def test_rewritten_programs_get_the_same_findings(known: bool, random: Random) -
     trees = Trees.of(program.files)
     new, done = rewritten(trees, steps(random, 3))
     assert difference(found(trees), found(new), done) == "", (program.name, done)
+
+
+@small
+@given(randoms)
+def test_programs_taken_apart_get_no_other_findings(random: Random) -> None:
+    for each in tried([random.choice(seeds())], 1):
+        assert each.wrong == (), (each.program, each.step)
 
 
 @small

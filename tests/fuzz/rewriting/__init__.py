@@ -10,6 +10,7 @@ from random import Random
 
 from tests.fuzz.rewriting.cases import as_cases
 from tests.fuzz.rewriting.extract import extract, inline, wrap_main
+from tests.fuzz.rewriting.hidden import as_methods, as_parameter, by_factory
 from tests.fuzz.rewriting.modules import by_keyword, import_late, import_style, reorder, split
 from tests.fuzz.rewriting.names import annotate, rename_function, rename_local
 from tests.fuzz.rewriting.statements import (
@@ -32,6 +33,7 @@ Rewriting = Callable[[Trees, Random], bool]
 _EVERY: tuple[Rewriting, ...] = (
     annotate,
     as_cases,
+    by_factory,
     by_keyword,
     count_along,
     dead_code,
@@ -56,3 +58,6 @@ _EVERY: tuple[Rewriting, ...] = (
 )
 
 REWRITINGS = {rewriting.__name__: rewriting for rewriting in _EVERY}
+
+# Those that take a program apart, so that findings go with what it was; README.md says which.
+HIDING: dict[str, Rewriting] = {"as_methods": as_methods, "as_parameter": as_parameter}
