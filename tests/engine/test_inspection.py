@@ -146,6 +146,22 @@ def test_a_helper_is_shown_from_where_it_is_reached(here: Path) -> None:
     assert text("utils.py") == "no sharding call is reached from utils.py\n"
 
 
+def test_a_helper_is_shown_with_the_models_of_its_callers(here: Path) -> None:
+    (here / "a_helper.py").write_text(
+        "from torch.distributed.fsdp import fully_shard\n\n"
+        "def wrap(m):\n    fully_shard(m)\n\n"
+        "def unused(m):\n    fully_shard(m, mesh=None)\n"
+    )
+    (here / "trainer.py").write_text(
+        "from a_helper import wrap\nfrom models import Net\n\n"
+        "class Trainer:\n    def __init__(self):\n        self.model = Net(3)\n"
+        "        wrap(self.model)\n"
+    )
+    entries = inspect("a_helper.py")[0].entries
+    shown = {entry.name: [model.built for model in entry.models] for entry in entries}
+    assert shown == {"unused": ["the parameter `m`"], "Trainer.__init__": ["Net(3)"]}
+
+
 def test_a_helper_in_which_nothing_starts(here: Path) -> None:
     (here / "train.py").write_text(
         "from torch.distributed.fsdp import fully_shard\n"

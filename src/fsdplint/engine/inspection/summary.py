@@ -35,7 +35,7 @@ from fsdplint.engine.interpreter.values import (
     followed,
 )
 from fsdplint.engine.program import Program
-from fsdplint.finding import Span
+from fsdplint.finding import TOP_LEVEL, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,9 @@ class Inspection:
     """The analysis of the script at ``path``, as a part of the program around it.
 
     Attributes:
-        entries: where the program starts in the script; if nothing starts there, the entries of
-            other files that lead through it. Only those from which a sharding call is reached.
+        entries: where the program starts in the script; if nothing starts there, or functions that
+            others call, the entries of other files that lead through it. Only those from which a
+            sharding call is reached.
     """
 
     path: str
@@ -149,14 +150,23 @@ class Inspection:
 def inspect(program: Program, path: str) -> Inspection:
     """Summarize the analysis of the script at the absolute ``path``."""
     every = (*program.traces, *(trace for trace in program.method_traces if _own(trace)))
-    traces = [trace for trace in every if trace.path == path]
-    traces = traces or [trace for trace in every if path in _files(trace)]
+    own = [trace for trace in every if trace.path == path]
+    callers = [trace for trace in every if trace.path != path and path in _files(trace)]
+    alone = [trace for trace in own if not _is_followed(trace, callers)]
+    traces = own if alone == own and own else alone + callers
     grouped: dict[tuple[str, str], list[Trace]] = {}
     for trace in traces:
         grouped.setdefault((trace.path, trace.entry), []).append(trace)
     entries = tuple(_entry(program, paths) for paths in grouped.values())
     files = {path}.union(*(_files(trace) for trace in traces))
     return Inspection(path, entries, unresolved(program, path, files, traces))
+
+
+def _is_followed(trace: Trace, callers: Sequence[Trace]) -> bool:
+    """True if others call the function that a path starts in, with the models that they have."""
+    calls = {shard.call for shard in trace.of(Shard)}
+    theirs = {shard.call for caller in callers for shard in caller.of(Shard)}
+    return trace.entry != TOP_LEVEL and bool(calls) and calls <= theirs
 
 
 def _own(trace: Trace) -> list[Event]:
