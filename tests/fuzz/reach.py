@@ -78,7 +78,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--only", default="", help="programs with this in their name")
-    parser.add_argument("--show", default="-", help="print what loses `rewriting: rule`")
+    parser.add_argument("--show", default="", help="print what loses `rewriting: rule`")
     given = parser.parse_args()
     kept, lost, new, wrong = Counter[str](), Counter[str](), Counter[str](), 0
     for each in tried((p for p in seeds() if given.only in p.name), given.times):
@@ -86,7 +86,7 @@ def main() -> int:
             counted.update(f"{each.step.name}: {rule}" for rule in rules)
         told = [f"{each.step.name}: {rule}" for rule in each.lost]
         wrong += len(each.wrong)
-        if each.wrong or any(given.show in name for name in told):
+        if each.wrong or (given.show and any(given.show in name for name in told)):
             print(f"##### {each.program} {each.step}: -{each.lost} +{each.new}")
             print(*(f"# {path}\n{text}" for path, text in each.files.items()), sep="\n")
     print(f"{'rewriting: rule':<60} stay   go come")
