@@ -1,12 +1,15 @@
 """What surely tells ranks apart, as data: not what is called so, but what a library makes so.
 
 Source: torch 2.4 to 2.15 (`distributed_c10d.py`, torchrun's environment), accelerate 1.0 to 1.12
-(`state.py`, `accelerator.py`), lightning 2.0 to 2.5 (`fabric/fabric.py`, `fabric/utilities`), and
-the launchers' manuals for the environment variables.
+(`state.py`, `accelerator.py`), lightning 2.0 to 2.6 (`fabric/fabric.py`, `fabric/utilities`),
+transformers 4.57 and 5.23 (`training_args.py`, `trainer.py`), and the launchers' manuals for the
+environment variables.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from enum import Enum
 
 from fsdplint.knowledge.launch import GET_NODE_LOCAL_RANK, GET_RANK, GET_WORLD_SIZE
@@ -52,22 +55,45 @@ _ACCELERATE = {
     "local_process_index": Role.NUMBER,
     "num_processes": Role.SIZE,
 }
-_FABRIC = {
+_LIGHTNING = {
     "is_global_zero": Role.FIRST,
     "global_rank": Role.NUMBER,
     "local_rank": Role.NUMBER,
     "world_size": Role.SIZE,
 }
-# Attributes by the class of what has them.
-ATTRIBUTES: dict[str, dict[str, Role]] = {
-    "accelerate.Accelerator": _ACCELERATE,
-    "accelerate.PartialState": _ACCELERATE,
-    "accelerate.accelerator.Accelerator": _ACCELERATE,
-    "accelerate.state.PartialState": _ACCELERATE,
-    "lightning.Fabric": _FABRIC,
-    "lightning.fabric.Fabric": _FABRIC,
-    "lightning_fabric.Fabric": _FABRIC,
+# `local_rank` is left out: from transformers 5 on it is what the command line says.
+_TRAINING_ARGUMENTS = {
+    "process_index": Role.NUMBER,
+    "local_process_index": Role.NUMBER,
+    "should_save": Role.FIRST,
+    "world_size": Role.SIZE,
 }
+_TRAINER = {"is_world_process_zero": Role.FIRST, "is_local_process_zero": Role.FIRST}
+
+# Attributes by the class of what has them.
+_ATTRIBUTES = (
+    (re.compile(r"accelerate\.(\w+\.)*(Accelerator|PartialState)"), _ACCELERATE),
+    (re.compile(r"(lightning|lightning_fabric)\.(\w+\.)*Fabric"), _LIGHTNING),
+    (re.compile(r"(pytorch_)?lightning\.(\w+\.)*(Trainer|LightningModule)"), _LIGHTNING),
+    (
+        re.compile(r"(transformers|trl)\.(\w+\.)*\w*(TrainingArguments|Config)"),
+        _TRAINING_ARGUMENTS,
+    ),
+)
+# The same for methods.
+_METHODS = ((re.compile(r"(transformers|trl)\.(\w+\.)*\w*Trainer"), _TRAINER),)
+
+
+def role_of(cls: str, attribute: str, *, called: bool = False) -> Role | None:
+    """What an attribute of a library's object says of the rank, or what a method returns."""
+    return _roles(cls, called).get(attribute)
+
+
+@functools.cache
+def _roles(cls: str, called: bool) -> dict[str, Role]:
+    table = _METHODS if called else _ATTRIBUTES
+    return next((roles for classes, roles in table if classes.fullmatch(cls)), {})
+
 
 # What each process makes up for itself, or each node: no two have to have the same. Equal seeds
 # make equal random numbers, which are left out.

@@ -15,8 +15,10 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.collectives import Collective, collectives
 from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.sharding import is_summoned
-from fsdplint.engine.interpreter.events import PlainWrite, Trace
+from fsdplint.engine.interpreter.events import Call, PlainWrite, Trace
+from fsdplint.engine.interpreter.frameworks import settings_of
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
@@ -110,7 +112,8 @@ def _is_unsure(program: Program, site: Site, guard: Guard) -> bool:
 
 def _is_whole(program: Program, collective: Collective) -> bool:
     """Whether FSDP1 has gathered the model already, for a ``with FSDP.summon_full_params(…)``."""
-    call, flat = collective.call, collective.shard.generation is Generation.FSDP1
+    call, shard = collective.call, collective.shard
+    flat = not isinstance(shard, Call) and shard.generation is Generation.FSDP1
     return flat and call.receiver is not None and is_summoned(program, call.site)
 
 
@@ -238,9 +241,12 @@ def _evidence(program: Program, fact: MissedCollective) -> tuple[Evidence, ...]:
     tests = [_test(program, guard) for guard in fact.guards]
     called = [program.evidence(Site(path, node), "called here") for path, node in fact.chain[:-1]]
     shard = fact.collective.shard
+    settings = settings_of(shard) if isinstance(shard, Call) else None
+    site = settings.site if isinstance(settings, Object) else None
     return (
         *tests,
         *called,
+        *([] if site is None else [program.evidence(site, "FSDP is set here")]),
         program.evidence(shard.site, "the model is sharded here"),
         *program.conditions(shard.site),
     )

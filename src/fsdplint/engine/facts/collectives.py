@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine.interpreter.events import Call, Declared, Shard, Sharding, Trace
+from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
+from fsdplint.engine.interpreter.frameworks import has_sharded, is_for_all
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -28,11 +29,12 @@ class Collective:
     """A call that ``ranks`` make, out of the ``participants`` that all have to.
 
     Attributes:
-        shard: what makes it a collective; for one that is always, the first sharding call.
+        shard: what makes it a collective; for one that is always, the first sharding call. It is a
+            call of a framework's object where that shards.
     """
 
     call: Call
-    shard: Sharding
+    shard: Sharding | Call
     participants: frozenset[int]
     ranks: frozenset[int]
 
@@ -40,15 +42,16 @@ class Collective:
 def collectives(trace: Trace) -> Iterator[Collective]:
     """The calls of a path that are collectives once a model is sharded."""
     shards = trace.units()
-    if not shards:
+    framework = [call for call in trace.of(Call) if has_sharded(call)]
+    if not shards and not framework:
         return
     roles = _have_roles(shards)
     for call in trace.of(Call):
         before = [shard for shard in shards if shard.time < call.time]
-        shard = _needs(trace, call, before)
+        shard = _needs(trace, call, before) or _framework_needs(call, framework)
         participants = EVERY_RANK if shard is None else _sharded_by(shard)
         if shard is None and not roles and call.name in known.WORLD_CALLS and _by_all(call):
-            shard = shards[0]
+            shard = (*shards, *framework)[0]
         if shard is None:
             continue
         yield Collective(call, shard, participants, call.site.ranks() & participants)
@@ -72,9 +75,15 @@ def _is_given_group(shard: Sharding) -> bool:
     return given or any(argument.star for argument in shard.call.args)
 
 
-def _sharded_by(shard: Sharding) -> frozenset[int]:
+def _framework_needs(call: Call, sharding: list[Call]) -> Call | None:
+    """The call that has a framework shard, if ``call`` is one of its object's for all ranks."""
+    before = next((each for each in sharding if each.time <= call.time), None)
+    return before if before is not None and is_for_all(call) else None
+
+
+def _sharded_by(shard: Sharding | Call) -> frozenset[int]:
     """The ranks that shard; where only some ask whether a model is a unit, it is one on all."""
-    return EVERY_RANK if isinstance(shard, Declared) else shard.site.ranks()
+    return shard.site.ranks() if isinstance(shard, Shard) else EVERY_RANK
 
 
 def _by_all(call: Call) -> bool:

@@ -9,6 +9,7 @@ from fsdplint.engine.interpreter import tensors
 from fsdplint.engine.interpreter.comparison import compare
 from fsdplint.engine.interpreter.elements import BY_RANK, element_of, hashable, named_items
 from fsdplint.engine.interpreter.events import Unwrap
+from fsdplint.engine.interpreter.frameworks import class_of_part
 from fsdplint.engine.interpreter.functions import decorators, invoke
 from fsdplint.engine.interpreter.names import member_of
 from fsdplint.engine.interpreter.state import Frame, PathState
@@ -45,7 +46,7 @@ from fsdplint.knowledge.calls import (
 )
 from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
 from fsdplint.knowledge.names import canonical
-from fsdplint.knowledge.ranks import ATTRIBUTES, ENVIRONMENT, VARIABLES, Role
+from fsdplint.knowledge.ranks import ENVIRONMENT, VARIABLES, Role, role_of
 
 # Attributes that are taken for bound methods even where no class is known to define them.
 _BOUND_METHODS = frozenset(
@@ -113,7 +114,7 @@ def _object_attribute(
         state.note(Unwrap, node, frame, value, name)
         return value
     made = value.attrs[name] = state.part(value, f".{name}", taint=taint)
-    made.role = _role_of_attribute(value, name)
+    made.role, made.cls = library_role(value, name), class_of_part(value, name)
     if made.role not in (None, Role.SIZE):
         made.taint |= Taint.RANK
     return made
@@ -144,10 +145,10 @@ def _super_attribute(value: Super, name: str) -> Value:
     return Method(value.receiver, name, None, None)
 
 
-def _role_of_attribute(value: Object, name: str) -> Role | None:
-    """Return what an attribute of a library's object says about the rank."""
-    roles = [ATTRIBUTES.get(cls, {}) for cls in class_names(value.cls)]
-    return next((found[name] for found in roles if name in found), None)
+def library_role(value: Object, name: str, *, called: bool = False) -> Role | None:
+    """Return what an attribute or a method of a library's object says about the rank."""
+    roles = (role_of(cls, name, called=called) for cls in class_names(value.cls))
+    return next(filter(None, roles), None)
 
 
 def subscript(state: PathState, node: ir.Subscript, frame: Frame) -> Value:

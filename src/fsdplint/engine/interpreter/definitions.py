@@ -122,6 +122,7 @@ def instantiate(
     state.reached.add(cls.node)
     made = state.new(Origin.ALLOCATED, cls, state.site(node, frame))
     made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+    made.open = arguments.open
     if any(map(may_set_up, class_names(cls))):
         state.note_unread_code()
     init = cls.lookup("__init__")

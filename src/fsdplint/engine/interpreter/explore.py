@@ -17,6 +17,7 @@ from fsdplint.engine.project.project import Project, identifiers
 from fsdplint.engine.project.rapid_types import RapidTypes
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, UNIT_NAMES
+from fsdplint.knowledge.frameworks import SHARDING_METHODS
 from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.methods import EVENT_NAMES
 
@@ -211,7 +212,7 @@ class _Explorer:
         """
         mentioned = definition.names | definition.attributes
         leads = mentioned & self.priorities.sharding
-        if definition.kind != "def" or mentioned & self.priorities.events:
+        if definition.kind != "def" or mentioned & (self.priorities.events | SHARDING_METHODS):
             return False
         return leads <= definition.names and all(
             self._ran_without_event(definition.unit, name) for name in leads

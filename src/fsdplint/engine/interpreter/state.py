@@ -21,6 +21,7 @@ from fsdplint.engine.interpreter.events import (
     Sharding,
     Trace,
 )
+from fsdplint.engine.interpreter.frameworks import has_sharded
 from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.interpreter.ranks import rank_sources, rank_tests, ranks_of
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
@@ -426,7 +427,9 @@ class PathState:
 
 
 def _may_shard(event: Event) -> bool:
-    return isinstance(event, Sharding) or (isinstance(event, Call) and prepares_sharded(event))
+    if isinstance(event, Call):
+        return prepares_sharded(event) or has_sharded(event)
+    return isinstance(event, Sharding)
 
 
 def is_const(value: Value, constant: str | bool | None) -> bool:

@@ -418,6 +418,7 @@ class Object:
         key: the key of conditions on it; calls with equal arguments share one.
         repeated: it is a container filled by a loop or a comprehension.
         args: the arguments of its constructor.
+        open: its constructor may have got more than these.
         escaped: the time it was first given to unknown code; see `PathState.escape`.
         unsharded: ``unshard()`` was called on it and ``reshard()`` was not.
         hooked_methods: methods registered to run with the forward hooks.
@@ -444,6 +445,7 @@ class Object:
     elements: dict[object, Value] = field(default_factory=dict)
     args: tuple[Value, ...] = ()
     keywords: dict[str, Value] = field(default_factory=dict)
+    open: bool = False
     sharded: list[Sharded] = field(default_factory=list)
     escaped: int | None = None
     unsharded: bool = False

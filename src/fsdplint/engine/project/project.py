@@ -24,6 +24,7 @@ from fsdplint.files import disk
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.finding import EarlyStop
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
+from fsdplint.knowledge.frameworks import is_setting, sets_sharding
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.star_imports import STAR_NAMES
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
@@ -199,6 +200,7 @@ class Project:
     def sharding_names(self, path: Path, seen: frozenset[Path] = frozenset()) -> frozenset[str]:
         """Return the names in a file that refer to a sharding call of PyTorch."""
         names = {name for name in self.bindings(path) if self.refers_to_sharding(path, name)}
+        names.update(self._names_of_settings(path))
         for module, level in self.imports(path).stars:
             found = self.find(module, level, path.parent)
             if found is None:
@@ -206,6 +208,13 @@ class Project:
             elif found not in seen:
                 names |= self.sharding_names(found, seen | {path})
         return frozenset(names)
+
+    def _names_of_settings(self, path: Path) -> Iterator[str]:
+        """Yield the names of a framework's classes in a file that may have it shard."""
+        if sets_sharding(self.read(path) or ""):
+            for name, (module, level, member) in self.bindings(path).items():
+                if not level and is_setting(f"{module}.{member}"):
+                    yield name
 
     def lacks(self, module: str, level: int, importer: Unit) -> bool:
         """True if a module belongs to a package of the project that has no file for it."""

@@ -13,9 +13,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fsdplint.engine.project.project import Project
-from fsdplint.engine.project.reachability import every_definition, modules, targets
+from fsdplint.engine.project.reachability import (
+    every_definition,
+    modules,
+    sharding_attributes,
+    targets,
+)
 from fsdplint.engine.project.unit import Definition, Unit
-from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
 from fsdplint.knowledge.protocols import CALLED_FIRST
 
 # Decorators of methods that run only where their name is read.
@@ -77,8 +81,8 @@ class RapidTypes:
 
     def _shards(self, definition: Definition) -> bool:
         names = self.project.sharding_names(Path(definition.unit.path))
-        settings = SHARDING_NAMES | SETTING_NAMES
-        return bool(definition.own_names & names or definition.own_attributes & settings)
+        attributes = sharding_attributes(definition.unit)
+        return bool(definition.own_names & names or definition.own_attributes & attributes)
 
     def _attributes(self, definition: Definition) -> frozenset[str]:
         if "getattr" not in definition.own_names:

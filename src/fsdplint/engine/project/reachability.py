@@ -15,6 +15,7 @@ from pathlib import Path
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
+from fsdplint.knowledge.frameworks import FRAMEWORK_NAMES, sets_sharding
 
 # An attribute name that more definitions share than this could refer to any of them.
 _MAX_NAMESAKES = 3
@@ -151,9 +152,16 @@ def _refer_loosely(every: list[Definition], users: Users) -> None:
             users[meant(attribute, definition.unit)].append(definition)
 
 
+def sharding_attributes(unit: Unit) -> frozenset[str]:
+    """Return the attributes that a file shards by, or makes a library shard by."""
+    framework = FRAMEWORK_NAMES if sets_sharding(unit.text) else frozenset()
+    return SHARDING_NAMES | SETTING_NAMES | framework
+
+
 def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
     """Yield the definitions that name a sharding call, or a setting that makes a library shard."""
     names = project.sharding_names(Path(unit.path))
+    attributes = sharding_attributes(unit)
     for definition in every_definition([unit]):
-        if definition.names & names or definition.attributes & (SHARDING_NAMES | SETTING_NAMES):
+        if definition.names & names or definition.attributes & attributes:
             yield definition

@@ -14,6 +14,7 @@ from fsdplint.engine.interpreter.definitions import note_construction
 from fsdplint.engine.interpreter.effects import builtins, methods, saving, sharding, torch_functions
 from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.events import Call
+from fsdplint.engine.interpreter.frameworks import is_watched
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const
 from fsdplint.engine.interpreter.values import (
@@ -122,7 +123,7 @@ def method(
         quotient = receiver if name.endswith("_") else result
         tensors.divided(state, receiver, arguments.args[0], quotient, node, frame)
     cast = name in known.CASTS and isinstance(receiver, Object) and is_module(receiver)
-    if name in known.WATCHED_METHODS or cast:
+    if name in known.WATCHED_METHODS or cast or is_watched(receiver, name):
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
         state.emit(Call(time, state.site(node, frame), name, receiver, arguments, result, names))
     return result
@@ -228,6 +229,7 @@ def _constructed(
         Origin.ALLOCATED, symbol, state.site(node, frame), taint_of(*arguments.values())
     )
     made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+    made.open = arguments.open
     optimizers.offered(state, made, arguments, node, frame)
     note_construction(state, made)
     if symbol.name.startswith(f"{NN}."):

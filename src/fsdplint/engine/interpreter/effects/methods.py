@@ -103,9 +103,10 @@ def _other_method(
     unread = not isinstance(receiver.cls, (ClassValue, Symbol))
     if unread and not inert and receiver.escaped is None:
         receiver.escaped = state.tick()  # its own method may shard it
-    taint = Taint.RANK if name in known.RANK_ATTRIBUTES else Taint.NONE
     result = calls.result_of(state, ("method", key_of(receiver), name), receiver, arguments)
-    result.taint |= taint
+    result.role = access.library_role(receiver, name, called=True)
+    if result.role is not None or name in known.RANK_ATTRIBUTES:
+        result.taint |= Taint.RANK
     return result
 
 

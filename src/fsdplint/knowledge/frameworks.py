@@ -1,0 +1,135 @@
+"""Objects of frameworks that shard a model by their settings, and what all ranks call on them.
+
+Source: transformers 4.57 and 5.23 (`trainer.py`, `training_args.py`), trl 1.16, accelerate 1.10 and
+1.15 (`accelerator.py`, `state.py`), lightning 2.6 (`fabric/fabric.py`, `pytorch/trainer`, and the
+strategies of both).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, field
+
+from fsdplint.knowledge.collectives import ACCELERATOR_METHODS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Framework:
+    """Objects that shard the model that they are given, if their settings say so.
+
+    Attributes:
+        classes: the canonical names of their classes.
+        setting: the keyword of what says so.
+        shards: the methods that shard, which takes all ranks.
+        together: the methods that all ranks have to call from then on.
+        gathers: those that they have to call where whole states are saved.
+        parts: the classes of attributes.
+    """
+
+    classes: re.Pattern[str]
+    setting: str
+    shards: frozenset[str]
+    together: frozenset[str]
+    gathers: frozenset[str] = frozenset()
+    parts: dict[str, str] = field(default_factory=dict)
+
+
+_ACCELERATE = Framework(
+    re.compile(r"accelerate\.(\w+\.)*Accelerator"),
+    "fsdp_plugin",
+    frozenset({"prepare", "prepare_model"}),
+    ACCELERATOR_METHODS,
+)
+_TRANSFORMERS = Framework(
+    re.compile(r"(transformers|trl)\.(\w+\.)*\w*Trainer"),
+    "args",
+    frozenset({"train"}),
+    frozenset({"evaluate", "predict"}),
+    frozenset({"save_model", "push_to_hub"}),
+    {"accelerator": "accelerate.Accelerator", "args": "transformers.TrainingArguments"},
+)
+_FABRIC = Framework(
+    re.compile(r"(lightning|lightning_fabric)\.(\w+\.)*Fabric"),
+    "strategy",
+    frozenset({"setup", "setup_module"}),
+    frozenset({"save", "load", "barrier", "all_gather", "all_reduce", "clip_gradients"}),
+)
+_LIGHTNING = Framework(
+    re.compile(r"(pytorch_)?lightning\.(\w+\.)*Trainer"),
+    "strategy",
+    frozenset({"fit"}),
+    frozenset({"validate", "test", "predict", "save_checkpoint"}),
+)
+_LIGHTNING_MODULE = Framework(
+    re.compile(r"(pytorch_)?lightning\.(\w+\.)*LightningModule"),
+    "",
+    frozenset(),
+    frozenset(),
+    parts={"trainer": "lightning.pytorch.Trainer"},
+)
+_FRAMEWORKS = (_ACCELERATE, _TRANSFORMERS, _FABRIC, _LIGHTNING, _LIGHTNING_MODULE)
+SHARDING_METHODS = frozenset().union(*(each.shards for each in _FRAMEWORKS))
+
+
+@functools.cache
+def framework(cls: str) -> Framework | None:
+    """The framework that a class belongs to, by its canonical name."""
+    return next((each for each in _FRAMEWORKS if each.classes.fullmatch(cls)), None)
+
+
+# What says that a framework shards with FSDP, as an object or by a name.
+STRATEGY_NAMES = frozenset({"fsdp", "fsdp_cpu_offload"})
+_STRATEGIES = (
+    r"(lightning|lightning_fabric|pytorch_lightning)\.(\w+\.)*(FSDP|ModelParallel)Strategy"
+)
+_PLUGINS = r"accelerate\.(\w+\.)*FullyShardedDataParallelPlugin"
+_OBJECTS = re.compile(rf"{_STRATEGIES}|{_PLUGINS}")
+_ARGUMENTS = re.compile(r"(transformers|trl)\.(\w+\.)*\w*(TrainingArguments|Config)")
+
+# Of `TrainingArguments`: `fsdp` is a text or a list with one of these words, or True.
+SHARDING_WORDS = frozenset({"full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"})
+# Keywords with which a framework stays on the CPU, where it does not shard.
+OFF = frozenset({"cpu", "no_cuda", "use_cpu"})
+# Keywords of a kind of sharding or of states.
+KINDS = frozenset({"sharding_strategy", "reshard_after_forward", "state_dict_type"})
+WITHOUT_SHARDING = re.compile(r"NO_SHARD|LOCAL_STATE_DICT", re.IGNORECASE)
+# Options of `fsdp_config`, where "fsdp_" may stand before each.
+STATE_TYPE = "state_dict_type"
+WHOLE_STATE = "FULL_STATE_DICT"
+OTHER_BACKENDS = frozenset({"xla", "xla_fsdp_v2"})
+
+
+def is_strategy(cls: str) -> bool:
+    """Whether an object of a class has a framework shard, whatever else it says."""
+    return _OBJECTS.fullmatch(cls) is not None
+
+
+def is_training_arguments(cls: str) -> bool:
+    return _ARGUMENTS.fullmatch(cls) is not None
+
+
+# Whether a file may have a framework shard, by its text.
+_PACKAGES = ("lightning", "transformers", "trl")
+_SETTINGS = re.compile(
+    r"(FSDP|ModelParallel)Strategy\b|[\"']fsdp(_cpu_offload)?[\"']|\bfsdp\s*=\s*[\"'\[T]"
+    r"|\b(full|hybrid)_shard\b|\bshard_grad_op\b"
+)
+
+
+def sets_sharding(text: str) -> bool:
+    """Whether a file may hold settings by which a framework shards, or makes such an object."""
+    return any(package in text for package in _PACKAGES) and _SETTINGS.search(text) is not None
+
+
+# What the classes are called that are used as attributes of their packages.
+FRAMEWORK_NAMES = frozenset(
+    {"FSDPStrategy", "Fabric", "ModelParallelStrategy", "Trainer", "TrainingArguments"}
+)
+
+
+def is_setting(name: str) -> bool:
+    """Whether a class, by its canonical name, is of a framework or of the settings of one."""
+    found = framework(name)
+    own = found is not None and bool(found.setting)
+    return own or is_strategy(name) or is_training_arguments(name)
