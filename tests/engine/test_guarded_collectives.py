@@ -465,3 +465,24 @@ def test_one_call_below_a_guard_is_one_mistake(tmp_path: Path) -> None:
             dist.barrier()
         """
     assert missed(tmp_path, body) == ["model(x)", "dist.barrier()"]
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "import torch.multiprocessing as mp\nmp.spawn(worker, args=(2,), nprocs=2)",
+        "import torch.multiprocessing as mp\nmp.start_processes(worker, args=(2,), nprocs=2)",
+        "from torch.multiprocessing.spawn import start_processes\n"
+        'start_processes(worker, args=(2,), nprocs=2, start_method="fork")',
+    ],
+)
+def test_a_worker_gets_its_rank_first(launch: str, tmp_path: Path) -> None:
+    worker = """
+def worker(number, size):
+    dist.init_process_group("gloo", rank=number, world_size=size)
+    fully_shard(model)
+    if number == 0:
+        model(x)
+"""
+    build = "model = nn.Sequential(nn.Linear(8, 8))\n"
+    assert missed(tmp_path, f"{worker}\n{launch}\n", build) == ["model(x)"]

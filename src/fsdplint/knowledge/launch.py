@@ -33,7 +33,12 @@ WORLD = f"{GROUPS}.WORLD"
 MULTIPROCESSING = "torch.multiprocessing"
 PROCESSES = ("multiprocessing.Process", f"{MULTIPROCESSING}.Process")
 PROCESS_CONTEXTS = ("multiprocessing.get_context", f"{MULTIPROCESSING}.get_context")
-SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
+SPAWNS = (
+    "torch.multiprocessing.spawn",
+    "torch.multiprocessing.spawn.spawn",
+    "torch.multiprocessing.spawn.start_processes",
+    "torch.multiprocessing.start_processes",
+)
 
 # What tells the rank among all nodes, with the variable that tells the one among its own node's.
 # Source: torchrun's environment (torch 2.4 to 2.15), the manuals of SLURM and Open MPI.
