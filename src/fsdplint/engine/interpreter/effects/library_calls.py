@@ -52,6 +52,7 @@ from fsdplint.knowledge.launch import (
     TORCH_DEVICE,
 )
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
+from fsdplint.knowledge.frameworks import is_training_arguments
 from fsdplint.knowledge.names import NN, is_optimizer
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
@@ -185,7 +186,7 @@ def _result(
     """Return the result: a rank, an object of a class, a presumed constant, or an unknown value."""
     name = symbol.name
     package, _, last = name.rpartition(".")
-    if not known.is_harmless(name):
+    if not known.is_harmless(name) and not is_training_arguments(name):
         state.escape(node, frame, *arguments.values())
     if name == IS_UP and state.group_up is False and not state.importing:
         return Const(False)
