@@ -40,6 +40,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge import ranks
 from fsdplint.knowledge.collectives import C10D_CALLS
+from fsdplint.knowledge.frameworks import is_training_arguments
 from fsdplint.knowledge.initialisation import SEEDS
 from fsdplint.knowledge.launch import (
     DESTROY,
@@ -52,7 +53,6 @@ from fsdplint.knowledge.launch import (
     TORCH_DEVICE,
 )
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
-from fsdplint.knowledge.frameworks import is_training_arguments
 from fsdplint.knowledge.names import NN, is_optimizer
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
