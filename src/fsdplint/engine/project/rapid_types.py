@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.engine.project.project import Project
@@ -29,8 +30,14 @@ _READ_BY_NAME = frozenset(
 _CALLED_UNNAMED = frozenset({"forward", *CALLED_FIRST})
 # `getattr(model, "save")`.
 _READ = re.compile(r"\bgetattr\s*\([^()\"']*[\"'](\w+)[\"']")
-# Code that another file's name as text leads to.
-_FOUND_BY_TEXT = frozenset({"__import__", "globals", "import_module"})
+
+
+@dataclass(frozen=True, slots=True)
+class _References:
+    """What a definition refers to, and the attributes that it reads."""
+
+    targets: frozenset[Definition]
+    attributes: frozenset[str]
 
 
 class RapidTypes:
@@ -38,8 +45,11 @@ class RapidTypes:
 
     Attributes:
         handed_out: what the decorators of a file decorate, which a registry there may hand out.
-        found: what definitions refer to, once that was asked for.
+        modules: the files that names refer to, once that was asked for.
+        by_text: the attributes that a file reads with `getattr`, likewise.
+        found: what definitions refer to, likewise.
         nowhere: definitions from which nothing leads to sharding.
+        somewhere: some from which something does.
     """
 
     def __init__(self, project: Project, units: list[Unit]) -> None:
@@ -49,14 +59,17 @@ class RapidTypes:
         for definition in every:
             for decorator in self._decorators(definition):
                 self.handed_out[decorator.unit].append(definition)
-        self.sharding = {each for each in every if self._shards(each)}
+        self.sharding = {each for unit in units for each in _sharding(project, unit)}
         self.modules: dict[Unit, dict[str, list[Unit]]] = {}
-        self.found: dict[Definition, list[Definition]] = {}
+        self.by_text: dict[Unit, frozenset[str]] = {}
+        self.found: dict[Definition, _References] = {}
         self.nowhere: set[Definition] = set()
+        self.somewhere: set[Definition] = set()
 
     def leads_to_sharding(self, start: Iterable[Definition]) -> bool:
         """Return whether running definitions can reach a call that shards."""
-        queue = list(start)
+        first = list(start)
+        queue = [*first]
         if self.nowhere.issuperset(queue):
             return False
         seen: set[Definition] = set()
@@ -67,32 +80,33 @@ class RapidTypes:
             if definition in seen:
                 continue
             seen.add(definition)
-            if definition in self.sharding or definition.own_names & _FOUND_BY_TEXT:
+            if definition in self.sharding or definition in self.somewhere:
+                self.somewhere.update(first if len(first) == 1 else ())
                 return True
             for method in definition.methods.values():
                 runs = _runs_unread(method) or method.name in attributes
                 (queue if runs else unread[method.name]).append(method)
-            for name in self._attributes(definition) - attributes:
-                attributes.add(name)
+            refers = self._references(definition)
+            for name in refers.attributes - attributes:
                 queue += unread.pop(name, ())
-            queue += self._targets(definition)
+            attributes |= refers.attributes
+            queue += refers.targets - seen
         self.nowhere |= seen
         return False
 
-    def _shards(self, definition: Definition) -> bool:
-        names = self.project.sharding_names(Path(definition.unit.path))
-        attributes = sharding_attributes(definition.unit)
-        return bool(definition.own_names & names or definition.own_attributes & attributes)
-
-    def _attributes(self, definition: Definition) -> frozenset[str]:
-        if "getattr" not in definition.own_names:
-            return definition.own_attributes
-        return definition.own_attributes.union(_READ.findall(definition.unit.text))
-
-    def _targets(self, definition: Definition) -> list[Definition]:
+    def _references(self, definition: Definition) -> _References:
         if definition not in self.found:
-            self.found[definition] = list(self._find_targets(definition))
+            attributes = definition.own_attributes
+            if "getattr" in definition.own_names:
+                attributes |= self._read_by_text(definition.unit)
+            targets = frozenset(self._find_targets(definition))
+            self.found[definition] = _References(targets, attributes)
         return self.found[definition]
+
+    def _read_by_text(self, unit: Unit) -> frozenset[str]:
+        if unit not in self.by_text:
+            self.by_text[unit] = frozenset(_READ.findall(unit.text))
+        return self.by_text[unit]
 
     def _find_targets(self, definition: Definition) -> Iterator[Definition]:
         unit = definition.unit
@@ -109,6 +123,14 @@ class RapidTypes:
             decorator = self.project.loaded_definition(definition.unit, name)
             if decorator is not None:
                 yield decorator
+
+
+def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
+    """Yield the definitions of a file that name a sharding call themselves."""
+    names, attributes = project.sharding_names(Path(unit.path)), sharding_attributes(unit)
+    for definition in every_definition([unit]):
+        if definition.own_names & names or definition.own_attributes & attributes:
+            yield definition
 
 
 def _runs_unread(method: Definition) -> bool:
