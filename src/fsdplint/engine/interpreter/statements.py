@@ -76,10 +76,14 @@ def raise_(*_: object) -> Flow:
 
 def assert_(state: PathState, node: ir.Assert, frame: Frame) -> Flow:
     test = truth(state, node.test, frame)
-    if not test.taint.divides and state.decisions.known(test) is None:
+    if test.taint.divides:
+        return Flow.NEXT
+    known = state.decisions.known(test)
+    if known is None:
         state.decisions.decide(test, True, 0, node)
         declared.tested(state, test, True, node.test, frame)
-    return Flow.NEXT
+    failed = known is False and not (isinstance(test, Const) or state.importing)
+    return Flow.RAISE if failed else Flow.NEXT
 
 
 def delete(_: PathState, node: ir.Delete, frame: Frame) -> Flow:
