@@ -91,6 +91,29 @@ def test_what_calls_a_function_with_an_event_is_followed(tmp_path: Path) -> None
     assert QUIET not in left(script(tmp_path, text)).values()
 
 
+SKIPPED = """\
+class Store:
+    def get(self):
+        return self.kept.apply
+@skip_if(Store is None)
+class Case:
+    def apply(self, model):
+        fully_shard(model)
+def serve():
+    return Store().get()
+"""
+
+
+def test_an_argument_of_a_decorator_hands_out_nothing(
+    tmp_path: Path, followed: list[PathState]
+) -> None:
+    script(tmp_path, SKIPPED)
+    assert {state.trace.entry for state in followed} == {"<module>", "Case.apply"}
+    followed.clear()
+    script(tmp_path, SKIPPED.replace("skip_if(Store is None)", "Store.add"))
+    assert {state.trace.entry for state in followed} == {"<module>", "Case.apply", "serve"}
+
+
 MANY = "    x = x + 1\n" * 50
 LONG = "".join(f"def f{i}(m):\n    slow(m)\n    fully_shard(m)\n" for i in range(8))
 

@@ -26,6 +26,7 @@ _KEYWORDS = frozenset(kwlist)
 _NAME = re.compile(r"(?<![\w.])(?<!def )(?<!class )([^\W\d]\w*)(?![\w\"'])(?![ \t]*=(?!=))")
 _ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
 _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
+_DECORATOR = re.compile(r"^[ \t]*@\s*([^\W\d]\w*)", re.MULTILINE)
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
 # A class in a type test is not called, so it does not make the code reach sharding.
@@ -51,9 +52,9 @@ class Definition:
     what a module does when it runs.
 
     Attributes:
-        names: the names that it refers to, its decorators apart.
+        names: the names that it refers to, those of its decorators apart.
         attributes: the attributes.
-        decorators: the names in its decorators.
+        decorators: the names that its decorators begin with, their arguments apart.
         own_names: those of a class outside of its methods; of anything else the same as ``names``.
         own_attributes: the attributes likewise.
         may_shard: running or calling it may reach a sharding call.
@@ -195,9 +196,11 @@ class _Sketch:
 
     def define(self, block: Block, owner: Definition | None) -> Definition:
         inner = self.inside.get(block, []) if block.kind == "class" else []
-        names, attributes = words(_between(self.code, block.header, block.end, inner))
+        decorating = self.code[block.start : block.header]
+        decorators = frozenset(_DECORATOR.findall(decorating))
+        body = _between(self.code, block.header, block.end, inner)
+        names, attributes = words([_DECORATOR.sub("@", decorating), *body])
         names_unit = _UNIT_CLASS.search(self.code, block.header, block.end) is not None
-        decorators, _ = words([self.code[block.start : block.header]])
         kind: Kind = "class" if block.kind == "class" else "def"
         made = Definition(self.unit, kind, block.name, owner, names, attributes, decorators)
         made.names_unit = names_unit
