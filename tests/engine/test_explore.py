@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,40 @@ def test_paths_that_bring_nothing_new_end_an_entry(
     found = script(tmp_path, text)
     assert stopped(found) == {"<module>": "many paths in a row without a new event"}
     assert len(followed) < 7
+
+
+CLEANED = "def clean(x):\n    if x.a:\n        return x.b\n    return x.c\n"
+
+
+def test_an_early_return_of_what_no_rule_asks_about_costs_no_path(
+    tmp_path: Path, followed: list[PathState]
+) -> None:
+    start = f"{CLEANED}model = Net()\nfully_shard(model)\n"
+    script(tmp_path, f"{start}clean(config)\nmodel.no_sync()\n")
+    assert len(followed) == 1
+    followed.clear()
+    script(tmp_path, f"{start}clean(model)\nmodel.no_sync()\n")
+    assert len(followed) == 2, "what it gets is sharded"
+    followed.clear()
+    saves = start.replace("        return x.b", "        return saved(x)")
+    saved = "def saved(x):\n    torch.save(x, 'x')\n"
+    script(tmp_path, f"{saved}{saves}clean(config)\nmodel.no_sync()\n")
+    assert len(followed) == 2, "what it calls saves"
+
+
+def test_what_another_entry_has_followed_is_not_left_where_a_budget_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
+) -> None:
+    limit(monkeypatch, stale_steps=500, rest_steps=4000)
+    arms = "".join(f"    elif o == {i}:\n        torch.save(x, '{i}')\n" for i in range(8))
+    train = (
+        f"def train(x, o):\n    fully_shard(x)\n    slow(x)\n    if not o:\n        pass\n{arms}"
+    )
+    calls = "".join(f"def {name}(x, o):\n    train(x, o.{name})\n" for name in ("one", "two"))
+    found = script(tmp_path, f"{SLOW}{train}{calls}")
+    assert not stopped(found)
+    counts = Counter(state.trace.entry for state in followed)
+    assert counts == {"<module>": 1, "one": 10, "two": 3}
 
 
 def test_a_path_with_something_new_is_followed_however_long_it_is(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from fsdplint.engine.interpreter.values import (
     choice,
     followed,
     key_of,
+    reachable,
     same,
     taint_of,
 )
@@ -54,7 +55,7 @@ def _branch(
     """
     outcome = state.decisions.known(test)
     if outcome is None and not (test.taint.divides or state.importing or state.enumerating):
-        outcome = _decide_branch(state, test, place, body, orelse)
+        outcome = _decide_branch(state, test, place, body, orelse, frame)
     if outcome is None:
         return both(state, test, place, body, orelse, frame)
     declared.tested(state, test, outcome, place, frame)
@@ -78,6 +79,7 @@ def _decide_branch(
     place: ir.Node,
     body: Items[ir.Stmt],
     orelse: Items[ir.Stmt],
+    frame: Frame,
 ) -> bool | None:
     """Return the outcome to follow, or None if following both arms at once loses nothing.
 
@@ -99,10 +101,28 @@ def _decide_branch(
     other_may_shard = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
     other = orelse if prefer else body
-    priority = 0 if other_leaves and not returns_value(other) else 1
     if other_may_shard:
         priority = state.priorities.priority(other)
+    else:
+        priority = 0 if other_leaves and _returns_nothing_asked_for(state, other, frame) else 1
     return state.decisions.decide(test, prefer, priority, place)
+
+
+def _returns_nothing_asked_for(state: PathState, arm: Items[ir.Stmt], frame: Frame) -> bool:
+    """True if no rule asks about what an arm that ends with a ``return`` gives to the caller.
+
+    It gives a constant or nothing, or the function only computes with what it gets: nothing of that
+    is tracked, and nothing that it calls has an event.
+    """
+    if not returns_value(arm):
+        return True
+    function = frame.function
+    if function is None or state.priorities.leads_to_events(
+        state.project, function.function.body, frame.unit
+    ):
+        return False
+    held = {item for value in frame.scope.names.values() for item in reachable(value)}
+    return state.tracked.isdisjoint(held) and not any(item.sharded for item in held)
 
 
 def both(

@@ -40,6 +40,7 @@ class Known:
         eventful: functions that ran when an event happened, or when a path became too long.
         with_sharding: those that ran on paths that shard.
         places: where events happened.
+        outcomes: of decisions on paths that shard, by place.
         live: the objects that live on, by their class, what set them up and what FSDP they hold,
             and where they do.
         cut: the paths that were cut before they sharded, since the last path that shards.
@@ -51,6 +52,7 @@ class Known:
     eventful: set[ir.Node] = field(default_factory=set)
     with_sharding: set[ir.Node] = field(default_factory=set)
     places: set[Place] = field(default_factory=set)
+    outcomes: set[tuple[object, bool]] = field(default_factory=set)
     live: dict[tuple[object, ...], tuple[Entry, Live]] = field(default_factory=dict)
     cut: int = 0
     cut_in: Counter[ir.Function] = field(default_factory=Counter)
@@ -69,6 +71,7 @@ class Known:
         """Note a path; return whether it has an event at a place that had none before."""
         if shards:
             self.with_sharding |= state.reached
+            self.outcomes.update((each.place, each.outcome) for each in state.decisions.made)
             self.cut = 0
             self.cut_in.clear()
         elif not state.trace.complete:
@@ -128,6 +131,7 @@ def _follow_the_rest(
     """Follow the outcomes that are left, as many as there are on one path; return if all were."""
     prefix: tuple[bool, ...] | None = entry.driven.found.outcomes if entry.driven else ()
     most = effort.steps + project.budget.rest_steps
+    frontier.covered |= known.outcomes
     while prefix is not None and effort.allows_more(most):
         state = _path(project, entry, prefix, priorities, known, frontier.but_for_sharding())
         shards = state.may_have_sharded()

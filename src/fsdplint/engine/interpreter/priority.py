@@ -24,6 +24,7 @@ class Priorities:
     events: frozenset[str]
     _priorities: dict[ir.Node, int] = field(default_factory=dict)
     _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
+    _leading: dict[tuple[ir.Node, ...], bool] = field(default_factory=dict)
 
     def priority(self, nodes: Sequence[ir.Node]) -> int:
         """Return the priority of ``nodes``: 3 if they may shard, 2 for another event, else 1."""
@@ -35,8 +36,12 @@ class Priorities:
 
     def leads_to_events(self, project: Project, nodes: Sequence[ir.Node], unit: Unit) -> bool:
         """True if code can reach an event, through any number of functions of known names."""
-        mentioned = {name for node in nodes for name in self._names(node)}
-        return self.may_shard(nodes) or self._mention_events(project, unit, mentioned)
+        key = tuple(nodes)
+        if key not in self._leading:
+            mentioned = {name for node in nodes for name in self._names(node)}
+            leads = self.may_shard(nodes) or self._mention_events(project, unit, mentioned)
+            self._leading[key] = leads
+        return self._leading[key]
 
     def _priority_of(self, node: ir.Node) -> int:
         if node not in self._priorities:
