@@ -375,6 +375,29 @@ def test_arguments_find_their_parameters(tmp_path: Path) -> None:
     ]
 
 
+def test_children_are_known_one_by_one(tmp_path: Path) -> None:
+    text = """\
+        from elsewhere import trunk
+
+        class Whole(nn.Module):
+            def __init__(self):
+                self.first = nn.Linear(2, 2)
+                self.layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(6)])
+
+        class Open(Whole):
+            def __init__(self):
+                super().__init__()
+                self.trunk = trunk()
+
+        for _, child in Whole().named_children():
+            fully_shard(child)
+        for child in Open().children():
+            fully_shard(child)
+    """
+    found = [path for _, path in parts(script(tmp_path, text))]
+    assert found == [".first", ".layers", ".first", ".layers", ".children()[]"]
+
+
 def test_recursion_ends(tmp_path: Path) -> None:
     text = """\
         def wrap(module):

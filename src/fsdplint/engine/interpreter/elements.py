@@ -37,7 +37,8 @@ EVERY = "*"
 BY_RANK = ("rank",)
 # The kind of the sequence that ``enumerate(…)`` is.
 COUNTED = "enumerate"
-_VIEWS = (".modules()", ".named_modules()")
+_PLAIN_VIEWS = (".modules()", ".children()")
+_VIEWS = (*_PLAIN_VIEWS, ".named_modules()", ".named_children()")
 
 
 def element_of(state: PathState, value: Value) -> Value:
@@ -156,8 +157,8 @@ def kinds(state: PathState, value: Value) -> list[Value]:
 def submodules(state: PathState, view: Value) -> list[Value]:
     """Return the elements of ``model.modules()`` if the model's construction was followed.
 
-    Empty if it was not, or if there are too many; ``named_modules()`` gives pairs, and so does
-    ``enumerate(…)`` of either.
+    Or of ``model.children()``. Empty if it was not, or if there are too many; ``named_modules()``
+    gives pairs, and so does ``enumerate(…)`` of either.
     """
     if isinstance(view, Sequence) and view.kind == COUNTED:
         return [
@@ -167,12 +168,15 @@ def submodules(state: PathState, view: Value) -> list[Value]:
     whole = view.parent if isinstance(view, Object) else None
     if whole is None or not isinstance(view, Object) or view.step not in _VIEWS:
         return []
-    found = list(dict.fromkeys(composed(whole)))
+    own = "children" in view.step
+    found = list(dict.fromkeys(children(whole) if own else composed(whole)))
     if not 1 < len(found) <= _MAX_SUBMODULES:
         return []
-    if view.step == ".modules()":
-        return list(found)
-    return [Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple") for item in found]
+    others = [element_of(state, view)] if own and _may_hold_more(whole) else []
+    if view.step in _PLAIN_VIEWS:
+        return [*found, *others]
+    pairs = [Sequence([state.unknown(Taint.ELEMENT), item], kind="tuple") for item in found]
+    return [*pairs, *others]
 
 
 def view_of(iterable: Value) -> Value:
@@ -187,11 +191,26 @@ def view_of(iterable: Value) -> Value:
 def composed(module: Object, depth: int = 0) -> Iterator[Object]:
     """Yield a module and the modules that it is known to consist of, some perhaps repeatedly."""
     yield module
+    for part in children(module) if depth < 8 else ():
+        yield from composed(part, depth + 1)
+
+
+def children(module: Object) -> Iterator[Object]:
+    """Yield the modules that a module is known to hold itself."""
     held = [followed(value) for value in module.attrs.values()]
     parts = [part for part in held if isinstance(part, Object) and part.parent is module]
     for part in dict.fromkeys([*parts, *container_items(module)]):
-        if depth < 8 and (part.origin is Origin.ALLOCATED or part.cls is not None):
-            yield from composed(part, depth + 1)
+        if part.origin is Origin.ALLOCATED or part.cls is not None:
+            yield part
+
+
+def _may_hold_more(module: Object) -> bool:
+    """Whether an attribute holds what may be a module, and is not known to be one."""
+    if isinstance(module.cls, ClassValue) and module.cls.opaque():
+        return True
+    held = [followed(value) for name, value in module.attrs.items() if name.isidentifier()]
+    parts = [value for value in held if isinstance(value, Object)]
+    return any(part.cls is None and part.origin is not Origin.ALLOCATED for part in parts)
 
 
 def copied(value: Value) -> Value:
