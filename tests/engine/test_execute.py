@@ -398,6 +398,50 @@ def test_children_are_known_one_by_one(tmp_path: Path) -> None:
     assert found == [".first", ".layers", ".first", ".layers", ".children()[]"]
 
 
+def test_a_key_that_a_dict_surely_has(tmp_path: Path) -> None:
+    text = """\
+        class Registry:
+            def __init__(self):
+                self.tables = {}
+
+            def table(self, kind):
+                if kind not in self.tables:
+                    self.tables[kind] = {}
+                return self.tables[kind]
+
+            def add(self, name):
+                def decorated(function):
+                    self.table("model")[name] = function
+                    return function
+                return decorated
+
+        registry = Registry()
+
+        @registry.add("net")
+        def make():
+            return nn.Linear(2, 2)
+
+        fully_shard(registry.table("model")["net"]())
+    """
+    found = script(tmp_path, text)
+    (shard,) = {shard.module.cls.name for shard in path_of(found).of(Shard)}
+    assert shard == "torch.nn.Linear"
+
+
+@pytest.mark.parametrize("taken", ["kept.pop('a')", "del kept['a']", "kept.clear()"])
+def test_a_key_that_a_dict_has_no_longer(tmp_path: Path, taken: str) -> None:
+    text = f"""\
+        kept = {{"a": 1, "b": 2}}
+        {taken}
+        if "a" in kept:
+            fully_shard(first)
+        else:
+            fully_shard(second)
+    """
+    found = {tuple(path) for path in every_path(script(tmp_path, text))}
+    assert (("Shard", "fully_shard(second)"),) in found
+
+
 def test_recursion_ends(tmp_path: Path) -> None:
     text = """\
         def wrap(module):

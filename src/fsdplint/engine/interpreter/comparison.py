@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 
+from fsdplint.engine.interpreter.elements import hashable
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -124,6 +125,8 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
         return True
     if op == "Is" and _is_made(left) and _is_made(right):
         return False
+    if op == "In" and isinstance(left, Const) and isinstance(right, Mapping):
+        return hashable(left.value) in right.items or None  # it may have others
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import branches, calls, declared, tensors
-from fsdplint.engine.interpreter.elements import extend
+from fsdplint.engine.interpreter.elements import extend, hashable
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.functions import decorators
 from fsdplint.engine.interpreter.shape import adds_to_itself, expects_failed_import, only_imports
@@ -19,6 +19,7 @@ from fsdplint.engine.interpreter.values import (
     Const,
     Context,
     FunctionValue,
+    Mapping,
     Method,
     Origin,
     Sequence,
@@ -86,10 +87,14 @@ def assert_(state: PathState, node: ir.Assert, frame: Frame) -> Flow:
     return Flow.RAISE if failed else Flow.NEXT
 
 
-def delete(_: PathState, node: ir.Delete, frame: Frame) -> Flow:
+def delete(state: PathState, node: ir.Delete, frame: Frame) -> Flow:
     for target in node.targets:
         if isinstance(target, ir.Name):
             frame.scope.names.pop(target.id, None)
+        elif isinstance(target, ir.Subscript) and isinstance(target.index, ir.Constant):
+            owner = followed(state.evaluate(target.value, frame))
+            if isinstance(owner, Mapping):
+                owner.items.pop(hashable(target.index.value), None)
     return Flow.NEXT
 
 

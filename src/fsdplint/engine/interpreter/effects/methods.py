@@ -303,7 +303,13 @@ def _mapping_method(state: PathState, receiver: Mapping, name: str, arguments: A
     if name == "setdefault" and len(values) > 1 and isinstance(values[0], Const):
         return receiver.items.setdefault(hashable(values[0].value), values[1])
     if name in ("get", "pop") and values:
-        return _mapping_get(state, receiver, values)
+        found = _mapping_get(state, receiver, values)
+        if name == "pop" and isinstance(values[0], Const):
+            receiver.items.pop(hashable(values[0].value), None)
+        return found
+    if name == "clear":
+        receiver.items.clear()
+        receiver.rest.clear()
     if name == "update":
         for value in values:
             merge(receiver, followed(value))
