@@ -20,8 +20,9 @@ from helpers import (
 from limits import limit
 
 from fsdplint.engine.interpreter.events import BuildOptimizer, DirectForward, Shard, Trace
-from fsdplint.engine.interpreter.values import ClassValue, Object
+from fsdplint.engine.interpreter.values import ClassValue, Object, Symbol
 from fsdplint.engine.program import Program
+from fsdplint.knowledge.calls import Generation
 
 # Kinds that rules ask about; `Call` is only of interest where a test says so.
 _TELLING = ("Shard", "BuildOptimizer", "Repoint", "DirectForward", "NoSync", "PlainWrite")
@@ -440,6 +441,28 @@ def test_a_key_that_a_dict_has_no_longer(tmp_path: Path, taken: str) -> None:
     """
     found = {tuple(path) for path in every_path(script(tmp_path, text))}
     assert (("Shard", "fully_shard(second)"),) in found
+
+
+@pytest.mark.parametrize(("asked", "big"), [("big", "Linear"), ("not big", "Conv1d")])
+def test_a_branch_decides_for_a_later_one(tmp_path: Path, asked: str, big: str) -> None:
+    text = f"""\
+        def main(big):
+            if {asked}:
+                model = nn.Linear(2, 2)
+            else:
+                model = nn.Conv1d(2, 2, 1)
+            if big:
+                fully_shard(model)
+            else:
+                FSDP(model)
+        main(args.big)
+    """
+    shards = [shard for trace in script(tmp_path, text).traces for shard in trace.of(Shard)]
+    made = {shard.generation: shard.module.cls for shard in shards}
+    names = {each: cls.name for each, cls in made.items() if isinstance(cls, Symbol)}
+    small = "Conv1d" if big == "Linear" else "Linear"
+    assert len(shards) == 2
+    assert names == {Generation.FSDP2: f"torch.nn.{big}", Generation.FSDP1: f"torch.nn.{small}"}
 
 
 def test_recursion_ends(tmp_path: Path) -> None:

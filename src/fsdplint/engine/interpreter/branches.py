@@ -14,7 +14,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter import declared
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
-from fsdplint.engine.interpreter.priority import SHARDS
+from fsdplint.engine.interpreter.priority import SHARDS, spelled
 from fsdplint.engine.interpreter.ranks import launched
 from fsdplint.engine.interpreter.shape import exits_cleanly, leaves, returns_value
 from fsdplint.engine.interpreter.site import EVERY_RANK
@@ -56,6 +56,8 @@ def _branch(
     outcome = state.decisions.known(test)
     if outcome is None and not (test.taint.divides or state.importing or state.enumerating):
         outcome = _decide_branch(state, test, place, body, orelse, frame)
+        if outcome is None:
+            outcome = _decide_for_later(state, test, place, frame)
     if outcome is None:
         return both(state, test, place, body, orelse, frame)
     declared.tested(state, test, outcome, place, frame)
@@ -123,6 +125,26 @@ def _returns_nothing_asked_for(state: PathState, arm: Items[ir.Stmt], frame: Fra
         return False
     held = {item for value in frame.scope.names.values() for item in reachable(value)}
     return state.tracked.isdisjoint(held) and not any(item.sharded for item in held)
+
+
+def _decide_for_later(state: PathState, test: Value, place: ir.Node, frame: Frame) -> bool | None:
+    """Return the outcome that a later branch of the function would decide for the same test.
+
+    To follow both arms would lose it: of what they assign differently, the path follows the first,
+    whatever the later branch decides.
+    """
+    scope = frame.unit.module if frame.function is None else frame.function.function
+    asked, negated = spelled(frame.unit.text, place)
+    for later in state.priorities.branches(scope, frame.unit.text).get(asked, ()):
+        if later.start <= place.end:
+            continue
+        arms = later.body, later.orelse
+        if isinstance(later.test, ir.Not) is not negated:
+            arms = later.orelse, later.body
+        outcome = _decide_branch(state, test, place, *arms, frame)
+        if outcome is not None:
+            return outcome
+    return None
 
 
 def both(

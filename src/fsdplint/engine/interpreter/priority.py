@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ class Priorities:
     _priorities: dict[ir.Node, int] = field(default_factory=dict)
     _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
     _leading: dict[tuple[ir.Node, ...], bool] = field(default_factory=dict)
+    _branches: dict[ir.Node, dict[str, list[ir.If]]] = field(default_factory=dict)
 
     def priority(self, nodes: Sequence[ir.Node]) -> int:
         """Return the priority of ``nodes``: 3 if they may shard, 2 for another event, else 1."""
@@ -42,6 +44,15 @@ class Priorities:
             leads = self.may_shard(nodes) or self._mention_events(project, unit, mentioned)
             self._leading[key] = leads
         return self._leading[key]
+
+    def branches(self, scope: ir.Module | ir.Function, text: str) -> dict[str, list[ir.If]]:
+        """Return the branches of a function, without those of inner ones, by what they test."""
+        if scope not in self._branches:
+            found = self._branches[scope] = defaultdict(list)
+            for node in ir.walk_scope(*scope.body):
+                if isinstance(node, ir.If):
+                    found[spelled(text, node.test)[0]].append(node)
+        return self._branches[scope]
 
     def _priority_of(self, node: ir.Node) -> int:
         if node not in self._priorities:
@@ -69,3 +80,9 @@ class Priorities:
                 return True
             queue += ((found.unit, name) for name in found.names)
         return False
+
+
+def spelled(text: str, test: ir.Node) -> tuple[str, bool]:
+    """Return a test as a file has it, without its ``not``, and whether it has one."""
+    operand = test.operand if isinstance(test, ir.Not) else test
+    return text[operand.start : operand.end], operand is not test

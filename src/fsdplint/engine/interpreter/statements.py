@@ -81,7 +81,7 @@ def assert_(state: PathState, node: ir.Assert, frame: Frame) -> Flow:
         return Flow.NEXT
     known = state.decisions.known(test)
     if known is None:
-        state.decisions.decide(test, True, 0, node)
+        known = state.decisions.decide(test, True, 0, node)
         declared.tested(state, test, True, node.test, frame)
     failed = known is False and not (isinstance(test, Const) or state.importing)
     return Flow.RAISE if failed else Flow.NEXT
