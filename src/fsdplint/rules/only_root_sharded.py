@@ -17,7 +17,9 @@ from fsdplint.engine.interpreter.values import (
     ClassValue,
     Object,
     Origin,
+    Symbol,
     contained,
+    followed,
     reachable,
 )
 from fsdplint.engine.program import Program
@@ -25,6 +27,7 @@ from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.initialisation import DRAWN_LAYERS
 from fsdplint.knowledge.modules import WRAP_POLICIES
 from fsdplint.rule import Report, declare
 
@@ -161,8 +164,12 @@ def _alone(trace: Trace, root: Shard) -> bool:
 
 
 def _parts(module: Object) -> dict[Object, None]:
-    """What a model holds that may be a module: not its settings, nor what only they hold."""
+    """What a model holds that may be a module: not its settings, nor what only they hold.
+
+    Nor what a layer takes for its size.
+    """
     found: dict[Object, None] = {}
+    sizes: set[Object] = set()
     queue = [module]
     while queue:
         part = queue.pop()
@@ -173,7 +180,10 @@ def _parts(module: Object) -> dict[Object, None]:
             held = (*part.attrs.values(), *part.elements.values(), *part.args)
             items = (item for value in held for item in contained(value))
             queue.extend(item for item in items if isinstance(item, Object))
-    return found
+            if isinstance(cls, Symbol) and cls.name in DRAWN_LAYERS:
+                given = map(followed, part.args)
+                sizes.update(value for value in given if isinstance(value, Object))
+    return {part: None for part in found if part not in sizes}
 
 
 def _elsewhere(other: Object, root: Object, inside: set[Object]) -> bool:

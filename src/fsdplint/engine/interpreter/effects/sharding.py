@@ -23,6 +23,7 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     followed,
+    may_be,
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.names import FSDP1_UNITS
@@ -110,10 +111,9 @@ def _wraps_children(arguments: Arguments) -> bool | None:
         return None
     if policy is not None and not is_const(policy, None):
         return True if not isinstance(policy, (Choice, Condition)) else None
-    plain = strategy is None or isinstance(strategy, Symbol)
-    if not plain or (isinstance(strategy, Symbol) and strategy.name.endswith("NO_SHARD")):
-        return None
-    return False
+    chosen = [each.name for each in may_be(strategy) if isinstance(each, Symbol)]
+    shards = any(not name.endswith("NO_SHARD") for name in chosen)
+    return False if strategy is None or shards else None
 
 
 def _fsdp1_units(state: PathState, arguments: Arguments, *_: object) -> Value | None:
