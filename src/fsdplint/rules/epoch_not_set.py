@@ -37,19 +37,28 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in same_orders(program):
         site = fact.sampler.site
         assert isinstance(site.node, ir.Call)
-        path, loop = fact.epochs
-        where = program.where(Site(path, loop), site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` shuffles alike in every pass of the loop "
-            f"{where}: nothing calls its `set_epoch`",
+            f"`{program.text(site.path, site.node.func)}` shuffles alike {_when(program, fact)}: "
+            "nothing calls its `set_epoch`",
             "shuffles by its seed and epoch 0",
             _evidence(fact),
             partial(_fix, program, fact),
         )
 
 
+def _when(program: Program, fact: SameOrder) -> str:
+    site, begun = fact.sampler.site, fact.training.loop.site
+    if fact.epochs is None:
+        again = program.text(begun.path, begun.node)
+        return f"each time that `{again}` {program.where(begun, site)} starts over"
+    path, loop = fact.epochs
+    return f"in every pass of the loop {program.where(Site(path, loop), site)}"
+
+
 def _evidence(fact: SameOrder) -> tuple[Evidence, ...]:
+    if fact.epochs is None:
+        return (Evidence(over(fact.training.loop), "the same order each time"),)
     path, loop = fact.epochs
     head = loop.iterable if isinstance(loop, ir.For) else loop.test
     return (
@@ -59,13 +68,15 @@ def _evidence(fact: SameOrder) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
+    if fact.epochs is None:
+        return Declined("no loop counts the epochs: count them where the loader starts over")
     path, loop = fact.epochs
     code = Code.of(program.tree(path))
     name = name_in(program, fact.sampler.site, path, loop)
     if name is not None and isinstance(loop, ir.For):
         epochs: Epochs | Declined = Epochs(code, loop, name)
     else:
-        name = loader_name(program, fact.training, fact.epochs)
+        name = loader_name(program, fact.training, (path, loop))
         epochs = epochs_of(code, loop, name)
     if isinstance(epochs, Declined):
         return epochs

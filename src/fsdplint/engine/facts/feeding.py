@@ -49,10 +49,10 @@ class Training:
     """A loop over a loader's batches that a sharded module is trained on.
 
     Attributes:
-        loop: where it begins: at a `for`, or at an ``iter(loader)``.
-        body: the loop that takes the batches: that `for`, or one that calls ``next``.
-        epochs: the innermost loop around it, in its own function or in one that calls it, that
-            repeats it with the same loader; None if it runs once.
+        loop: where it begins: at a `for`, a ``yield from loader``, or an ``iter(loader)``.
+        body: what takes the batches: that `for` or ``yield``, or a loop that calls ``next``.
+        epochs: the innermost loop around it, in its own function or in one that calls it, each
+            pass of which begins the same loader; None if it runs once.
     """
 
     loader: Call
@@ -77,11 +77,15 @@ class SharedData:
 
 @dataclass(frozen=True, slots=True)
 class SameOrder:
-    """Epochs that a sampler shuffles alike, since nobody tells it which one it is."""
+    """Epochs that a sampler shuffles alike, since nobody tells it which one it is.
+
+    Attributes:
+        epochs: the loop over them; None where a handler begins the next one when the last ends.
+    """
 
     sampler: Call
     training: Training
-    epochs: Loop
+    epochs: Loop | None
 
 
 def shared_data(program: Program) -> Iterator[SharedData]:
@@ -116,9 +120,9 @@ def _ordered(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SameOrde
     for training in _trainings(program, trace):
         given = training.loader.argument(KEYWORD_ONLY, "sampler")
         sampler = samplers.get(given) if isinstance(given, Object) else None
-        if sampler is None or training.epochs is None or not _shuffles(sampler):
+        if sampler is None or not _shuffles(sampler):
             continue
-        if not _begins_in_each(program, training.loop.site):
+        if training.epochs is None and not _begins_again(program, training.loop.site):
             continue
         if _is_told(trace, sampler, training.loader) or _adapted(trace, sampler):
             yield sampler.site.node, None
@@ -144,27 +148,42 @@ def _trainings(program: Program, trace: Trace) -> Iterator[Training]:
             continue
         shard = next((s for s in trace.units() if _on(forward, s) and s.time < forward.time), None)
         if shard is not None and program.together(loader.site, shard.site):
-            epochs = _repeated(program, loop.site, loader.site)
+            each = _begins_in_each(program, loop.site)
+            epochs = _repeated(program, loop.site, loader.site) if each else None
             yield Training(loader, loop, body, forward, shard, epochs)
 
 
 def _body(program: Program, begun: Site) -> Site | None:
     """The loop that takes the batches of ``for`` or of ``batches = iter(loader)``."""
-    if isinstance(begun.node, ir.For):
+    if isinstance(begun.node, (ir.For, ir.Yield)):
         return begun
-    tree = program.tree(begun.path)
-    kept = tree.parent(begun.node)
-    if not isinstance(kept, ir.Assign):
-        return None
-    names = [program.text(begun.path, target) for target in kept.targets]
-    for node in ir.walk(_home(program, begun)):
+    again = _begins_again(program, begun)  # be it in a function that is called for each batch
+    for node in _taken(program, begun, _home(program, begun)):
+        frames = (*begun.calls, (begun.path, node))
+        for depth in reversed(range(0 if again else len(begun.calls), len(frames))):
+            path, inner = frames[depth]
+            around = _loop_around(program.tree(path), inner)
+            if around is not None:
+                return Site(path, around, frames[:depth])
+    return None
+
+
+def _loop_around(tree: Tree, node: ir.Node) -> ir.For | ir.While | None:
+    """The innermost loop around a node in its own function."""
+    around = next(each for each in tree.ancestors(node) if isinstance(each, _LOOP_OR_SCOPE))
+    return around if isinstance(around, (ir.For, ir.While)) else None
+
+
+def _taken(program: Program, begun: Site, *within: ir.Node) -> Iterator[ir.Call]:
+    """The calls of ``next`` on the iterator that ``batches = iter(loader)`` begins."""
+    kept = program.tree(begun.path).parent(begun.node)
+    targets = kept.targets if isinstance(kept, ir.Assign) else ()
+    names = [program.text(begun.path, target) for target in targets]
+    for node in (each for whole in within for each in ir.walk(whole)):
         if not isinstance(node, ir.Call) or ir.last_name(node.func) != "next" or not node.args:
             continue
-        around = next(each for each in tree.ancestors(node) if isinstance(each, _LOOP_OR_SCOPE))
-        taken = program.text(begun.path, node.args[0].value) in names
-        if taken and isinstance(around, (ir.For, ir.While)):
-            return begun._replace(node=around)
-    return None
+        if program.text(begun.path, node.args[0].value) in names:
+            yield node
 
 
 _LOOP_OR_SCOPE = (ir.For, ir.While, ir.Function, ir.ClassDef, ir.Module)
@@ -360,11 +379,23 @@ def _shuffles(sampler: Call) -> bool:
 
 def _begins_in_each(program: Program, begun: Site) -> bool:
     """Whether a pass of the loop around, or a call of the function, always begins the loader."""
-    if isinstance(begun.node, ir.For):
+    if isinstance(begun.node, (ir.For, ir.Yield)):
         return True
     tree = program.tree(begun.path)
     around = tree.parent(tree.statement(begun.node))
     return isinstance(around, (ir.For, ir.While, ir.Function))
+
+
+def _begins_again(program: Program, begun: Site) -> bool:
+    """Whether a handler begins a loader whenever ``next`` finds that its batches are used up."""
+    tree = program.tree(begun.path)
+    handler = tree.parent(tree.statement(begun.node))
+    if not isinstance(handler, ir.Handler) or handler.type is None:
+        return False
+    attempt = tree.parent(handler)
+    assert isinstance(attempt, ir.Try)
+    ended = ir.last_name(handler.type) == "StopIteration"
+    return ended and any(True for _ in _taken(program, begun, *attempt.body))
 
 
 def _is_told(trace: Trace, sampler: Call, loader: Call) -> bool:

@@ -134,7 +134,10 @@ def unpacked(state: PathState, value: Value, count: int) -> list[Value]:
 
 def _position(state: PathState, value: Object, index: int) -> Value:
     if index not in value.elements:
-        made = state.unknown(value.taint, key=("position", key_of(value), index))
+        if any(class_names(whole.cls) & DATA_LOADERS for whole in value.ancestors()):
+            made = state.part(value, f"[{index}]")  # of a batch
+        else:
+            made = state.unknown(value.taint, key=("position", key_of(value), index))
         made.made_by = value.made_by
         value.elements[index] = made
     return value.elements[index]

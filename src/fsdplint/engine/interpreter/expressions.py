@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import comparison, tensors
+from fsdplint.engine.interpreter import batches, comparison, tensors
 from fsdplint.engine.interpreter.elements import (
     element_of,
     extend,
@@ -209,7 +209,10 @@ def yield_(state: PathState, node: ir.Yield, frame: Frame) -> Value:
     if frame.on_yield is not None:
         run_body, frame.on_yield = frame.on_yield, None
         run_body(value)
-    given = value if node.kind == "yield" else element_of(state, followed(value))
+    given = value
+    if node.kind == "yield from":
+        batches.note_iteration(state, node, followed(value), frame)
+        given = element_of(state, followed(value))
     frame.yielded.append(given)
     if isinstance(given, Object) and len(state.guards) > frame.mark:
         state.trace.picked.add(given)

@@ -6,30 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter import batches
 from fsdplint.engine.interpreter.elements import kinds, submodules, unrolled, view_of
-from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.names import lookup
 from fsdplint.engine.interpreter.shape import assigned
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
 from fsdplint.engine.interpreter.stores import bind_target
 from fsdplint.engine.interpreter.values import (
-    Arguments,
     Const,
     Object,
     Taint,
     Value,
-    class_names,
-    contained,
     followed,
 )
-from fsdplint.knowledge.data import DATA_LOADERS
 
 
 def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
     """Execute a loop: over a short sequence element by element, over any other once for all."""
     iterable = followed(state.evaluate(node.iterable, frame))
-    note_iteration(state, node, iterable, frame)
+    batches.note_iteration(state, node, iterable, frame)
     every = submodules(state, iterable)
     view = view_of(iterable)
     if every and isinstance(view, Object):
@@ -46,26 +42,6 @@ def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
             if flow is Flow.BREAK:
                 break
     return state.run(node.orelse, frame)
-
-
-def note_iteration(state: PathState, node: ir.For | ir.Call, iterable: Value, frame: Frame) -> None:
-    """Note a loop over a loader's batches, also if they are counted or in a progress bar.
-
-    Or an ``iter(loader)`` whose batches are taken by hand.
-    """
-    held = [item for item in contained(iterable) if isinstance(item, Object)]
-    for source in dict.fromkeys(whole for item in held for whole in (item, *item.ancestors())):
-        if class_names(source.cls) & DATA_LOADERS:
-            names: list[Value] = [Const(name) for name in _names_of(source, frame)]
-            given = Arguments(names, {})
-            state.note(Call, node, frame, "iterate", source, given, iterable)
-
-
-def _names_of(value: Object, frame: Frame) -> list[str]:
-    """Return the variables and attributes of ``self`` by which a function refers to an object."""
-    owner = frame.receiver.attrs if isinstance(frame.receiver, Object) else {}
-    own = [name for name, held in frame.scope.names.items() if followed(held) is value]
-    return own + [f"self.{name}" for name, held in owner.items() if followed(held) is value]
 
 
 def _for_submodules(

@@ -190,10 +190,8 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     handlers = [statement for handler in node.handlers for statement in handler.body]
     failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
     fails = False
-    if (
-        state.priorities.leads_to_events(state.project, handlers, frame.unit)
-        and not state.importing
-    ):
+    matter = state.priorities.leads_to_events(state.project, handlers, frame.unit)
+    if (matter or _starts_over(node)) and not state.importing:
         fails = state.decisions.decide(failed, False, state.priorities.priority(handlers), node)
     if fails:
         guard = state.guard(failed, node.handlers[0], True, frame)
@@ -206,6 +204,18 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
         state.expecting_failure = outer
     final = state.run(node.final, frame)
     return final if final is not Flow.NEXT else flow
+
+
+def _starts_over(node: ir.Try) -> bool:
+    """True if a handler begins an iterator again that is used up."""
+    return any(
+        isinstance(statement, ir.Assign)
+        and isinstance(statement.value, ir.Call)
+        and ir.last_name(statement.value.func) == "iter"
+        for handler in node.handlers
+        if handler.type is not None and ir.last_name(handler.type) == "StopIteration"
+        for statement in handler.body
+    )
 
 
 def _attempt(

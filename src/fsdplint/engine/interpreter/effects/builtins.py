@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, calls, loops, names, stores
+from fsdplint.engine.interpreter import access, batches, calls, names, stores
 from fsdplint.engine.interpreter.comparison import is_instance
 from fsdplint.engine.interpreter.elements import (
     COUNTED,
@@ -189,7 +189,7 @@ def _same_iterable(state: PathState, arguments: Arguments, *_: object) -> Value:
 def _iterator(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     """Evaluate ``iter(x)``, which begins to go through a loader."""
     if arguments.args:
-        loops.note_iteration(state, node, arguments.args[0], frame)
+        batches.note_iteration(state, node, arguments.args[0], frame)
     return _same_iterable(state, arguments)
 
 
