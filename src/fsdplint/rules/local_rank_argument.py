@@ -12,6 +12,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.devices import named_devices
 from fsdplint.engine.facts.literal_arguments import argument
+from fsdplint.engine.facts.options import parsed
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
@@ -20,7 +21,6 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Value,
     contained,
-    followed,
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
@@ -116,18 +116,11 @@ def _added(trace: Trace) -> Iterator[Option]:
     for call in trace.calls("add_argument"):
         texts = _texts(call)
         if any(option in texts for option in OPTIONS):
-            holders = _read(trace.calls(*PARSES))
+            holders = parsed(trace.calls(*PARSES))
             dest = call.argument(KEYWORD_ONLY, "dest")
             name = str(dest.value) if isinstance(dest, Const) else _NAME
             dashed = OPTIONS[0] in texts
             yield Option(call.site, _written(call.site.node), holders, name, dashed)
-
-
-def _read(calls: list[Call]) -> tuple[Value, ...]:
-    """What calls give, with the parts that it is unpacked to."""
-    results = [followed(call.result) for call in calls]
-    objects = [each for each in results if isinstance(each, Object)]
-    return (*results, *(part for each in objects for part in each.elements.values()))
 
 
 def _written(call: ir.Node) -> ir.Expr | None:
@@ -141,14 +134,14 @@ def _fields(trace: Trace) -> Iterator[Option]:
     for call in trace.calls(*FROM_DATACLASSES):
         given = call.arguments.get(*FROM_DATACLASSES[call.name])
         classes = [each for each in contained(given or call.result) if isinstance(each, ClassValue)]
-        parsed = [each for each in trace.calls(*PARSES) if each.receiver is call.result]
+        read = [each for each in trace.calls(*PARSES) if each.receiver is call.result]
         for cls in classes:
             for node in cls.node.body:
                 named = isinstance(node, ir.Assign) and _is_named(node.targets[0])
                 default = _constant(node.value) if isinstance(node, ir.Assign) and named else None
                 if default is not None:
                     site = Site(cls.scope.unit.path, node)
-                    yield Option(site, default, _read([call, *parsed]))
+                    yield Option(site, default, parsed([call, *read]))
 
 
 def _is_named(target: ir.Expr) -> bool:

@@ -239,7 +239,8 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{program.text(site.path, site.node.func)}` leaves the weights undefined, and "
-            f"nothing sets them before the forward {program.where(fact.forward.site, site)}",
+            f"{'without an option ' if fact.optional else ''}nothing sets them before the forward "
+            f"{program.where(fact.forward.site, site)}",
             "memory as it was found",
             _evidence(program, fact),
             partial(_fix, program, fact),
@@ -270,8 +271,14 @@ def _evidence(program: Program, fact: UndefinedWeights) -> tuple[Evidence, ...]:
         *made,
         program.evidence(fact.shard.site, "sharded here"),
         program.evidence(fact.forward.site, "computes with undefined weights"),
+        *_optional(program, fact),
         *program.conditions(fact.emptied.site, fact.shard.site),
     )
+
+
+def _optional(program: Program, fact: UndefinedWeights) -> Iterator[Evidence]:
+    if fact.optional is not None:
+        yield program.evidence(fact.optional.site, "sets them where an option is given")
 
 
 def _fix(program: Program, fact: UndefinedWeights) -> Fix | Declined:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
+from fsdplint.engine.facts.options import needs_option
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace, Use
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, Const, Context, Object, Symbol, must_be
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.initialisation import keeps_weights
+from fsdplint.knowledge.initialisation import LOADS_STATE, keeps_weights
 
 Frames = tuple[tuple[str, ir.Node], ...]
 
@@ -25,12 +26,14 @@ class UndefinedWeights:
     Attributes:
         module: what ``to_empty`` was called on.
         on_meta: its model was built on the meta device.
+        optional: what would set the weights if an option were given, if anything would.
     """
 
     emptied: Call
     module: Object
     shard: Shard
     forward: Call
+    optional: Use | None = None
 
     @property
     def on_meta(self) -> bool:
@@ -55,10 +58,20 @@ def _judged(program: Program, trace: Trace) -> Iterator[tuple[Frames, UndefinedW
             continue
         uses = uses_between(trace, module, emptied.time, forward.time)
         shard = sharding_of(trace, module, None, before=forward.time)
-        if any(not keeps_weights(use.name) for use in uses):
+        gives = [use for use in uses if not keeps_weights(use.name)]
+        if any(not _is_optional(program, trace, use, emptied, forward) for use in gives):
             yield emptied.site.frames(), None
         elif shard is not None and _certain(program, emptied, module, shard, forward):
-            yield emptied.site.frames(), UndefinedWeights(emptied, module, shard, forward)
+            loads = [use for use in gives if use.name in LOADS_STATE]
+            optional = next(iter(loads or gives), None)
+            fact = UndefinedWeights(emptied, module, shard, forward, optional)
+            yield emptied.site.frames(), fact
+
+
+def _is_optional(program: Program, trace: Trace, use: Use, *others: Call) -> bool:
+    """Whether a use needs an option of the command line, and the other places need none."""
+    needed = [needs_option(program, trace, place.site) for place in (use, *others)]
+    return needed[0] and not any(needed[1:])
 
 
 def gets_no_memory(emptied: Call) -> bool:
