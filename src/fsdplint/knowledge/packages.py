@@ -208,7 +208,12 @@ def writes_set_up(text: str) -> bool:
 
 def leaves_groups(package: str) -> bool:
     """Whether a top-level package surely leaves its caller's process groups and device alone."""
-    return package in _LEAVES_GROUPS or is_harmless(package)
+    return is_library_without_groups(package) or is_harmless(package)
+
+
+def is_library_without_groups(package: str) -> bool:
+    """Whether it is one by name, as only a library is called."""
+    return package in _LEAVES_GROUPS
 
 
 def may_set_up(name: str) -> bool:

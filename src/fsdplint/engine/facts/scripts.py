@@ -11,7 +11,12 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.relevance import import_closure, imported_files, modules_meant
 from fsdplint.finding import TOP_LEVEL
-from fsdplint.knowledge.packages import leaves_groups, sets_up, writes_set_up
+from fsdplint.knowledge.packages import (
+    is_library_without_groups,
+    leaves_groups,
+    sets_up,
+    writes_set_up,
+)
 
 
 def script_of(program: Program, trace: Trace, site: Site) -> str | None:
@@ -57,8 +62,13 @@ def whole_program(program: Program, script: str) -> list[Tree] | None:
 
 
 def _is_known(program: Program, tree: Tree) -> bool:
-    """Whether all that a file imports is the program's own or leaves process groups alone."""
+    """Whether all that a file imports is the program's own or leaves process groups alone.
+
+    Or whether it is of a library that does, whose examples are the program.
+    """
     folder = Path(tree.path).parent
+    if _is_library(program, folder):
+        return True
     for node in tree.imports:
         if isinstance(node, ir.ImportFrom):
             root = node.module.split(".")[0]
@@ -69,3 +79,12 @@ def _is_known(program: Program, tree: Tree) -> bool:
             if not found and (level or not leaves_groups(modules[0].split(".")[0])):
                 return False
     return True
+
+
+def _is_library(program: Program, folder: Path) -> bool:
+    """Whether a folder is of a library's package that leaves process groups alone."""
+    return any(
+        is_library_without_groups(each.name)
+        and program.project.find(each.name, 0, each.parent) == each / "__init__.py"
+        for each in (folder, *folder.parents)
+    )
