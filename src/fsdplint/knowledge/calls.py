@@ -242,6 +242,7 @@ WATCHED_METHODS: dict[str, str] = {
     **dict.fromkeys(sorted(IN_PLACE), ""),
     "set_epoch": "",
     "iterate": "",
+    "next batch": "",
 }
 
 # Methods that change the dtype of a module, noted for modules only. The value is the dtype,

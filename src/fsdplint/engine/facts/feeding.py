@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.fix_places import name_in
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
 from fsdplint.engine.facts.weights import related
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
@@ -142,65 +143,112 @@ def _trainings(program: Program, trace: Trace) -> Iterator[Training]:
     loaders = _results(trace, DATA_LOADERS)
     for loop in trace.calls("iterate"):
         loader = loaders.get(loop.receiver) if isinstance(loop.receiver, Object) else None
-        body = None if loader is None else _body(program, loop.site)
-        forward = None if body is None else _trained(trace, loop, body)
+        bodies = [] if loader is None else _bodies(program, trace, loop)
+        trained = ((body, _trained(program, trace, loop, body)) for body in bodies)
+        body, forward = next((pair for pair in trained if pair[1] is not None), (None, None))
         if loader is None or body is None or forward is None:
             continue
         shard = next((s for s in trace.units() if _on(forward, s) and s.time < forward.time), None)
         if shard is not None and program.together(loader.site, shard.site):
             each = _begins_in_each(program, loop.site)
             epochs = _repeated(program, loop.site, loader.site) if each else None
-            yield Training(loader, loop, body, forward, shard, epochs)
+            yield Training(loader, loop, body.site, forward, shard, epochs)
 
 
-def _body(program: Program, begun: Site) -> Site | None:
-    """The loop that takes the batches of ``for`` or of ``batches = iter(loader)``."""
-    if isinstance(begun.node, (ir.For, ir.Yield)):
-        return begun
-    again = _begins_again(program, begun)  # be it in a function that is called for each batch
-    for node in _taken(program, begun, _home(program, begun)):
-        frames = (*begun.calls, (begun.path, node))
-        for depth in reversed(range(0 if again else len(begun.calls), len(frames))):
-            path, inner = frames[depth]
-            around = _loop_around(program.tree(path), inner)
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A loop that takes batches.
+
+    Attributes:
+        time: when it takes the first one.
+        alone: what it trains on is surely made of them.
+    """
+
+    site: Site
+    time: int
+    alone: bool = True
+
+
+def _bodies(program: Program, trace: Trace, begun: Call) -> Iterator[_Body]:
+    """The loops that take the batches of a loader once it has begun, the nearest first."""
+    tree, node = program.tree(begun.site.path), begun.site.node
+    function = tree.function(node)
+    if isinstance(node, (ir.For, ir.Yield)):
+        yield _Body(begun.site, begun.time)
+        if function is None or not function.is_generator:
+            return
+    elif not isinstance(tree.parent(node), ir.Assign):
+        return
+    for taken in trace.calls("next batch"):
+        if taken.receiver is begun.receiver and taken.time > begun.time:
+            around = _loop_around(program, taken.site)
             if around is not None:
+                yield _Body(around, taken.time, _is_alone(program, trace, taken, around))
+
+
+def _loop_around(program: Program, site: Site) -> Site | None:
+    """The innermost loop around a place, in its own function or in one that calls it."""
+    frames = site.frames()
+    for depth in reversed(range(len(frames))):
+        path, node = frames[depth]
+        for around in program.tree(path).ancestors(node):
+            if isinstance(around, (ir.For, ir.While)):
                 return Site(path, around, frames[:depth])
+            if isinstance(around, (ir.Function, ir.ClassDef)):
+                break
     return None
 
 
-def _loop_around(tree: Tree, node: ir.Node) -> ir.For | ir.While | None:
-    """The innermost loop around a node in its own function."""
-    around = next(each for each in tree.ancestors(node) if isinstance(each, _LOOP_OR_SCOPE))
-    return around if isinstance(around, (ir.For, ir.While)) else None
+def _is_alone(program: Program, trace: Trace, taken: Call, body: Site) -> bool:
+    """Whether each pass of a loop takes a batch, and none of another loader that is known."""
+    if isinstance(body.node, ir.For) and not _counts(program.tree(body.path), body.node.iterable):
+        return False
+    tests = [guard.test for guard in taken.site.guards if guard.progress]
+    if not all(isinstance(test, ir.Handler) for test in tests):
+        return False
+    others = (e for e in trace.calls(*_TAKES) if e.receiver is not taken.receiver)
+    return not any(_inside(other.site, body) for other in others)
 
 
-def _taken(program: Program, begun: Site, *within: ir.Node) -> Iterator[ir.Call]:
-    """The calls of ``next`` on the iterator that ``batches = iter(loader)`` begins."""
+_TAKES = ("iterate", "next batch")
+
+
+def _counts(tree: Tree, iterable: ir.Expr) -> bool:
+    """Whether a loop goes through numbers, be they shown as a progress bar."""
+    iterable = tree.meaning(iterable)
+    if not isinstance(iterable, ir.Call):
+        return False
+    name = ir.last_name(iterable.func)
+    shown = name in ("tqdm", "track", "enumerate") and iterable.args
+    counted = bool(shown) and _counts(tree, iterable.args[0].value)
+    return counted or name in ("range", "trange", "count")
+
+
+def _takes(program: Program, begun: Site, node: ir.Node) -> bool:
+    """Whether a node is a ``next`` of the iterator that ``batches = iter(loader)`` begins."""
     kept = program.tree(begun.path).parent(begun.node)
     targets = kept.targets if isinstance(kept, ir.Assign) else ()
-    names = [program.text(begun.path, target) for target in targets]
-    for node in (each for whole in within for each in ir.walk(whole)):
-        if not isinstance(node, ir.Call) or ir.last_name(node.func) != "next" or not node.args:
-            continue
-        if program.text(begun.path, node.args[0].value) in names:
-            yield node
-
-
-_LOOP_OR_SCOPE = (ir.For, ir.While, ir.Function, ir.ClassDef, ir.Module)
+    if not isinstance(node, ir.Call) or ir.last_name(node.func) != "next" or not node.args:
+        return False
+    iterator = program.text(begun.path, node.args[0].value)
+    return any(program.text(begun.path, target) == iterator for target in targets)
 
 
 def _on(forward: Call, shard: Sharding) -> bool:
     return isinstance(forward.receiver, Object) and related(forward.receiver, shard.module)
 
 
-def _trained(trace: Trace, loop: Call, body: Site) -> Call | None:
+def _trained(program: Program, trace: Trace, loop: Call, body: _Body) -> Call | None:
     """The first forward in a loop, or on what it yields, with a backward before another loop."""
-    later = [e for e in trace.calls("forward", "backward", "iterate") if e.time > loop.time]
+    later = [e for e in trace.calls("forward", "backward", "iterate") if e.time > body.time]
     forward = None
     for event in later:
-        inside = _inside(event.site, body)
-        if event.name == "forward" and forward is None and (inside or _fed(event, loop)):
-            forward = event
+        inside = _inside(event.site, body.site)
+        if event.name == "forward" and gradient_mode(program, event.site) not in NO_GRADIENTS:
+            if (inside and body.alone) or _fed(event, loop):
+                forward = forward or event
+            elif not body.alone:
+                forward = None
         elif event.name == "backward" and forward is not None:
             return forward
         elif event.name == "iterate" and not inside and event.receiver is not loop.receiver:
@@ -335,12 +383,6 @@ def _divided(program: Program, training: Training) -> bool:
     return bool(ranked) or alone or any(divides(_words(program, *place)) for place in around)
 
 
-def _home(program: Program, site: Site) -> ir.Node:
-    """The function, or else the module, that a place is in."""
-    tree = program.tree(site.path)
-    return tree.function(site.node) or tree.module
-
-
 def over(loop: Call) -> Span:
     """What a loop goes through, in the code."""
     node = loop.site.node
@@ -395,7 +437,8 @@ def _begins_again(program: Program, begun: Site) -> bool:
     attempt = tree.parent(handler)
     assert isinstance(attempt, ir.Try)
     ended = ir.last_name(handler.type) == "StopIteration"
-    return ended and any(True for _ in _taken(program, begun, *attempt.body))
+    tried = (node for statement in attempt.body for node in ir.walk(statement))
+    return ended and any(_takes(program, begun, node) for node in tried)
 
 
 def _is_told(trace: Trace, sampler: Call, loader: Call) -> bool:

@@ -26,13 +26,24 @@ def note_iteration(
 
     Or a ``yield from loader``, or an ``iter(loader)`` whose batches are taken by hand.
     """
+    for source in _loaders(iterable):
+        names: list[Value] = [Const(name) for name in _names_of(source, frame)]
+        given = Arguments(names, {})
+        state.note(Call, node, frame, "iterate", source, given, iterable)
+
+
+def note_next(state: PathState, node: ir.Call, iterator: Value, frame: Frame) -> None:
+    """Note that one more of a loader's batches is taken by hand."""
+    for source in _loaders(iterator):
+        state.note(Call, node, frame, "next batch", source, Arguments([], {}), iterator)
+
+
+def _loaders(iterable: Value) -> Iterator[Object]:
+    """Yield the loaders whose batches are the elements of an iterable."""
     held = [item for item in contained(iterable) if isinstance(item, Object)]
     elements = 0 if isinstance(iterable, Object) else 1
-    for source in dict.fromkeys(whole for item in held for whole in _around(item, elements)):
-        if class_names(source.cls) & DATA_LOADERS:
-            names: list[Value] = [Const(name) for name in _names_of(source, frame)]
-            given = Arguments(names, {})
-            state.note(Call, node, frame, "iterate", source, given, iterable)
+    around = dict.fromkeys(whole for item in held for whole in _around(item, elements))
+    return (source for source in around if class_names(source.cls) & DATA_LOADERS)
 
 
 def _around(item: Object, elements: int) -> Iterator[Object]:

@@ -193,8 +193,11 @@ def _iterator(state: PathState, arguments: Arguments, node: ir.Call, frame: Fram
     return _same_iterable(state, arguments)
 
 
-def _next_of(state: PathState, arguments: Arguments, *_: object) -> Value:
-    return element_of(state, arguments.args[0]) if arguments.args else state.unknown()
+def _next_of(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    if not arguments.args:
+        return state.unknown()
+    batches.note_next(state, node, followed(arguments.args[0]), frame)
+    return element_of(state, arguments.args[0])
 
 
 def _filtered(state: PathState, arguments: Arguments, *_: object) -> Value:
