@@ -77,6 +77,7 @@ class Project:
         self.added: dict[Path, list[Path]] = {}
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, Imports] = {}
+        self.sharding: dict[Path, frozenset[str]] = {}
         self.shared: Shared = {}
         self.keys: dict[object, int] = {}
         self.numbers = count()
@@ -197,8 +198,13 @@ class Project:
             self.added[directory] = [base / name for name in sorted(names) for base in above]
         return self.added[directory]
 
-    def sharding_names(self, path: Path, seen: frozenset[Path] = frozenset()) -> frozenset[str]:
+    def sharding_names(self, path: Path) -> frozenset[str]:
         """Return the names in a file that refer to a sharding call of PyTorch."""
+        if path not in self.sharding:
+            self.sharding[path] = self._sharding_names(path, frozenset())
+        return self.sharding[path]
+
+    def _sharding_names(self, path: Path, seen: frozenset[Path]) -> frozenset[str]:
         names = {name for name in self.bindings(path) if self.refers_to_sharding(path, name)}
         names.update(self._names_of_settings(path))
         for module, level in self.imports(path).stars:
@@ -206,7 +212,7 @@ class Project:
             if found is None:
                 names.update(name for name in names_brought(module, level) if _shards(module, name))
             elif found not in seen:
-                names |= self.sharding_names(found, seen | {path})
+                names |= self._sharding_names(found, seen | {path})
         return frozenset(names)
 
     def _names_of_settings(self, path: Path) -> Iterator[str]:

@@ -11,13 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.reachability import (
     every_definition,
     modules,
-    sharding_attributes,
+    sharding_in,
     targets,
 )
 from fsdplint.engine.project.unit import Definition, Unit
@@ -59,7 +58,7 @@ class RapidTypes:
         for definition in every:
             for decorator in self._decorators(definition):
                 self.handed_out[decorator.unit].append(definition)
-        self.sharding = {each for unit in units for each in _sharding(project, unit)}
+        self.sharding = {each for unit in units for each in sharding_in(project, unit)}
         self.modules: dict[Unit, dict[str, list[Unit]]] = {}
         self.by_text: dict[Unit, frozenset[str]] = {}
         self.found: dict[Definition, _References] = {}
@@ -123,14 +122,6 @@ class RapidTypes:
             decorator = self.project.loaded_definition(definition.unit, name)
             if decorator is not None:
                 yield decorator
-
-
-def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
-    """Yield the definitions of a file that name a sharding call themselves."""
-    names, attributes = project.sharding_names(Path(unit.path)), sharding_attributes(unit)
-    for definition in every_definition([unit]):
-        if definition.own_names & names or definition.own_attributes & attributes:
-            yield definition
 
 
 def _runs_unread(method: Definition) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
-from fsdplint.knowledge.frameworks import FRAMEWORK_NAMES, sets_sharding
+from fsdplint.knowledge.frameworks import FRAMEWORK_NAMES
 
 # An attribute name that more definitions share than this could refer to any of them.
 _MAX_NAMESAKES = 3
@@ -31,7 +31,7 @@ def mark_reachability(project: Project, units: list[Unit]) -> None:
     every = list(every_definition(units))
     decorated = _decorated(project, every)  # first, since this loads the registries
     users = _users(project, units)
-    shards = [each for unit in units for each in _sharding(project, unit)]
+    shards = [each for unit in units for each in sharding_in(project, unit)]
     surely = _spread(shards, users, decorated)
     # Only in this order: what a registry hands out does not concern what else it decorates.
     _hand_out(project, surely, users)
@@ -152,16 +152,11 @@ def _refer_loosely(every: list[Definition], users: Users) -> None:
             users[meant(attribute, definition.unit)].append(definition)
 
 
-def sharding_attributes(unit: Unit) -> frozenset[str]:
-    """Return the attributes that a file shards by, or makes a library shard by."""
-    framework = FRAMEWORK_NAMES if sets_sharding(unit.text) else frozenset()
-    return SHARDING_NAMES | SETTING_NAMES | framework
-
-
-def _sharding(project: Project, unit: Unit) -> Iterator[Definition]:
-    """Yield the definitions that name a sharding call, or a setting that makes a library shard."""
+def sharding_in(project: Project, unit: Unit) -> Iterator[Definition]:
+    """Yield the definitions of a file that name a sharding call, or what makes a library shard."""
     names = project.sharding_names(Path(unit.path))
-    attributes = sharding_attributes(unit)
+    framework = FRAMEWORK_NAMES if unit.sets_sharding else frozenset()
+    attributes = SHARDING_NAMES | SETTING_NAMES | framework
     for definition in every_definition([unit]):
-        if definition.names & names or definition.attributes & attributes:
+        if definition.own_names & names or definition.own_attributes & attributes:
             yield definition

@@ -20,6 +20,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.project.imports import Binding, Imports
 from fsdplint.files.suites import Block, blocks, code_only
 from fsdplint.knowledge.calls import SHARDING_NAMES
+from fsdplint.knowledge.frameworks import sets_sharding
 
 _KEYWORDS = frozenset(kwlist)
 # A keyword argument, what is assigned to and what is defined are no references.
@@ -157,6 +158,11 @@ class Unit:
     def mocks_sharding(self) -> bool:
         """True if something replaces a sharding function, as tests do."""
         return _MOCKED.search(self.text) is not None
+
+    @cached_property
+    def sets_sharding(self) -> bool:
+        """True if the file may hold settings by which a framework shards."""
+        return sets_sharding(self.text)
 
     @cached_property
     def _nodes(self) -> dict[tuple[str, ...], ir.FunctionDef | ir.ClassDef]:
