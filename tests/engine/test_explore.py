@@ -58,20 +58,30 @@ def test_paths_that_bring_nothing_new_end_an_entry(
 CLEANED = "def clean(x):\n    if x.a:\n        return x.b\n    return x.c\n"
 
 
-def test_an_early_return_of_what_no_rule_asks_about_costs_no_path(
-    tmp_path: Path, followed: list[PathState]
+SHARDED = "model = Net()\nfully_shard(model)\n"
+
+
+@pytest.mark.parametrize(
+    ("helper", "use", "paths"),
+    [
+        (CLEANED, "clean(config)\nmodel.no_sync()\n", 1),
+        (CLEANED.replace("x.b", "PLAIN"), "PLAIN = 'a'\nclean(config)\nmodel.no_sync()\n", 1),
+        # What it gets is sharded.
+        (CLEANED, "clean(model)\nmodel.no_sync()\n", 2),
+        # What it calls saves.
+        (CLEANED.replace("x.b", "torch.save(x, 'x')"), "clean(config)\nmodel.no_sync()\n", 2),
+        # It chooses a dtype.
+        (CLEANED.replace("x.b", "torch.float16"), "clean(config)\nmodel.no_sync()\n", 2),
+        # Whether there is a result decides.
+        (CLEANED.replace("x.c", "None"), "if clean(config):\n    model.no_sync()\n", 3),
+    ],
+    ids=["computed", "constant", "sharded", "saves", "dtype", "tested"],
+)
+def test_an_early_return_costs_a_path_if_a_rule_may_ask_about_it(
+    tmp_path: Path, followed: list[PathState], helper: str, use: str, paths: int
 ) -> None:
-    start = f"{CLEANED}model = Net()\nfully_shard(model)\n"
-    script(tmp_path, f"{start}clean(config)\nmodel.no_sync()\n")
-    assert len(followed) == 1
-    followed.clear()
-    script(tmp_path, f"{start}clean(model)\nmodel.no_sync()\n")
-    assert len(followed) == 2, "what it gets is sharded"
-    followed.clear()
-    saves = start.replace("        return x.b", "        return saved(x)")
-    saved = "def saved(x):\n    torch.save(x, 'x')\n"
-    script(tmp_path, f"{saved}{saves}clean(config)\nmodel.no_sync()\n")
-    assert len(followed) == 2, "what it calls saves"
+    script(tmp_path, f"{helper}{SHARDED}{use}")
+    assert len(followed) == paths
 
 
 def test_what_another_entry_has_followed_is_not_left_where_a_budget_ends(

@@ -86,6 +86,11 @@ def is_optimizer(name: str) -> bool:
     return name in _OPTIMIZERS
 
 
+def of_torch(name: str) -> bool:
+    """Whether something is PyTorch's, by its canonical name."""
+    return name.split(".")[0] == "torch"
+
+
 def offers_optimizers(package: str) -> bool:
     """Whether some optimizer is known by a name of the top-level ``package``."""
     return any(name.split(".")[0] == package for name in (*_OPTIMIZER_PACKAGES, *_OPTIMIZERS))

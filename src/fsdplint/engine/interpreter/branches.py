@@ -14,23 +14,28 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter import declared
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
-from fsdplint.engine.interpreter.priority import SHARDS, spelled
+from fsdplint.engine.interpreter.priority import spelled
 from fsdplint.engine.interpreter.ranks import launched
-from fsdplint.engine.interpreter.shape import exits_cleanly, leaves, returns_value
+from fsdplint.engine.interpreter.shape import assigned, exits_cleanly, leaves, returns_value
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
 from fsdplint.engine.interpreter.values import (
     Condition,
     Const,
+    Symbol,
     Taint,
     Value,
     choice,
+    class_names,
+    contained,
     followed,
     key_of,
     reachable,
     same,
     taint_of,
 )
+from fsdplint.engine.project.project import BUILTINS, identifiers
+from fsdplint.knowledge.names import of_torch
 
 
 def if_(state: PathState, node: ir.If | ir.Case, frame: Frame) -> Flow:
@@ -54,7 +59,7 @@ def _branch(
     the only way to reach this arm.
     """
     outcome = state.decisions.known(test)
-    if outcome is None and not (test.taint.divides or state.importing or state.enumerating):
+    if outcome is None and _takes_one_arm(state, test):
         outcome = _decide_branch(state, test, place, body, orelse, frame)
         if outcome is None:
             outcome = _decide_for_later(state, test, place, frame)
@@ -62,8 +67,9 @@ def _branch(
         return both(state, test, place, body, orelse, frame)
     declared.tested(state, test, outcome, place, frame)
     taken, other = (body, orelse) if outcome else (orelse, body)
-    if state.priorities.priority(other) == SHARDS and state.priorities.priority(taken) < SHARDS:
-        state.decisions.raise_priority(test, SHARDS)
+    promise = state.priorities.priority(other)
+    if promise > state.priorities.priority(taken) or (other and isinstance(test, Const)):
+        state.decisions.raise_priority(test, promise)
     guard = state.guard(test, place, outcome, frame)
     with state.under([guard] if not isinstance(test, Const) else []):
         mark = len(state.guards)
@@ -113,8 +119,8 @@ def _decide_branch(
 def _returns_nothing_asked_for(state: PathState, arm: Items[ir.Stmt], frame: Frame) -> bool:
     """True if no rule asks about what an arm that ends with a ``return`` gives to the caller.
 
-    It gives a constant or nothing, or the function only computes with what it gets: nothing of that
-    is tracked, and nothing that it calls has an event.
+    It gives a constant or nothing, or it computes with variables of a function that has no event:
+    none of them holds what is tracked, or what is PyTorch's.
     """
     if not returns_value(arm):
         return True
@@ -123,8 +129,26 @@ def _returns_nothing_asked_for(state: PathState, arm: Items[ir.Stmt], frame: Fra
         state.project, function.function.body, frame.unit
     ):
         return False
-    held = {item for value in frame.scope.names.values() for item in reachable(value)}
-    return state.tracked.isdisjoint(held) and not any(item.sharded for item in held)
+    own = {*frame.scope.names, function.function.name, *_assigned_names(arm), *BUILTINS}
+    others = identifiers(*arm)[0] - own
+    if not all(frame.unit.is_own_constant(name) for name in others):
+        return False
+    return not any(_is_asked_for(state, value) for value in frame.scope.names.values())
+
+
+def _assigned_names(arm: Items[ir.Stmt]) -> set[str]:
+    targets = (target for node in arm for target in assigned(node))
+    return {target.id for target in targets if isinstance(target, ir.Name)}
+
+
+def _is_asked_for(state: PathState, value: Value) -> bool:
+    """True if rules ask about a value, or about something that it holds."""
+    if any(isinstance(each, Symbol) and of_torch(each.name) for each in contained(value)):
+        return True
+    return any(
+        item.sharded or item in state.tracked or any(map(of_torch, class_names(item.cls)))
+        for item in reachable(value)
+    )
 
 
 def _decide_for_later(state: PathState, test: Value, place: ir.Node, frame: Frame) -> bool | None:
@@ -172,7 +196,7 @@ def both(
     states = []
     yielded = False
     arms = [(True, body), (False, orelse)]
-    apart = not (test.taint.divides or state.importing or state.enumerating)
+    apart = _takes_one_arm(state, test)
     if _runs_orelse_first(test):
         arms.reverse()
     for taken, arm in arms:
@@ -192,16 +216,21 @@ def both(
     frame.on_yield = None if yielded else on_yield
     _join(frame, flows, results)
     state.group_up = _group_after(flows, states)
-    if Flow.NEXT in flows and flows[0] is not flows[1]:
-        on = flows.index(Flow.NEXT)
-        if apart and not state.undecided:
-            state.decisions.assume(test, arms[on][0])
-        passed = state.guard(test, place, arms[on][0], frame)
-        aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
-        ranks = EVERY_RANK if aborted else passed.ranks
-        state.guards.append(passed._replace(early=True, ranks=ranks))
-        return Flow.NEXT
-    return flows[0] if flows[0] is flows[1] else Flow.NEXT
+    if Flow.NEXT not in flows or flows[0] is flows[1]:
+        return flows[0] if flows[0] is flows[1] else Flow.NEXT
+    on = flows.index(Flow.NEXT)
+    if apart and not state.undecided:
+        state.decisions.assume(test, arms[on][0])
+    passed = state.guard(test, place, arms[on][0], frame)
+    aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
+    ranks = EVERY_RANK if aborted else passed.ranks
+    state.guards.append(passed._replace(early=True, ranks=ranks))
+    return Flow.NEXT
+
+
+def _takes_one_arm(state: PathState, test: Value) -> bool:
+    """True if a run takes one arm of a branch: each rank and each iteration the same."""
+    return not (test.taint.divides or state.importing or state.enumerating)
 
 
 def _group_after(flows: list[Flow], states: list[bool | None]) -> bool | None:

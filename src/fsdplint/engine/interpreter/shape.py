@@ -69,9 +69,9 @@ def _alternatives(handled: ir.Expr) -> Items[ir.Expr]:
     return handled.elements if isinstance(handled, ir.Collection) else (handled,)
 
 
-def assigned(loop: ir.For | ir.While) -> Iterator[ir.Expr]:
-    """Yield the targets assigned anywhere in a loop's body."""
-    for node in ir.walk(loop):
+def assigned(block: ir.Stmt) -> Iterator[ir.Expr]:
+    """Yield the targets assigned anywhere in a statement, such as a loop."""
+    for node in ir.walk(block):
         if isinstance(node, ir.AugAssign):
             yield node.target
         elif isinstance(node, ir.Assign):

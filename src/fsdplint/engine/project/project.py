@@ -38,7 +38,7 @@ _TEST = re.compile(r"^(?:unit)?test|_test(?:s|ing)?(?:\.\w+)?$")
 
 Reader = Callable[[Path], "str | None"]
 Getter = Callable[[Path], "Unit | None"]
-_BUILTINS = frozenset(dir(builtins))
+BUILTINS = frozenset(dir(builtins))
 
 
 class Project:
@@ -270,7 +270,7 @@ class Project:
         for name in names:
             module, level, _ = unit.bindings.get(name, ("", 0, None))
             imported = name in unit.bindings
-            own = not imported and name not in _BUILTINS  # by a loop or another file's star, say
+            own = not imported and name not in BUILTINS  # by a loop or another file's star, say
             if name in unit.definitions or own:
                 return True
             if imported and self.find(module, level, unit) is not None:

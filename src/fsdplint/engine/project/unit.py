@@ -154,6 +154,17 @@ class Unit:
             self.read[name] = f"{name}." in self.text
         return self.read[name]
 
+    def is_own_constant(self, name: str) -> bool:
+        """True if a name is a variable of the file that is made of nothing imported."""
+        found = self.definitions.get(name)
+        return found is not None and found.kind == "variable" and not found.names & self.imported
+
+    @cached_property
+    def imported(self) -> frozenset[str]:
+        """Return the names that imports bind, those of packages included."""
+        packages = (module.split(".")[0] for module, level in self.imports.modules if not level)
+        return frozenset((*self.bindings, *packages))
+
     @cached_property
     def mocks_sharding(self) -> bool:
         """True if something replaces a sharding function, as tests do."""
