@@ -54,9 +54,9 @@ def _branch(
 ) -> Flow:
     """Follow the arm that the test decides for, or both if that loses nothing.
 
-    If the arm that is left out may shard and the other may not, the decisions that the test follows
-    from get a higher priority: they were made for another branch, and flipping one of them may be
-    the only way to reach this arm.
+    If the arm that is left out promises more than the other, or if the test is a constant that a
+    function returned, the decisions that the test follows from get the priority of that arm: they
+    were made for another branch, and flipping one of them may be the only way to reach it.
     """
     outcome = state.decisions.known(test)
     if outcome is None and _takes_one_arm(state, test):

@@ -166,7 +166,7 @@ class Decisions:
                 about[:] = [each for each in about if each[:2] != (op, constant)]
 
     def assume(self, test: Value, outcome: bool) -> None:
-        """Remember what a condition is, since its other outcome has left."""
+        """Remember the outcome of a condition whose other arm has left the block."""
         if (tested := _single(test, outcome)) and self._recall(tested[0]) is None:
             self._remember(*tested)
             self._follow()

@@ -128,7 +128,10 @@ def _follow_the_rest(
     found: list[Trace],
     effort: Effort,
 ) -> bool:
-    """Follow the outcomes that are left, as many as there are on one path; return if all were."""
+    """Follow paths that each take as many outcomes as they can that no path has followed.
+
+    Outcomes on sharding paths of earlier entries count as followed. Returns whether none is left.
+    """
     prefix: tuple[bool, ...] | None = entry.driven.found.outcomes if entry.driven else ()
     most = effort.steps + project.budget.rest_steps
     frontier.covered |= known.outcomes
@@ -276,7 +279,7 @@ class Frontier:
         return self.covered | both
 
     def put_back(self) -> None:
-        """Queue the path again that `next` gave."""
+        """Put the path that `next` returned back into the queue, since it was not followed."""
         if self.last is not None:
             heapq.heappush(self.queue, self.last)
 
