@@ -48,7 +48,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview=("both of its findings on real code were wrong, which is mended; none was right yet."),
+    preview=("two of its three findings on real code were wrong, which is mended; one is right."),
 )
 
 
