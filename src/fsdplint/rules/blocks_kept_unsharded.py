@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine.facts.branches import on_every_path
+from fsdplint.engine.facts.loops import loops
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.values import Const
 from fsdplint.engine.program import Program
@@ -36,8 +37,13 @@ def kept_blocks(program: Program) -> Iterator[tuple[Shard, Shard]]:
     for trace, shard in kept:
         if shard.generation is Generation.FSDP2 and shard.module.step == "[]":
             root = _root(trace, shard)
-            if root is not None:
+            if root is not None and _in_loop(program, shard):
                 yield shard, root
+
+
+def _in_loop(program: Program, shard: Shard) -> bool:
+    """Whether a loop runs the call for one block after the other, not for one that it found."""
+    return any(any(loops(program.tree(path), node)) for path, node in shard.site.frames())
 
 
 def _keeps(shard: Shard) -> bool:
