@@ -76,7 +76,7 @@ def _is_given_group(shard: Sharding) -> bool:
 
 
 def _framework_needs(call: Call, sharding: list[Call]) -> Call | None:
-    """The call that has a framework shard, if ``call`` is one of its object's for all ranks."""
+    """The call that makes a framework shard, if all ranks have to make ``call`` on its object."""
     before = next((each for each in sharding if each.time <= call.time), None)
     return before if before is not None and is_for_all(call) else None
 

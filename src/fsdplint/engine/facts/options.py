@@ -1,4 +1,4 @@
-"""Options of the command line, and what does not happen where they have their defaults."""
+"""Options of the command line, and which code their defaults leave out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _defaults(trace: Trace) -> Iterator[tuple[object, object]]:
 
 
 def _name(call: Call) -> str:
-    """The attribute that an option is read as."""
+    """The attribute by which the program reads an option."""
     dest = call.argument(KEYWORD_ONLY, "dest")
     if isinstance(dest, Const):
         return str(dest.value)

@@ -1,4 +1,4 @@
-"""Batches: where a program begins to go through a loader."""
+"""Batches: where a program starts to go through a loader, and takes one by hand."""
 
 from __future__ import annotations
 

@@ -216,16 +216,27 @@ def both(
     frame.on_yield = None if yielded else on_yield
     _join(frame, flows, results)
     state.group_up = _group_after(flows, states)
-    if Flow.NEXT not in flows or flows[0] is flows[1]:
-        return flows[0] if flows[0] is flows[1] else Flow.NEXT
+    if Flow.NEXT in flows and flows[0] is not flows[1]:
+        _one_goes_on(state, test, place, arms, flows, frame)
+    return flows[0] if flows[0] is flows[1] else Flow.NEXT
+
+
+def _one_goes_on(
+    state: PathState,
+    test: Value,
+    place: ir.Node,
+    arms: list[tuple[bool, Items[ir.Stmt]]],
+    flows: list[Flow],
+    frame: Frame,
+) -> None:
+    """Guard what follows two arms of which one goes on, since it depends on the test."""
     on = flows.index(Flow.NEXT)
-    if apart and not state.undecided:
+    if _takes_one_arm(state, test) and not state.undecided:
         state.decisions.assume(test, arms[on][0])
     passed = state.guard(test, place, arms[on][0], frame)
     aborted = flows[1 - on] is Flow.RAISE and not exits_cleanly(arms[1 - on][1])
     ranks = EVERY_RANK if aborted else passed.ranks
     state.guards.append(passed._replace(early=True, ranks=ranks))
-    return Flow.NEXT
 
 
 def _takes_one_arm(state: PathState, test: Value) -> bool:

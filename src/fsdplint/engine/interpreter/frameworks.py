@@ -36,13 +36,13 @@ def class_of_part(value: Object, name: str) -> Symbol | None:
 
 
 def is_watched(receiver: Value, name: str) -> bool:
-    """True if a method of a framework's object shards, or is for all ranks."""
+    """True if a method of a framework's object shards, or all ranks have to call it."""
     found = framework_of(receiver)
     return found is not None and name in found.shards | found.together | found.gathers
 
 
 def has_sharded(call: Call) -> bool:
-    """True if a call surely has a framework shard a model."""
+    """True if a call surely makes a framework shard a model."""
     found = framework_of(call.receiver)
     return found is not None and call.name in found.shards and settings_of(call) is not None
 
@@ -57,7 +57,7 @@ def is_for_all(call: Call) -> bool:
 
 
 def settings_of(call: Call) -> Value | None:
-    """Return what surely has the object of a call shard with FSDP: an argument of its own."""
+    """Return the argument that surely makes the object of a call shard with FSDP."""
     made = call.receiver
     while isinstance(made, Object) and framework_of(made.parent) is not None:
         made = made.parent
@@ -91,7 +91,7 @@ def _is_off(settings: Object) -> bool:
 
 
 def _says_so(arguments: Object) -> bool:
-    """True if ``TrainingArguments`` have FSDP on, for the backend of PyTorch."""
+    """True if ``TrainingArguments`` turn PyTorch's FSDP on."""
     config, value = _config(arguments), _option(arguments, "fsdp")
     backends = () if config is None else known.OTHER_BACKENDS & config.keys()
     if value is None or config is None or not all(_is_false(config[name]) for name in backends):

@@ -71,7 +71,8 @@ class Known:
         """Note a path; return whether it has an event at a place that had none before."""
         if shards:
             self.with_sharding |= state.reached
-            self.outcomes.update((each.place, each.outcome) for each in state.decisions.made)
+            made = [each for each in state.decisions.made if _is_in_text(each.place)]
+            self.outcomes.update((each.place, each.outcome) for each in made)
             self.cut = 0
             self.cut_in.clear()
         elif not state.trace.complete:
@@ -85,6 +86,13 @@ class Known:
         fresh = not places <= self.places
         self.places |= places
         return fresh
+
+
+def _is_in_text(place: object) -> bool:
+    """True if a place is a node of the program, not a value, which lives for one path."""
+    while isinstance(place, tuple):
+        place = place[0]
+    return isinstance(place, ir.Node)
 
 
 def paths(

@@ -83,6 +83,6 @@ class Priorities:
 
 
 def spelled(text: str, test: ir.Node) -> tuple[str, bool]:
-    """Return a test as a file has it, without its ``not``, and whether it has one."""
+    """Return the text of a test without its ``not``, and whether it has one."""
     operand = test.operand if isinstance(test, ir.Not) else test
     return text[operand.start : operand.end], operand is not test

@@ -207,7 +207,7 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
 
 
 def _starts_over(node: ir.Try) -> bool:
-    """True if a handler begins an iterator again that is used up."""
+    """True if a handler starts an iterator over that is used up."""
     return any(
         isinstance(statement, ir.Assign)
         and isinstance(statement.value, ir.Call)
