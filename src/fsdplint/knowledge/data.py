@@ -20,6 +20,12 @@ ATTRIBUTES_BY_ARGUMENT = {
     ("torch.utils.data.DataLoader", "sampler"): (3, "torch.utils.data.Sampler"),
 }
 
+# Functions, by last name, that give what they are given one by one, and those that do so in its
+# order; and those that count.
+ONE_BY_ONE = frozenset({"enumerate", "tqdm", "track"})
+IN_ORDER = ONE_BY_ONE | {"list", "tuple", "iter"}
+COUNTS = frozenset({"range", "trange", "count"})
+
 # Datasets of libraries that give the same samples, in the same places, to every process.
 _DATASETS = frozenset(
     {

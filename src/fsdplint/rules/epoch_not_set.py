@@ -16,7 +16,7 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.sampling import Asking, Epochs, epochs_of, set_epoch
-from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS
+from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS, ONE_BY_ONE
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -29,7 +29,6 @@ RULE = declare(
 )
 
 
-_PASSES_ON = frozenset({"enumerate", "tqdm"})
 _COLLECTS = frozenset({"list", "tuple", "sorted"})
 
 
@@ -91,7 +90,7 @@ def _drawn_once(program: Program, fact: SameOrder) -> str | None:
     if not isinstance(inner.node, ir.For):
         return None
     tree, meant = program.tree(inner.path), inner.node.iterable
-    while isinstance(meant, ir.Call) and ir.last_name(meant.func) in _PASSES_ON and meant.args:
+    while isinstance(meant, ir.Call) and ir.last_name(meant.func) in ONE_BY_ONE and meant.args:
         meant = meant.args[0].value
     meant = tree.meaning(meant)
     collected = isinstance(meant, ir.Call) and ir.last_name(meant.func) in _COLLECTS

@@ -17,6 +17,7 @@ from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted, names_in
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import SUBMODULE_VIEWS
+from fsdplint.knowledge.data import IN_ORDER
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -76,7 +77,7 @@ def _fix(program: Program, fact: UnshardedRoot) -> Fix | Declined:
 _STEP = re.compile(r"\.?\w+(?:\(\))?|\[[^]]*\]")
 _MAX_VARIABLES = 6
 # Functions and methods that run through what they are given, or what they are called on.
-_SAME = frozenset({"list", "tuple", "reversed", "enumerate", "iter", "tqdm"})
+_SAME = IN_ORDER | {"reversed"}
 _HELD = frozenset({"values", "items"})
 
 

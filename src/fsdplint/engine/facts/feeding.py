@@ -30,8 +30,10 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Span
 from fsdplint.knowledge.collectives import PARALLELIZE_MODULE
 from fsdplint.knowledge.data import (
+    COUNTS,
     DATA_LOADERS,
     DISTRIBUTED_SAMPLERS,
+    ONE_BY_ONE,
     divides,
     is_fixed_dataset,
     may_differ,
@@ -219,9 +221,9 @@ def _counts(tree: Tree, iterable: ir.Expr) -> bool:
     if not isinstance(iterable, ir.Call):
         return False
     name = ir.last_name(iterable.func)
-    shown = name in ("tqdm", "track", "enumerate") and iterable.args
-    counted = bool(shown) and _counts(tree, iterable.args[0].value)
-    return counted or name in ("range", "trange", "count")
+    if name in ONE_BY_ONE and iterable.args:
+        return _counts(tree, iterable.args[0].value)
+    return name in COUNTS
 
 
 def _takes(program: Program, begun: Site, node: ir.Node) -> bool:

@@ -11,12 +11,11 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
+from fsdplint.knowledge.data import IN_ORDER
 
 Loop = ir.For | ir.Clause
 Frame = tuple[str, ir.Node]  # as `Site.frames`
 WHOLE_VIEWS = (".modules()", ".named_modules()")
-# Functions that run through what they are given in its order.
-_IN_ORDER = frozenset({"list", "tuple", "enumerate", "iter", "tqdm"})
 
 
 def is_known_one(program: Program, shard: Shard) -> bool:
@@ -48,7 +47,7 @@ def _given(program: Program, frames: Sequence[Frame], iterable: ir.Expr) -> tupl
     tree = program.tree(path)
     function = tree.function(node)
     plain = iterable
-    while isinstance(plain, ir.Call) and _called(plain) in _IN_ORDER and plain.args:
+    while isinstance(plain, ir.Call) and _called(plain) in IN_ORDER and plain.args:
         plain = plain.args[0].value
     if not callers or not function or function.decorators or not isinstance(plain, ir.Name):
         return tree, iterable
@@ -108,7 +107,7 @@ def keeps_order(tree: Tree, iterable: ir.Expr) -> bool:
 def iterated(tree: Tree, iterable: ir.Expr) -> ir.Expr:
     """What an iterable runs through, without the calls that keep its order."""
     iterable = _meant(tree, iterable)
-    while isinstance(iterable, ir.Call) and _called(iterable) in _IN_ORDER and iterable.args:
+    while isinstance(iterable, ir.Call) and _called(iterable) in IN_ORDER and iterable.args:
         iterable = _meant(tree, iterable.args[0].value)
     return iterable
 

@@ -28,7 +28,7 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import names_brought
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import RETURNS_SELF, RETURNS_THE_SAME
-from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT
+from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT, IN_ORDER
 from fsdplint.knowledge.modules import CONTAINERS, makes_module
 from fsdplint.knowledge.names import canonical
 
@@ -37,7 +37,7 @@ MAX_EVALUATIONS = 2_000
 _MODULE_ITERATORS = frozenset(
     {"children", "modules", "named_children", "named_modules", "values", "items"}
 )
-_ITERATES = frozenset({"enumerate", "reversed", "list", "tuple", "tqdm"})
+_ITERATES = IN_ORDER | {"reversed"}
 _PAIRS = frozenset({"enumerate", "items", "named_children", "named_modules"})
 _UNBOUND_METHODS = frozenset({"staticmethod", "classmethod"})
 
