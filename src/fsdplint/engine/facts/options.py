@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import NONE, Const, Object, Value, followed, key_of
-from fsdplint.engine.program import Program
 from fsdplint.knowledge.launch import PARSES
 from fsdplint.knowledge.names import KEYWORD_ONLY
 
@@ -19,10 +18,10 @@ def parsed(calls: Iterable[Call]) -> tuple[Value, ...]:
     return (*results, *(part for each in objects for part in each.elements.values()))
 
 
-def needs_option(program: Program, trace: Trace, site: Site) -> bool:
+def needs_option(trace: Trace, site: Site) -> bool:
     """Whether a place is only reached where somebody gives an option that has a default."""
     defaults = dict(_defaults(trace))
-    keys = {number: key for key, number in program.project.keys.items()} if defaults else {}
+    keys = {number: key for key, number in trace.keys.items()} if defaults else {}
     outcomes = ((_outcome(guard.key, defaults, keys), guard.taken) for guard in site.guards)
     return any(outcome is not None and outcome is not taken for outcome, taken in outcomes)
 

@@ -59,7 +59,7 @@ def _judged(program: Program, trace: Trace) -> Iterator[tuple[Frames, UndefinedW
         uses = uses_between(trace, module, emptied.time, forward.time)
         shard = sharding_of(trace, module, None, before=forward.time)
         gives = [use for use in uses if not keeps_weights(use.name)]
-        if any(not _is_optional(program, trace, use, emptied, forward) for use in gives):
+        if any(not _is_optional(trace, use, emptied, forward) for use in gives):
             yield emptied.site.frames(), None
         elif shard is not None and _certain(program, emptied, module, shard, forward):
             loads = [use for use in gives if use.name in LOADS_STATE]
@@ -68,9 +68,9 @@ def _judged(program: Program, trace: Trace) -> Iterator[tuple[Frames, UndefinedW
             yield emptied.site.frames(), fact
 
 
-def _is_optional(program: Program, trace: Trace, use: Use, *others: Call) -> bool:
+def _is_optional(trace: Trace, use: Use, *others: Call) -> bool:
     """Whether a use needs an option of the command line, and the other places need none."""
-    needed = [needs_option(program, trace, place.site) for place in (use, *others)]
+    needed = [needs_option(trace, place.site) for place in (use, *others)]
     return needed[0] and not any(needed[1:])
 
 

@@ -22,7 +22,6 @@ from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     FunctionValue,
-    Identity,
     Inner,
     Mapping,
     Method,
@@ -136,7 +135,7 @@ def apply(
     if isinstance(called, Inner):
         state.trace.inside.add(state.site(node, frame))
     if isinstance(function, Choice):
-        picked, test = _pick(state, function)
+        picked, test = _pick(state, function, node)
         guards = [] if test is None else [state.guard(test, node.func, True, frame)]
         with state.under(guards):
             return apply(state, picked, arguments, node, frame)
@@ -160,7 +159,7 @@ def apply(
     return _call_unknown(state, function, arguments, node, frame)
 
 
-def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
+def _pick(state: PathState, function: Choice, node: ir.Call) -> tuple[Value, Value | None]:
     """Return one of several callables, with the condition for that one if it is known.
 
     An optimizer class represents any other optimizer class: what rules ask about is the same for
@@ -171,12 +170,12 @@ def _pick(state: PathState, function: Choice) -> tuple[Value, Value | None]:
     if len(symbols) == len(options) and len(symbols) > 1:
         alike = all(is_optimizer(symbol.name) for symbol in symbols)
         return (symbols[0] if alike else state.unknown()), None
-    for option, test in zip(function.options[:-1], function.tests[:-1], strict=False):
+    table = zip(function.options[:-1], function.tests[:-1], strict=False)
+    for index, (option, test) in enumerate(table):
         inner = followed(option)
-        may_shard = isinstance(inner, FunctionValue) and state.priorities.may_shard(
-            [inner.function]
-        )
-        if state.decisions.decide(test, may_shard, 2, (Identity(inner), may_shard)):
+        defined = inner.function if isinstance(inner, FunctionValue) else None
+        may_shard = defined is not None and state.priorities.may_shard([defined])
+        if state.decisions.decide(test, may_shard, 2, (node, defined or index, may_shard)):
             return option, test
     if function.tests:
         return function.options[-1], function.tests[-1]

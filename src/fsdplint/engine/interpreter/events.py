@@ -260,6 +260,7 @@ class Trace:
     """One path through one entry.
 
     Attributes:
+        keys: the long keys of conditions, each with the number that stands for it in others.
         escapes: the objects that unknown code was given, which no rule reports by themselves.
         reads: where this rank's part of a number was read.
         combined: when such numbers went to code that may combine those of all ranks.
@@ -279,6 +280,7 @@ class Trace:
 
     entry: str
     path: str
+    keys: dict[object, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     decisions: list[tuple[object, bool]] = field(default_factory=list)
     complete: bool = True

@@ -71,8 +71,7 @@ class Known:
         """Note a path; return whether it has an event at a place that had none before."""
         if shards:
             self.with_sharding |= state.reached
-            made = [each for each in state.decisions.made if _is_in_text(each.place)]
-            self.outcomes.update((each.place, each.outcome) for each in made)
+            self.outcomes.update((each.place, each.outcome) for each in state.decisions.made)
             self.cut = 0
             self.cut_in.clear()
         elif not state.trace.complete:
@@ -88,13 +87,6 @@ class Known:
         return fresh
 
 
-def _is_in_text(place: object) -> bool:
-    """True if a place is a node of the program, not a value, which lives for one path."""
-    while isinstance(place, tuple):
-        place = place[0]
-    return isinstance(place, ir.Node)
-
-
 def paths(
     project: Project, entry: Entry, priorities: Priorities, known: Known
 ) -> tuple[list[Trace], int]:
@@ -103,85 +95,98 @@ def paths(
     Returns:
         The traces of the paths that shard, the preferred path first, and the steps of all paths.
     """
-    frontier = Frontier(project.budget)
-    found: list[Trace] = []
-    effort = Effort(project.budget)
-    limit = ""
-    prefix: tuple[bool, ...] | None = entry.driven.found.outcomes if entry.driven else ()
-    project.keys.clear()  # keys hold objects of other entries' paths, and would keep them alive
-    while prefix is not None and not limit:
-        state = _path(project, entry, prefix, priorities, known)
-        shards = state.may_have_sharded()
-        if shards and not (entry.driven and _shards_again(state.trace)):
-            found.append(state.trace)
-        effort.add(state, shards, fresh=known.add(entry, state, shards))
-        frontier.add(state.decisions.made, len(prefix))
-        prefix = frontier.next(sharding_seen=bool(found))
-        limit = effort.limit_reached(bool(found), frontier.repeating)
-    if prefix is not None and not frontier.repeating:
-        frontier.put_back()
-        if not found or not _follow_the_rest(
-            project, entry, priorities, known, frontier, found, effort
-        ):
-            project.stop_early(entry.unit.path, entry.name, limit)
-    return found, effort.steps
+    project.keys = {}  # those of other entries would keep the objects of their paths alive
+    budget = project.budget
+    exploration = Exploration(project, entry, priorities, known, Frontier(budget), Effort(budget))
+    exploration.follow_all()
+    return exploration.found, exploration.effort.steps
 
 
-def _follow_the_rest(
-    project: Project,
-    entry: Entry,
-    priorities: Priorities,
-    known: Known,
-    frontier: Frontier,
-    found: list[Trace],
-    effort: Effort,
-) -> bool:
-    """Follow paths that each take as many outcomes as they can that no path has followed.
+@dataclass(slots=True)
+class Exploration:
+    """The paths of one entry that were followed, and those that are left.
 
-    Outcomes on sharding paths of earlier entries count as followed. Returns whether none is left.
+    Attributes:
+        found: the traces of the paths that shard.
     """
-    prefix: tuple[bool, ...] | None = entry.driven.found.outcomes if entry.driven else ()
-    most = effort.steps + project.budget.rest_steps
-    frontier.covered |= known.outcomes
-    while prefix is not None and effort.allows_more(most):
-        state = _path(project, entry, prefix, priorities, known, frontier.but_for_sharding())
+
+    project: Project
+    entry: Entry
+    priorities: Priorities
+    known: Known
+    frontier: Frontier
+    effort: Effort
+    found: list[Trace] = field(default_factory=list)
+
+    def follow_all(self) -> None:
+        """Follow paths until none is left that is worth its cost, or until the budget is used."""
+        limit = ""
+        prefix: tuple[bool, ...] | None = self._first()
+        while prefix is not None and not limit:
+            _, state = self._follow(prefix)
+            self.frontier.add(state.decisions.made, len(prefix))
+            prefix = self.frontier.next(sharding_seen=bool(self.found))
+            limit = self.effort.limit_reached(bool(self.found), self.frontier.repeating)
+        if prefix is not None and not self.frontier.repeating:
+            self.frontier.put_back()
+            if not self.found or not self._follow_the_rest():
+                self.project.stop_early(self.entry.unit.path, self.entry.name, limit)
+
+    def _follow_the_rest(self) -> bool:
+        """Follow paths that each take as many outcomes as they can that no path has followed.
+
+        Outcomes on sharding paths of earlier entries count as followed. Returns whether none is
+        left.
+        """
+        most = self.effort.steps + self.project.budget.rest_steps
+        self.frontier.covered |= self.known.outcomes
+        prefix: tuple[bool, ...] | None = self._first()
+        while prefix is not None and self.effort.allows_more(most):
+            shards, state = self._follow(prefix, self.frontier.but_for_sharding())
+            made = state.decisions.made
+            # Of a path that does not shard, the first of its new outcomes may be the reason.
+            self.frontier.add(made if shards else made[: len(prefix)], len(prefix))
+            prefix = self.frontier.next_open()
+        return prefix is None
+
+    def _first(self) -> tuple[bool, ...]:
+        return self.entry.driven.found.outcomes if self.entry.driven else ()
+
+    def _follow(
+        self, prefix: tuple[bool, ...], followed: set[tuple[object, bool]] | None = None
+    ) -> tuple[bool, PathState]:
+        """Follow one path; return whether it shards, and its final state."""
+        state = self._run(Decisions(prefix, followed))
         shards = state.may_have_sharded()
-        if shards and not (entry.driven and _shards_again(state.trace)):
-            found.append(state.trace)
-        made = state.decisions.made
-        # Of a path that does not shard, the first of its new outcomes may be the reason.
-        frontier.add(made if shards else made[: len(prefix)], len(prefix))
-        effort.add(state, shards, fresh=known.add(entry, state, shards))
-        prefix = frontier.next_open()
-    return prefix is None
+        if shards and not (self.entry.driven and _shards_again(state.trace)):
+            self.found.append(state.trace)
+        self.effort.add(state, shards, fresh=self.known.add(self.entry, state, shards))
+        return shards, state
+
+    def _run(self, decisions: Decisions) -> PathState:
+        entry, known = self.entry, self.known
+        trace = Trace(entry.name, entry.unit.path, self.project.keys)
+        state = PathState(
+            self.project,
+            trace,
+            decisions,
+            self.priorities,
+            SEMANTICS,
+            known.allowed(),
+            known.cut_functions(),
+        )
+        try:
+            start(state, entry)
+        except (OutOfBudget, RecursionError):
+            trace.complete = False
+            self.project.stop_early(entry.unit.path, entry.name, "a path is too long")
+        trace.decisions = decisions.held()
+        return state
 
 
 def _shards_again(trace: Trace) -> bool:
     """True if a method shards what lives already: it may be for another mode of the program."""
     return any(shard.time > trace.method_start for shard in trace.of(Shard))
-
-
-def _path(
-    project: Project,
-    entry: Entry,
-    prefix: tuple[bool, ...],
-    priorities: Priorities,
-    known: Known,
-    followed: set[tuple[object, bool]] | None = None,
-) -> PathState:
-    """Follow one path; return its final state, which holds the trace."""
-    trace = Trace(entry.name, entry.unit.path)
-    allowed, cut_functions = known.allowed(), known.cut_functions()
-    state = PathState(
-        project, trace, Decisions(prefix, followed), priorities, SEMANTICS, allowed, cut_functions
-    )
-    try:
-        start(state, entry)
-    except (OutOfBudget, RecursionError):
-        trace.complete = False
-        project.stop_early(entry.unit.path, entry.name, "a path is too long")
-    trace.decisions = state.decisions.held()
-    return state
 
 
 @dataclass(slots=True)

@@ -20,7 +20,6 @@ from fsdplint.engine.interpreter.values import (
     Choice,
     ClassValue,
     Const,
-    Identity,
     Mapping,
     Object,
     Origin,
@@ -44,7 +43,7 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
     if isinstance(target, ir.Name):
         frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
     elif isinstance(target, ir.Collection):
-        parts = unpacked(state, followed(_entry(state, value)), len(target.elements))
+        parts = unpacked(state, followed(_entry(state, value, target)), len(target.elements))
         for inner, part in zip_longest(target.elements, parts[: len(target.elements)]):
             inner = inner.value if isinstance(inner, ir.Starred) else inner
             bind_target(state, inner, part or state.unknown(), frame)
@@ -56,12 +55,13 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
         bind_target(state, target.value, value, frame)
 
 
-def _entry(state: PathState, value: Value) -> Value:
+def _entry(state: PathState, value: Value, target: ir.Expr) -> Value:
     """Choose one entry of a table of tuples for this path, so that its parts belong together."""
     if not isinstance(value, Choice) or not value.tests:
         return value
-    for option, test in zip(value.options[:-1], value.tests[:-1], strict=False):
-        if state.decisions.decide(test, False, 2, Identity(option)):
+    table = zip(value.options[:-1], value.tests[:-1], strict=False)
+    for index, (option, test) in enumerate(table):
+        if state.decisions.decide(test, False, 2, (target, index)):
             return option
     return value.options[-1]
 
