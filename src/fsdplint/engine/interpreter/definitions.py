@@ -43,7 +43,19 @@ def function_def(state: PathState, node: ir.FunctionDef, frame: Frame) -> Flow:
 
 
 def _tells_ranks_apart(state: PathState, wrapper: FunctionValue) -> bool:
-    """True if a wrapper tests the rank, so that some ranks may skip the function."""
+    """True if a wrapper tests the rank, so that some ranks may skip the function.
+
+    It is asked once per wrapper, not on each path: a test may construct half of the program.
+    """
+    closure = wrapper.scope.names.items() if wrapper.scope.parent else ()
+    key = (wrapper.function, *((name, value.taint) for name, value in closure))
+    known = state.project.tells_ranks_apart
+    if key not in known:
+        known[key] = _tests_the_rank(state, wrapper)
+    return known[key]
+
+
+def _tests_the_rank(state: PathState, wrapper: FunctionValue) -> bool:
     names = {parameter.name: state.unknown() for parameter in wrapper.function.parameters}
     frame = Frame(Scope({**names}, wrapper.scope, wrapper.scope.unit), wrapper.scope.unit)
     nodes = [node for statement in wrapper.function.body for node in ir.walk(statement)]

@@ -84,6 +84,7 @@ class Project:
         self.top_levels: dict[Unit, TopLevel] = {}
         self.registering: dict[Unit, bool] = {}
         self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
+        self.tells_ranks_apart: dict[object, bool] = {}  # each wrapper of a decorator
         self.budget = budget.BUDGET
         self.early_stops: dict[EarlyStop, None] = {}
         self.left_out: dict[tuple[str, str], str] = {}
