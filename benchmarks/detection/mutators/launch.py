@@ -14,6 +14,7 @@ ARGUMENTS = "process-group-arguments"
 JOIN = "join-with-fsdp"
 LOCAL = "save-guarded-by-local-rank"
 OWN_PLACE = ("tmp", "temp", "scratch", "local", "node", "host", "shm", "rank", "cache")
+LATE = "collective-after-destroy"
 UNSET = "device-not-set"
 UP = "process-group-not-destroyed"
 # What stands in the place of the call that destroys the process group, a function beside it, and
@@ -37,6 +38,15 @@ CURRENT = {
     "to(device)": f'there = torch.device("cuda")\nwarm = {MARK}torch.zeros(8).to(there)\n',
 }
 MAKES = "torch.distributed.init_process_group"
+# What stands behind the call that destroys the process group, and whether it needs one.
+BEHIND = {
+    "barrier": (f"{MARK}torch.distributed.barrier()\n", True),
+    "reduction": (f"{MARK}torch.distributed.all_reduce(torch.ones(1))\n", True),
+    "asked first": (
+        "if torch.distributed.is_initialized():\n    torch.distributed.barrier()\n",
+        False,
+    ),
+}
 # What stands in the place of the call that makes the process group.
 REFUSED = {
     "timeout": f"{MAKES}(timeout={MARK}1800)",
@@ -80,6 +90,8 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
                 yield from _left_up(program, module, call)
                 yield from _unset(program, module, call)
                 yield from _refused(program, module, call, random)
+            elif name_of(call) == "destroy_process_group":
+                yield from _late(program, module, call)
 
 
 def _devices(program: Program, module: Module, init: ast.Call, random: Random) -> Iterator[Mutant]:
@@ -114,6 +126,13 @@ def _left_up(program: Program, module: Module, init: ast.Call) -> Iterator[Mutan
             imports = imports or "import torch" * (module.path == each.path)
             texts[each.path] = each.edited(edits, imports, helper if calls else "")
         yield mutant(program, UP if expected else "", f"destroyed by {kind}", texts)
+
+
+def _late(program: Program, module: Module, destroy: ast.Call) -> Iterator[Mutant]:
+    """All ranks meet once more where there is no group any more."""
+    for kind, (lines, expected) in BEHIND.items():
+        text = _behind(module, destroy, lines, imports="import torch")
+        yield mutant(program, LATE if expected else "", f"{kind} at the end", {module.path: text})
 
 
 def _unset(program: Program, module: Module, init: ast.Call) -> Iterator[Mutant]:

@@ -18,7 +18,7 @@ from fsdplint.engine.interpreter.priority import spelled
 from fsdplint.engine.interpreter.ranks import launched
 from fsdplint.engine.interpreter.shape import assigned, exits_cleanly, leaves, returns_value
 from fsdplint.engine.interpreter.site import EVERY_RANK
-from fsdplint.engine.interpreter.state import Flow, Frame, PathState
+from fsdplint.engine.interpreter.state import Flow, Frame, Group, PathState
 from fsdplint.engine.interpreter.values import (
     Condition,
     Const,
@@ -190,10 +190,10 @@ def both(
     ranks that took the other arm are gone, unless it ended in an error: a rank that fails ends the
     others too, so none is left waiting.
     """
-    before, up, on_yield = dict(frame.scope.names), state.group_up, frame.on_yield
+    before, group, on_yield = dict(frame.scope.names), state.group, frame.on_yield
     flows = []
     results = []
-    states = []
+    groups: list[Group | None] = []
     yielded = False
     arms = [(True, body), (False, orelse)]
     apart = _takes_one_arm(state, test)
@@ -202,7 +202,7 @@ def both(
     for taken, arm in arms:
         frame.scope.names.clear()
         frame.scope.names.update(before)
-        state.group_up, frame.on_yield = up, on_yield
+        state.group, frame.on_yield = group, on_yield
         state.undecided += 1
         decided = len(state.decisions.made)
         with state.under([state.guard(test, place, taken, frame)]):
@@ -212,10 +212,10 @@ def both(
             state.decisions.hold_only_where(test, taken, decided)
         yielded |= frame.on_yield is not on_yield
         results.append(dict(frame.scope.names))
-        states.append(state.group_up)
+        groups.append(state.group)
     frame.on_yield = None if yielded else on_yield
     _join(frame, flows, results)
-    state.group_up = _group_after(flows, states)
+    state.group = _group_after(flows, groups)
     if Flow.NEXT in flows and flows[0] is not flows[1]:
         _one_goes_on(state, test, place, arms, flows, frame)
     return flows[0] if flows[0] is flows[1] else Flow.NEXT
@@ -244,10 +244,10 @@ def _takes_one_arm(state: PathState, test: Value) -> bool:
     return not (test.taint.divides or state.importing or state.enumerating)
 
 
-def _group_after(flows: list[Flow], states: list[bool | None]) -> bool | None:
-    """Return whether the process group is up after both arms: in the arms that go on, if any do."""
-    going = [state for flow, state in zip(flows, states, strict=True) if flow is Flow.NEXT]
-    known = set(going or states)
+def _group_after(flows: list[Flow], groups: list[Group | None]) -> Group | None:
+    """Return the state of the process group after both arms: in those that go on, if any do."""
+    going = [group for flow, group in zip(flows, groups, strict=True) if flow is Flow.NEXT]
+    known = set(going or groups)
     return known.pop() if len(known) == 1 else None
 
 

@@ -10,7 +10,7 @@ from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
 from fsdplint.engine.interpreter.live import Live, Reached, attributes, note_live
 from fsdplint.engine.interpreter.names import imported_scope, lookup
-from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.state import Frame, Group, PathState
 from fsdplint.engine.interpreter.values import (
     Arguments,
     ClassValue,
@@ -60,7 +60,7 @@ def start(state: PathState, entry: Entry) -> None:
         _drive(state, entry.driven)
     elif entry.definition is None:
         scope = Scope({"__name__": Const("__main__")}, None, entry.unit)
-        state.group_up = False
+        state.group = Group.ABSENT
         state.run(entry.unit.module.body, Frame(scope, entry.unit))
     else:
         _start_definition(state, entry, entry.definition)

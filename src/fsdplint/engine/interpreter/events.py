@@ -124,6 +124,7 @@ class Call(Occurrence):
         receiver: what a method or a module's call is on, None for a function.
         names: by what names the calling function knows modules and optimizers, for calls that
             take or give state.
+        destroyed: whether the process group has surely been destroyed before.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Call(Occurrence):
     arguments: Arguments
     result: Value
     names: dict[str, Object] = field(default_factory=dict)
+    destroyed: bool = False
 
     def argument(self, position: int, keyword: str) -> Value | None:
         """Return the followed argument, None if it is not given or not known to be."""

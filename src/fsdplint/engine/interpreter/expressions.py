@@ -76,13 +76,13 @@ def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
         )
         outcome = state.decisions.decide(test, prefer, 0 if state.importing else 2, node)
     if outcome is None:
-        up = state.group_up
+        group = state.group
         with state.under([state.guard(test, node.test, True, frame)]):
             body = state.evaluate(node.body, frame)
-        after_body, state.group_up = state.group_up, up
+        after_body, state.group = state.group, group
         with state.under([state.guard(test, node.test, False, frame)]):
             orelse = state.evaluate(node.orelse, frame)
-        state.group_up = after_body if after_body is state.group_up else None
+        state.group = after_body if after_body is state.group else None
         return choice([body, orelse], test.taint | taint_of(body, orelse))
     with state.under([state.guard(test, node.test, outcome, frame)]):
         return state.evaluate(node.body if outcome else node.orelse, frame)
@@ -98,10 +98,10 @@ def bool_op(state: PathState, node: ir.BoolOp, frame: Frame, *, tested: bool = F
     if isinstance(left, Const):
         absorbs = bool(left.value) == (node.op == "or")
         return left if absorbs else _operand(state, node.right, frame, tested)
-    up = state.group_up
+    group = state.group
     with state.under([state.guard(left, node.left, node.op == "and", frame)]):
         right = _operand(state, node.right, frame, tested)
-    state.group_up = up if up is state.group_up else None
+    state.group = group if group is state.group else None
     key = state.interned((node.op, key_of(left), key_of(right)))
     return _joined(state, node.op, left, right, key)
 

@@ -151,6 +151,17 @@ class Semantics:
     library_method: LibraryMethod
 
 
+class Group(Enum):
+    """The state of the default process group."""
+
+    ABSENT = "not made yet"
+    UP = "up"
+    DESTROYED = "destroyed"
+
+
+GROUP_DOWN = (Group.ABSENT, Group.DESTROYED)
+
+
 @dataclass(slots=True, eq=False)
 class PathState:
     """One path through one entry, as far as it has been followed.
@@ -190,8 +201,8 @@ class PathState:
         below: the tracked objects that each object is or has.
         on_meta: whether modules are built on the meta device; None where that is not known.
         seed_differs: whether each rank draws other random numbers.
-        group_up: whether the default process group is initialized, None where that is not known. A
-            script starts without one. Code that is not read may initialize it at any time, and only
+        group: the state of the default process group, None where that is not known. A script
+            starts without one. Code that is not read may initialize it at any time, and only
             `destroy_process_group` is taken to end it.
     """
 
@@ -233,7 +244,7 @@ class PathState:
     below: dict[Object, set[Object]] = field(default_factory=dict)
     on_meta: bool | None = False
     seed_differs: bool = False
-    group_up: bool | None = None
+    group: Group | None = None
 
     # Running
 
@@ -422,8 +433,8 @@ class PathState:
 
     def note_unread_code(self) -> None:
         """Note that code may run that is not read: it can initialize the process group."""
-        if self.group_up is False:
-            self.group_up = None
+        if self.group in GROUP_DOWN:
+            self.group = None
 
 
 def _may_shard(event: Event) -> bool:

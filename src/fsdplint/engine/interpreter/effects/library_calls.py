@@ -16,7 +16,7 @@ from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.frameworks import is_watched
 from fsdplint.engine.interpreter.modules import is_module
-from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const
+from fsdplint.engine.interpreter.state import GROUP_DOWN, Effect, Frame, Group, PathState, is_const
 from fsdplint.engine.interpreter.values import (
     NONE,
     Arguments,
@@ -67,27 +67,29 @@ def call(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     """Call a library's function or class: apply its effect, and note the call if it is watched."""
-    time, name = state.tick(), symbol.name
+    time, name, destroyed = state.tick(), symbol.name, state.group is Group.DESTROYED
     result = _known_call(state, symbol, arguments, node, frame)
     tracking.used(state, time, name, arguments.values(), node, frame)
     if name in known.WATCHED_CALLS:
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
-        state.emit(Call(time, state.site(node, frame), name, None, arguments, result, names))
+        site = state.site(node, frame)
+        state.emit(Call(time, site, name, None, arguments, result, names, destroyed))
     if name in SEEDS:  # modules built from here on draw their weights by this seed
         state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
-    state.group_up = _group_after(state.group_up, name, arguments)
+    state.group = _group_after(state.group, name, arguments)
     return result
 
 
-def _group_after(up: bool | None, name: str, arguments: Arguments) -> bool | None:
-    """Return whether the process group is initialized after a call of a library."""
+def _group_after(group: Group | None, name: str, arguments: Arguments) -> Group | None:
+    """Return the state of the process group after a call of a library."""
     if name in _MAKES_GROUP:
-        return True
+        return Group.UP
     if name == DESTROY:
-        return up if arguments.values() else False
-    if up is False and (name in _NEEDS_GROUP or may_set_up(name) or _hands_on(arguments.values())):
-        return None
-    return up
+        return group if arguments.values() else Group.DESTROYED
+    if group not in GROUP_DOWN:
+        return group
+    may_be_up = name in _NEEDS_GROUP or may_set_up(name) or _hands_on(arguments.values())
+    return None if may_be_up else group
 
 
 def _hands_on(values: Iterable[Value]) -> bool:
@@ -116,7 +118,7 @@ def method(
 ) -> Value:
     """Call a method that is not the program's own, and note the call if it is watched."""
     optimizers.used(state, receiver, name, arguments)
-    time = state.tick()
+    time, destroyed = state.tick(), state.group is Group.DESTROYED
     result = methods.known_method(state, receiver, name, arguments, node, frame)
     tracking.used(state, time, name, [receiver, *arguments.values()], node, frame)
     _note_weights(state, receiver, name, arguments)
@@ -126,7 +128,8 @@ def method(
     cast = name in known.CASTS and isinstance(receiver, Object) and is_module(receiver)
     if name in known.WATCHED_METHODS or cast or is_watched(receiver, name):
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
-        state.emit(Call(time, state.site(node, frame), name, receiver, arguments, result, names))
+        site = state.site(node, frame)
+        state.emit(Call(time, site, name, receiver, arguments, result, names, destroyed))
     return result
 
 
@@ -188,7 +191,7 @@ def _result(
     package, _, last = name.rpartition(".")
     if not known.is_harmless(name) and not is_training_arguments(name):
         state.escape(node, frame, *arguments.values())
-    if name == IS_UP and state.group_up is False and not state.importing:
+    if name == IS_UP and state.group in GROUP_DOWN and not state.importing:
         return Const(False)
     if name in known.PRESUMED:
         return Const(known.PRESUMED[name])

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls, stores
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.modules import has_fsdp1, is_module, is_unit
-from fsdplint.engine.interpreter.state import Effect, Frame, PathState, is_const
+from fsdplint.engine.interpreter.state import Effect, Frame, Group, PathState, is_const
 from fsdplint.engine.interpreter.values import (
     NONE,
     Arguments,
@@ -38,7 +38,7 @@ def _shard(
 ) -> Value:
     """Shard a module, or each module of a list, and return it."""
     target = arguments.get(0, "module")
-    state.group_up = True  # FSDP2 creates a mesh, FSDP1 needs the group
+    state.group = Group.UP  # FSDP2 creates a mesh, FSDP1 needs the group
     if target is None:
         return state.unknown()
     inner = followed(target)

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls
 from fsdplint.engine.interpreter.elements import copied
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
-from fsdplint.engine.interpreter.state import Effect, Frame, PathState
+from fsdplint.engine.interpreter.state import Effect, Frame, Group, PathState
 from fsdplint.engine.interpreter.values import (
     NONE,
     Arguments,
@@ -45,9 +45,9 @@ def _spawn(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) 
     if function is not None:
         rank = state.unknown(Taint.RANK)
         rank.role = Role.NUMBER
-        outer, state.group_up = state.group_up, False
+        outer, state.group = state.group, Group.ABSENT
         calls.apply(state, function, Arguments([rank, *given], {}), node, frame)
-        state.group_up = outer
+        state.group = outer
     return NONE
 
 
@@ -61,9 +61,9 @@ def _process(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
             parameter if getattr(parameter, "role", None) is Role.NUMBER else value
             for value, parameter in zip(args.items, unknown, strict=False)
         ]
-        outer, state.group_up = state.group_up, False
+        outer, state.group = state.group, Group.ABSENT
         invoke(state, function, given, {}, frame, node, more=True)
-        state.group_up = outer
+        state.group = outer
     return state.unknown()
 
 

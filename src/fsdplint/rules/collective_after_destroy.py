@@ -1,0 +1,129 @@
+"""Collectives and saves behind `destroy_process_group`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.collectives import Collective, collectives
+from fsdplint.engine.facts.fix_places import common_frame
+from fsdplint.engine.interpreter.events import Call, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.program import Program
+from fsdplint.finding import Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined
+from fsdplint.fixes.move import move_below
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.checkpoints import GET_MODEL_STATE, SAVE
+from fsdplint.knowledge.collectives import BARRIER, C10D_CALLS, NORM_CALLS, TENSOR_METHODS
+from fsdplint.knowledge.launch import DESTROY, IS_UP
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD111",
+    summary="a collective or a save comes after the process group is destroyed",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+
+# What needs the groups of DTensors, which FSDP2's parameters are; FSDP1 holds on to its own.
+_OF_DTENSORS = TENSOR_METHODS | NORM_CALLS | {GET_MODEL_STATE}
+
+
+@dataclass(frozen=True, slots=True)
+class LateCollective:
+    """What all ranks call when they have no process group any more.
+
+    Attributes:
+        destroy: the call that takes the group away.
+        last: the last such call of the program.
+    """
+
+    call: Call
+    destroy: Call
+    last: Call
+
+
+def late_collectives(program: Program) -> Iterator[LateCollective]:
+    """For each call that destroys all groups, the first call after it that needs them."""
+    for trace in program.traces:
+        seen: set[Call] = set()
+        calls = [each.call for each in collectives(trace) if _needs_group(each)]
+        for call in calls:
+            destroy = _destroyed_by(trace, call) if call.destroyed else None
+            if destroy is None or destroy in seen:
+                continue
+            seen.add(destroy)
+            if program.together(call.site, destroy.site):
+                yield LateCollective(call, destroy, calls[-1])
+
+
+def _needs_group(collective: Collective) -> bool:
+    """Whether a call is known to fail without a group, or to write a broken checkpoint."""
+    name, shard = collective.call.name, collective.shard
+    if isinstance(shard, Call):
+        return False
+    of_dtensors = name in _OF_DTENSORS and shard.generation is Generation.FSDP2
+    return of_dtensors or name in C10D_CALLS or name == SAVE
+
+
+def _destroyed_by(trace: Trace, call: Call) -> Call | None:
+    """The call that destroyed the group, if ranks and steps do not decide on it."""
+    before = [each for each in trace.calls(DESTROY) if each.time < call.time]
+    whole = [each for each in before if not each.arguments.values()]
+    if not whole or any(guard.divergent or guard.progress for guard in whole[-1].site.guards):
+        return None
+    return whole[-1]
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in late_collectives(program):
+        site = fact.call.site
+        assert isinstance(site.node, ir.Call)
+        where = program.where(fact.destroy.site, site)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node.func)}` needs the process group, which is "
+            f"destroyed {where}: {_harm(fact.call)}",
+            "too late",
+            (Evidence(program.span(fact.destroy.site), "destroys the process group"),),
+            partial(_fix, program, fact),
+        )
+
+
+def _harm(call: Call) -> str:
+    if call.name == SAVE:
+        return "each rank writes as if it were alone, over the shards of the others"
+    return "it raises"
+
+
+def _fix(program: Program, fact: LateCollective) -> Fix | Declined:
+    frame = common_frame(fact.destroy.site, fact.last.site)
+    if frame is None:
+        return Declined("the group is destroyed in another function")
+    path, destroy, last = frame
+    tree = program.tree(path)
+    if not _only_destroys(program, fact.destroy.site, destroy):
+        return Declined(f"`{tree.slice(destroy)}` does more than to destroy the group")
+    title = "destroy the process group after the last use"
+    return move_below(Code.of(tree), destroy, last, title, Safety.UNSAFE)
+
+
+_ENDS = frozenset(name.rpartition(".")[2] for name in (BARRIER, DESTROY, IS_UP))
+
+
+def _only_destroys(program: Program, destroyed: Site, call: ir.Node) -> bool:
+    """Whether a call that leads to where the group is destroyed does nothing besides."""
+    frames = destroyed.frames()
+    depth = next(index for index, (_, node) in enumerate(frames) if node is call)
+    inside = frames[depth + 1 :]
+    on_the_way = {node for _, node in inside}
+    functions = [program.tree(path).function(node) for path, node in inside]
+    calls = [
+        node for each in functions if each for node in ir.walk(each) if isinstance(node, ir.Call)
+    ]
+    return all(node in on_the_way or ir.last_name(node.func) in _ENDS for node in calls)
