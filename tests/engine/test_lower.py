@@ -420,3 +420,23 @@ def test_a_suite_that_the_parser_refuses_ends_every_path_through_it(
 
 def _refuse(text: str) -> NoReturn:
     raise InvalidSyntax("new", text.index("x = 1"))
+
+
+def test_sources_of_an_attribute_are_not_those_of_its_neighbours() -> None:
+    text = """\
+args = parse(args)
+args.name = model
+args.rank, size = world()
+seed(args.rank + size)
+for _ in steps:
+    show(args)
+    args.step = 1
+args.late = 2
+"""
+    lowered = module(text)
+    tree = Tree("x.py", text, lowered)
+    calls = [node for node in tree.walk() if isinstance(node, ir.Call)]
+    found = {text[c.start : c.end]: {text[s.start : s.end] for s in tree.sources(c)} for c in calls}
+    ranked = {"args = parse(args)", "args.rank, size = world()"}
+    assert found["seed(args.rank + size)"] == {"seed(args.rank + size)", *ranked}
+    assert found["show(args)"] == {"show(args)", *ranked, "args.name = model", "args.step = 1"}

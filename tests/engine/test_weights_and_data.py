@@ -85,6 +85,78 @@ def test_the_last_seed_before_the_model_counts(tmp_path: Path) -> None:
     assert not list(different_seeds(script(tmp_path, model + ranked)))
 
 
+META = """
+torch.manual_seed(0)
+with torch.device("meta"):
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "found"),
+    [
+        ("torch.manual_seed(dist.get_rank())\nmodel = FSDP(model)\nmodel(x)\n", 1),
+        ("torch.manual_seed(dist.get_rank())\nmodel = FSDP(model, **given)\nmodel(x)\n", 0),
+        (
+            "torch.manual_seed(dist.get_rank())\n"
+            "model = FSDP(model, use_orig_params=kept)\nmodel(x)\n",
+            1,
+        ),
+        (
+            "torch.manual_seed(dist.get_rank())\n"
+            "model = FSDP(model, sync_module_states=True)\nmodel(x)\n",
+            0,
+        ),
+        (
+            "torch.manual_seed(dist.get_rank())\n"
+            "model = FSDP(model, param_init_fn=start)\nmodel(x)\n",
+            0,
+        ),
+        (
+            "torch.manual_seed(dist.get_rank())\nmodel = FSDP(model)\n"
+            "model.load_state_dict(torch.load(path))\nmodel(x)\n",
+            0,
+        ),
+        (
+            "torch.manual_seed(dist.get_rank())\nmodel.to_empty(device='cuda')\n"
+            "model = FSDP(model)\nmodel(x)\n",
+            0,
+        ),
+        (
+            "torch.manual_seed(dist.get_rank())\nfill(model)\nmodel = FSDP(model)\nmodel(x)\n",
+            0,
+        ),
+        (
+            "torch.manual_seed(dist.get_rank())\ntorch.manual_seed(1)\n"
+            "model = FSDP(model)\nmodel(x)\n",
+            0,
+        ),
+        ("model = FSDP(model)\ntorch.manual_seed(dist.get_rank())\nmodel(x)\n", 0),
+        ("torch.manual_seed(dist.get_rank())\nfully_shard(model)\nmodel(x)\n", 0),
+    ],
+)
+def test_the_seed_of_a_model_on_meta_is_the_one_when_fsdp1_gives_it_weights(
+    tmp_path: Path, rest: str, found: int
+) -> None:
+    assert len(list(different_seeds(script(tmp_path, META + rest)))) == found
+
+
+def test_a_conditional_value_is_decided_where_a_later_branch_needs_it(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """
+        torch.manual_seed(dist.get_rank())
+        with torch.device("meta" if large else "cuda"):
+            model = nn.Linear(8, 8)
+        if large:
+            model = FSDP(model)
+        model(x)
+        """,
+    )
+    (fact,) = different_seeds(program)
+    assert fact.model.on_meta is True
+
+
 def test_a_load_by_some_ranks_counts_unless_the_others_load_too(tmp_path: Path) -> None:
     alone = """
 model = nn.Linear(8, 8)

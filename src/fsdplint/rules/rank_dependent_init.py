@@ -50,17 +50,22 @@ RULE = declare(
 )
 
 
+_KEEPS = "each rank keeps its slice of its own weights"
+
+
 @dataclass(frozen=True, slots=True)
 class DifferentSeeds:
-    """A model that each rank builds by a seed of its own, and that is sharded like that.
+    """A model that each rank draws by a seed of its own, and that is sharded like that.
 
     Attributes:
+        drawn: where it gets its weights, if that is known.
         place: the innermost call whose words say that it is given the rank.
         last: the last call that shards the model or a part of it.
     """
 
     seed: Call
     place: Site
+    drawn: Site | None
     model: Object
     shard: Shard
     last: Shard
@@ -84,14 +89,18 @@ def different_seeds(program: Program) -> Iterator[DifferentSeeds]:
     """Models whose weights are drawn by a seed that depends on the rank, and never made equal."""
     for trace in program.traces:
         seeds = trace.calls(*SEEDS)
-        for model in _sharded_models(trace):
-            seed = next((s for s in reversed(seeds) if s.time <= model.born), None)
-            if seed is None or not _of_the_rank(program, seed) or not _is_drawn(trace, model):
-                continue
+        for model in _sharded_models(trace) if seeds else ():
             shards = [shard for shard in trace.of(Shard) if related(shard.module, model)]
-            if _stays_different(program, trace, model, seed.site, model.born):
+            drawn = _drawing(trace, model, shards[0])
+            if drawn is None:
+                continue
+            time, site = drawn
+            seed = next((s for s in reversed(seeds) if s.time <= time), None)
+            if seed is None or not _of_the_rank(program, seed):
+                continue
+            if _stays_different(program, trace, model, seed.site, time):
                 place = _telling_call(program, seed.site)
-                yield DifferentSeeds(seed, place, model, shards[0], shards[-1])
+                yield DifferentSeeds(seed, place, site, model, shards[0], shards[-1])
 
 
 def _telling_call(program: Program, seed: Site) -> Site:
@@ -147,6 +156,26 @@ def _of_the_rank(program: Program, seed: Call) -> bool:
     trees = ((program.tree(path), node) for path, node in seed.site.frames()[-2:])
     words = " ".join(tree.slice(each) for tree, node in trees for each in tree.sources(node))
     return differs and not partly and not means_model_parallel(words)
+
+
+def _drawing(trace: Trace, model: Object, first: Shard) -> tuple[int, Site | None] | None:
+    """When and where a model surely draws its weights: as it is built, or by FSDP1 if on meta."""
+    if _is_drawn(trace, model):
+        return model.born, model.site
+    return (first.time, first.site) if _is_reset(trace, model, first) else None
+
+
+def _is_reset(trace: Trace, model: Object, first: Shard) -> bool:
+    """Whether FSDP1 finds a model on meta, and calls its layers' own ``reset_parameters``."""
+    if first.generation is not Generation.FSDP1 or model.on_meta is not True or first.open:
+        return False
+    if "param_init_fn" in first.keywords or first.positional[8:]:  # perhaps by position
+        return False
+    before = [use.name for use in uses_between(trace, model, model.born, first.time)]
+    if "to_empty" in before or not all(keeps_weights(n) or draws_weights(n) for n in before):
+        return False
+    layers = [part.cls for part in composed(first.module)]
+    return any(isinstance(cls, Symbol) and cls.name in DRAWN_LAYERS for cls in layers)
 
 
 def _is_drawn(trace: Trace, model: Object) -> bool:
@@ -238,7 +267,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _seeds(program: Program, fact: DifferentSeeds) -> Report:
-    seed, shard, made = fact.place, fact.shard, fact.model.site
+    seed, shard, drawn = fact.place, fact.shard, fact.drawn
     return Report(
         program.span(seed),
         f"`{program.text(seed.path, seed.node)}` has each rank draw weights of its own, and "
@@ -246,8 +275,8 @@ def _seeds(program: Program, fact: DifferentSeeds) -> Report:
         "makes the model of their slices",
         "another seed on each rank",
         (
-            *(() if made is None else (program.evidence(made, "the weights are drawn"),)),
-            program.evidence(shard.site, "each rank keeps its slice of its own weights"),
+            *(() if drawn is None else (program.evidence(drawn, "the weights are drawn"),)),
+            *(() if drawn is shard.site else (program.evidence(shard.site, _KEEPS),)),
             *program.conditions(fact.seed.site, shard.site),
         ),
         partial(_reseed, program, fact),
@@ -273,7 +302,7 @@ def _load(program: Program, fact: LoadedAlone) -> Report:
         "makes the model of slices of all of them",
         "the other ranks keep other weights",
         (
-            program.evidence(shard.site, "each rank keeps its slice of its own weights"),
+            program.evidence(shard.site, _KEEPS),
             *program.conditions(site, shard.site),
         ),
         partial(_load_fix, program, fact),

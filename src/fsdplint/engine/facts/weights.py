@@ -132,7 +132,7 @@ def syncs_states(shard: Shard) -> bool | None:
     """Whether FSDP1 broadcasts rank 0's weights; None where an argument leaves it open."""
     value = shard.keywords.get("sync_module_states")
     if value is None:
-        return None if shard.keeps_parameters is None else False
+        return None if shard.open else False
     value = must_be(value)
     return bool(value.value) if isinstance(value, Const) else None
 

@@ -199,7 +199,11 @@ class Tree:
         return (branch.test, one.value, other.value) if apart else None
 
     def sources(self, expression: ir.Node) -> list[ir.Node]:
-        """Return ``expression`` and the statements that assign to variables in it, transitively."""
+        """Return ``expression`` and the statements that assign to variables in it, transitively.
+
+        For ``args.rank`` these are the ones of ``args`` and of this attribute, and for ``args``
+        alone those of its attributes as well.
+        """
         given: dict[str, list[ir.Node]] = {}
         scopes = dict.fromkeys((self.scope(expression), self.module))
         for node in (node for scope in scopes for node in self.nodes_of(scope)):
@@ -207,9 +211,17 @@ class Tree:
                 given.setdefault(name, []).append(node)
         found = [expression]
         for each in found:
-            for name in [node.id for node in ir.walk(each) if isinstance(node, ir.Name)]:
+            for name, whole in _read_names(each):
                 found += given.pop(name, ())
-        return found
+                for attribute in [key for key in given if whole and key.startswith(f"{name}.")]:
+                    stores = given[attribute]
+                    given[attribute] = [s for s in stores if not self._may_precede(s, each)]
+                    found += (store for store in stores if store not in given[attribute])
+        return list(dict.fromkeys(found))
+
+    def _may_precede(self, store: ir.Node, use: ir.Node) -> bool:
+        loops = (each for each in self.ancestors(store) if isinstance(each, (ir.For, ir.While)))
+        return store.start < use.end or any(each.start <= use.start < each.end for each in loops)
 
     def contexts(self, statement: ir.With) -> list[ir.Expr]:
         """Return what a ``with`` statement enters, the outermost first."""
@@ -299,11 +311,28 @@ def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
 
 
 def _given_names(node: ir.Node) -> set[str]:
-    """Return the variables that an assignment or a ``with`` assigns to."""
+    """Return the variables, and the attributes of variables, that a node assigns to."""
     targets = node.targets if isinstance(node, ir.Assign) else ()
     if isinstance(node, (ir.AugAssign, ir.WithItem)) and node.target is not None:
         targets = (node.target,)
-    return {n.id for target in targets for n in ir.walk(target) if isinstance(n, ir.Name)}
+    named = (pair for target in targets for pair in _read_names(target))
+    return {name for name, whole in named if whole or "." in name}
+
+
+def _read_names(node: ir.Node) -> list[tuple[str, bool]]:
+    """Return the variables in a node, and what of them: (name, whether more than an attribute).
+
+    An attribute is itself among them, as "variable.attribute".
+    """
+    names: list[tuple[str, bool]] = []
+    bases = set()
+    for each in ir.walk(node):  # an attribute comes before what it is of
+        if isinstance(each, ir.Attribute) and isinstance(each.value, ir.Name):
+            bases.add(id(each.value))
+            names.append((f"{each.value.id}.{each.attr}", False))
+        elif isinstance(each, ir.Name):
+            names.append((each.id, id(each) not in bases))
+    return names
 
 
 def _binds(node: ir.Node, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Branches: `if` and `match`, whose cases are arms like those of an `if`.
+"""Branches: `if`, conditional expressions, and `match`, whose cases are arms like an `if`'s.
 
 A branch whose condition is not known is decided once per path where it matters (one of its arms can
 reach an event), and otherwise both arms run and what they assign differently becomes a choice. Both
@@ -42,6 +42,34 @@ def if_(state: PathState, node: ir.If | ir.Case, frame: Frame) -> Flow:
     """Execute an ``if``, or one case of a ``match``."""
     test = truth(state, node.test, frame)
     return _branch(state, test, node.test, node.body, node.orelse, frame)
+
+
+def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
+    """Evaluate ``body if test else orelse`` like an ``if``: one arm if it may shard, or both.
+
+    One arm as well if a later branch of the function is on the same test.
+    """
+    test = truth(state, node.test, frame)
+    outcome = state.decisions.known(test)
+    may_shard = state.priorities.may_shard([node.body, node.orelse])
+    if outcome is None and may_shard and not test.taint.divides:
+        prefer = state.priorities.may_shard([node.body]) or not state.priorities.may_shard(
+            [node.orelse]
+        )
+        outcome = state.decisions.decide(test, prefer, 0 if state.importing else 2, node)
+    if outcome is None and _takes_one_arm(state, test):
+        outcome = _decide_for_later(state, test, node.test, frame)
+    if outcome is None:
+        group = state.group
+        with state.under([state.guard(test, node.test, True, frame)]):
+            body = state.evaluate(node.body, frame)
+        after_body, state.group = state.group, group
+        with state.under([state.guard(test, node.test, False, frame)]):
+            orelse = state.evaluate(node.orelse, frame)
+        state.group = after_body if after_body is state.group else None
+        return choice([body, orelse], test.taint | taint_of(body, orelse))
+    with state.under([state.guard(test, node.test, outcome, frame)]):
+        return state.evaluate(node.body if outcome else node.orelse, frame)
 
 
 def _branch(

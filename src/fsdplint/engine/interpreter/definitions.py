@@ -185,9 +185,9 @@ def _field_names(cls: ClassValue) -> list[str]:
 
 
 def note_construction(state: PathState, made: Object) -> None:
-    """Track modules that ranks build differently, and what feeds a training loop."""
-    alone = any(guard.divergent for guard in state.guards)
-    if (alone or state.seed_differs) and made.parent is None and _has_weights(made):
+    """Track modules that ranks build differently or on meta, and what feeds a training loop."""
+    differs = state.seed_differs or any(guard.divergent for guard in state.guards)
+    if (differs or state.on_meta) and made.parent is None and _has_weights(made):
         tracking.track(state, made)
     if class_names(made.cls) & (DATA_LOADERS | DISTRIBUTED_SAMPLERS):
         tracking.track(state, made)

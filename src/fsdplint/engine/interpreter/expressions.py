@@ -31,7 +31,6 @@ from fsdplint.engine.interpreter.values import (
     Sequence,
     Taint,
     Value,
-    choice,
     followed,
     key_of,
     taint_of,
@@ -63,29 +62,6 @@ def truth(state: PathState, node: ir.Expr, frame: Frame) -> Value:
             return Condition("not", (inner,), ("not", key_of(inner)), inner.taint)
         return Const(not inner.value, inner.taint)
     return tensors.look(state, state.evaluate(node, frame), node, frame)
-
-
-def conditional(state: PathState, node: ir.Conditional, frame: Frame) -> Value:
-    """Evaluate ``body if test else orelse`` like an ``if``: one arm if it may shard, or both."""
-    test = truth(state, node.test, frame)
-    outcome = state.decisions.known(test)
-    may_shard = state.priorities.may_shard([node.body, node.orelse])
-    if outcome is None and may_shard and not test.taint.divides:
-        prefer = state.priorities.may_shard([node.body]) or not state.priorities.may_shard(
-            [node.orelse]
-        )
-        outcome = state.decisions.decide(test, prefer, 0 if state.importing else 2, node)
-    if outcome is None:
-        group = state.group
-        with state.under([state.guard(test, node.test, True, frame)]):
-            body = state.evaluate(node.body, frame)
-        after_body, state.group = state.group, group
-        with state.under([state.guard(test, node.test, False, frame)]):
-            orelse = state.evaluate(node.orelse, frame)
-        state.group = after_body if after_body is state.group else None
-        return choice([body, orelse], test.taint | taint_of(body, orelse))
-    with state.under([state.guard(test, node.test, outcome, frame)]):
-        return state.evaluate(node.body if outcome else node.orelse, frame)
 
 
 def bool_op(state: PathState, node: ir.BoolOp, frame: Frame, *, tested: bool = False) -> Value:

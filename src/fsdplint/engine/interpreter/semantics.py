@@ -29,7 +29,7 @@ _EXPRESSIONS: Mapping[type[ir.Node], Evaluator] = {
     ir.Starred: expressions.starred,
     ir.Comprehension: expressions.comprehension,
     ir.Lambda: expressions.lambda_,
-    ir.Conditional: expressions.conditional,
+    ir.Conditional: branches.conditional,
     ir.BoolOp: expressions.bool_op,
     ir.Not: expressions.not_,
     ir.Compare: expressions.compare,

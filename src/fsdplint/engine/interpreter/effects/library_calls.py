@@ -31,10 +31,12 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Taint,
     Value,
+    choice,
     class_names,
     contained,
     followed,
     key_of,
+    may_be,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
@@ -247,14 +249,16 @@ def _constructed(
 
 def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     """Evaluate ``torch.device``: as a context, "meta" has modules built on the meta device."""
-    if arguments.args and is_const(arguments.args[0], "meta"):
+    given = may_be(arguments.args[0]) if arguments.args else ()
+    metas = [is_const(value, "meta") for value in given]
+    if any(metas) and all(metas):
         return Context("meta", ())
     symbol = Symbol(TORCH_DEVICE)
     made = _unlisted(state, symbol, arguments, node, frame)
     if isinstance(made, Object):
         made.cls, made.args = symbol, tuple(arguments.args)
         made.keywords = dict(arguments.keywords)
-    return made
+    return choice([Context("meta", ()), made]) if any(metas) else made
 
 
 # By canonical name; a later row overrides an earlier one.
