@@ -223,3 +223,62 @@ for batch in DataLoader(Rows("rows.pt")):
         for text, found in ((rows, 0), (same, 1)):
             told = check_text((imports + text).replace("\n", newline))
             assert [f.rule for f in told].count("same-data-on-every-rank") == found
+
+
+DRAWN = """
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+
+class Rows(Dataset):
+    def __init__(self, count=64, seed=7):
+        {draws}
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def train(kind):
+    model = nn.Linear(8, 8)
+    rows = Rows({given})
+    if kind == "ddp":
+        loader = DataLoader(rows, sampler=DistributedSampler({divided}))
+    else:
+        model = FSDP(model)
+        loader = DataLoader(rows, shuffle=True)
+    for batch in loader:
+        model(batch).mean().backward()
+
+
+train(kind)
+"""
+SEEDED = "torch.manual_seed(seed); self.rows = torch.randn(count, 8)"
+
+
+@pytest.mark.parametrize(
+    ("draws", "given", "divided", "found"),
+    [
+        (SEEDED, "", "rows", 1),
+        (SEEDED, "", "others", 0),  # nothing says that what is made up is to be divided
+        (SEEDED, "seed=dist.get_rank()", "rows", 0),
+        ("self.rows = torch.randn(count, 8)", "", "rows", 0),
+        ("self.rows = torch.randn(count, 8); torch.manual_seed(seed)", "", "rows", 0),
+        ("torch.manual_seed(seed); self.rows = np.random.rand(count, 8)", "", "rows", 0),
+        (
+            "torch.manual_seed(seed)\n        if count:\n            self.rows = torch.rand(8)",
+            "",
+            "rows",
+            1,
+        ),
+        (
+            "if count > 1:\n            torch.manual_seed(seed)\n        self.rows = torch.rand(8)",
+            "count",
+            "rows",
+            0,
+        ),
+    ],
+)
+def test_rows_that_a_dataset_draws_by_its_own_seed_are_alike(
+    tmp_path: Path, draws: str, given: str, divided: str, found: int
+) -> None:
+    text = DRAWN.format(draws=draws, given=given, divided=divided)
+    assert len(list(shared_data(script(tmp_path, text)))) == found

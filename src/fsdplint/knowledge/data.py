@@ -43,6 +43,8 @@ _BY_RANK = re.compile(
     re.IGNORECASE,
 )
 _BY_CHANCE = re.compile(r"rand|shuffle|sample\(|seed|generator|uuid|time\(", re.IGNORECASE)
+_SEED = re.compile(r"manual_seed|set_seed|seed_everything")
+_DRAWS_BY_SEED = re.compile(r"torch\.rand\w*|\w*seed\w*", re.IGNORECASE)
 _DIVIDED = re.compile(
     r"chunk\(|tensor_split|scatter|\.split\(|broadcast|\[[^\]\n]*(rank|world)", re.IGNORECASE
 )
@@ -62,6 +64,13 @@ def only_iterates(name: str) -> bool:
 def may_differ(text: str) -> bool:
     """Whether the words of a dataset hint at samples that depend on the process."""
     return _BY_RANK.search(text) is not None or _BY_CHANCE.search(text) is not None
+
+
+def draws_by_seed(text: str) -> bool:
+    """Whether the words of a constructor set a seed first, and draw by nothing else behind it."""
+    seed, others = _SEED.search(text), _DRAWS_BY_SEED.sub("", text)
+    drawn = [each.start() for each in re.finditer(r"torch\.rand", text)]
+    return seed is not None and seed.start() < min(drawn, default=0) and not may_differ(others)
 
 
 def mentions_ranks(text: str) -> bool:

@@ -35,6 +35,7 @@ from fsdplint.knowledge.data import (
     DISTRIBUTED_SAMPLERS,
     ONE_BY_ONE,
     divides,
+    draws_by_seed,
     is_fixed_dataset,
     may_differ,
     mentions_ranks,
@@ -101,7 +102,7 @@ def _shared(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SharedDat
     for training in _trainings(program, trace):
         loader, seed = training.loader, None
         elsewhere = not isinstance(training.shard, Shard)  # and with it perhaps a mesh
-        if several or elsewhere or not _is_whole(program, loader) or _adapted(trace, loader):
+        if several or elsewhere or not _is_whole(program, trace, loader) or _adapted(trace, loader):
             yield loader.site.node, None
             continue
         shuffle = loader.argument(2, "shuffle")
@@ -314,7 +315,7 @@ def _runs_once(loop: ir.For | ir.While) -> bool:
 # Data
 
 
-def _is_whole(program: Program, loader: Call) -> bool:
+def _is_whole(program: Program, trace: Trace, loader: Call) -> bool:
     """Whether a loader surely goes through all of a dataset that every process has."""
     arguments = loader.arguments
     if arguments.open or taint_of(*arguments.values()) & Taint.RANK:
@@ -324,7 +325,37 @@ def _is_whole(program: Program, loader: Call) -> bool:
     if any(mentions_ranks(_words(program, path, node)) for path, node in loader.site.frames()[-1:]):
         return False
     dataset = loader.argument(0, "dataset")
-    return dataset is not None and _is_fixed(program, dataset)
+    seeded = _is_divided_elsewhere(program, loader) and _seeds_itself(trace, dataset)
+    return dataset is not None and _is_fixed(program, dataset, seeded)
+
+
+def _is_divided_elsewhere(program: Program, loader: Call) -> bool:
+    """Whether another branch of the function has a distributed sampler for the same variable.
+
+    What is drawn at random, and so may be a stand-in for data, is meant to be divided then.
+    """
+    tree, node = program.tree(loader.site.path), loader.site.node
+    around = tree.nodes_of(tree.function(node) or tree.module)
+    calls = [each for each in around if isinstance(each, ir.Call) and each.args]
+    names = {name.rpartition(".")[2] for name in DISTRIBUTED_SAMPLERS}
+    samplers = [call for call in calls if ir.last_name(call.func) in names]
+    loaders = [node] if isinstance(node, ir.Call) and node.args else []
+    given = [call.args[0].value for call in (*loaders, *samplers)]
+    first, *others = [value.id for value in given if isinstance(value, ir.Name)] or [""]
+    return first in others
+
+
+def _seeds_itself(trace: Trace, dataset: object) -> bool:
+    """Whether a dataset's constructor begins with a seed that all ranks share."""
+    made = dataset.site if isinstance(dataset, Object) else None
+    if made is None:
+        return False
+    frames = made.frames()
+    inside = [s for s in trace.calls(*SEEDS) if s.site.frames()[: len(frames)] == frames]
+    return bool(inside) and not any(
+        taint_of(*s.arguments.values()) & Taint.RANK or s.site.guards[len(made.guards) :]
+        for s in inside
+    )
 
 
 def _takes_sampler(loader: Call) -> bool:
@@ -341,7 +372,7 @@ def _takes_sampler(loader: Call) -> bool:
     return any(v is not None and not (isinstance(v, Const) and v.value is None) for v in given)
 
 
-def _is_fixed(program: Program, dataset: object) -> bool:
+def _is_fixed(program: Program, dataset: object, seeded: bool) -> bool:
     if not isinstance(dataset, Object) or dataset.site is None:
         return False
     given = [*dataset.args, *dataset.keywords.values(), *dataset.attrs.values()]
@@ -350,7 +381,7 @@ def _is_fixed(program: Program, dataset: object) -> bool:
         return False
     if isinstance(dataset.cls, Symbol):
         return is_fixed_dataset(dataset.cls.name)
-    return isinstance(dataset.cls, ClassValue) and _is_fixed_class(program, dataset.cls)
+    return isinstance(dataset.cls, ClassValue) and _is_fixed_class(program, dataset.cls, seeded)
 
 
 def _surroundings(program: Program, site: Site) -> str:
@@ -365,13 +396,19 @@ def _words(program: Program, path: str, node: ir.Node) -> str:
     return re.sub(r"\s*([.(\[])\s*", r"\1", code)
 
 
-def _is_fixed_class(program: Program, cls: ClassValue) -> bool:
+def _is_fixed_class(program: Program, cls: ClassValue, seeded: bool) -> bool:
     if cls.opaque() or not isinstance(cls.lookup("__getitem__"), FunctionValue):
         return False
     if any(name.endswith("IterableDataset") for name in class_names(cls)):
         return False
     own = [each for each in cls.lineage() if isinstance(each, ClassValue)]
-    return not any(may_differ(_words(program, each.scope.unit.path, each.node)) for each in own)
+    texts = [_words(program, each.scope.unit.path, each.node) for each in own]
+    init = cls.attrs.get("__init__")
+    if seeded and isinstance(init, FunctionValue):
+        drawing = _words(program, cls.scope.unit.path, init.function)
+        if draws_by_seed(drawing):
+            texts = [text.replace(drawing, "") for text in texts]
+    return not any(map(may_differ, texts))
 
 
 def _divided(program: Program, training: Training) -> bool:
