@@ -8,6 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
+from fsdplint.engine.facts.sharding import is_gathered
 from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.events import Call, MethodCall, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -17,7 +18,6 @@ from fsdplint.engine.interpreter.values import (
     FunctionValue,
     Object,
     contained,
-    must_be,
 )
 from fsdplint.engine.must.classes import method
 from fsdplint.engine.must.values import Instance, Known, always
@@ -70,7 +70,7 @@ def bypassing_methods(program: Program) -> Iterator[BypassingMethod]:
             shard = None if inner else _sharding(trace, called)
             if shard is None or not program.together(called.site, shard.site):
                 continue
-            if _known_elsewhere(trace, shard, called) or _gathered(trace, shard, called):
+            if _known_elsewhere(trace, shard, called) or is_gathered(trace, shard, called.time):
                 continue
             for use, part in _uses(trace, called):
                 everywhere = _every_has_method(program, shard, called.name)
@@ -103,31 +103,6 @@ def _known_elsewhere(trace: Trace, shard: Shard, method: MethodCall) -> bool:
         shard.time < escape.time < method.time and method.module in escape.objects
         for escape in trace.escapes
     )
-
-
-def _gathered(trace: Trace, shard: Shard, method: MethodCall) -> bool:
-    """Whether the unit's parameters are whole when the method begins.
-
-    A root keeps them so from its forward to its backward or ``reshard()``.
-    """
-    unit = method.module
-    own = (unit, *unit.ancestors())
-    is_root = not any(s.module in own[1:] for s in trace.of(Shard))
-    keeps = is_root and not _reshards(shard)
-    whole = False
-    for call in trace.calls("forward", "backward", "unshard", "reshard"):
-        if call.time > method.time:
-            break
-        if call.name == "backward":
-            whole = False
-        elif call.receiver in own:
-            whole = call.name == "unshard" or (call.name == "forward" and keeps)
-    return whole
-
-
-def _reshards(shard: Shard) -> bool:
-    value = must_be(shard.keywords.get("reshard_after_forward"))
-    return isinstance(value, Const) and bool(value.value)
 
 
 # What it uses

@@ -1,4 +1,4 @@
-"""Calls that go around the hooks of an FSDP2 unit."""
+"""Calls that go around the hooks of a unit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import as_unit, unit_of
-from fsdplint.engine.interpreter.events import DirectForward, Sharding
+from fsdplint.engine.facts.layers import is_a, with_parameters, wrapped_classes
+from fsdplint.engine.facts.sharding import as_unit, is_gathered, is_summoned, unit_of
+from fsdplint.engine.interpreter.elements import composed
+from fsdplint.engine.interpreter.events import Call, DirectForward, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import ClassValue, Object
 from fsdplint.engine.must.classes import any_overrides
 from fsdplint.engine.must.references import mentions
 from fsdplint.engine.must.values import always, is_module
@@ -46,6 +49,64 @@ def skipped_hooks(program: Program) -> Iterator[SkippedHooks]:
                 yield SkippedHooks(event, shard)
 
 
+@dataclass(frozen=True, slots=True)
+class InnerCall:
+    """The module inside an FSDP1 wrapper was called, which holds sharded parameters itself.
+
+    Attributes:
+        part: a layer or a parameter among them.
+    """
+
+    call: Call
+    shard: Shard
+    part: Object
+
+
+def inner_calls(program: Program) -> Iterator[InnerCall]:
+    """Calls of what FSDP1 wraps where no hook of the wrapper has gathered its parameters."""
+    for trace in program.traces:
+        for call in trace.calls("forward"):
+            if call.site in trace.inside and isinstance(call.receiver, Object):
+                shard = _last_wrapping(trace, call.receiver, call.time)
+                if shard is None or not program.together(call.site, shard.site):
+                    continue
+                part = _own_part(trace, shard)
+                if part is not None and not _is_whole(program, trace, shard, call):
+                    yield InnerCall(call, shard, part)
+
+
+def _last_wrapping(trace: Trace, module: Object, time: int) -> Shard | None:
+    """The call by which FSDP1 surely cuts a module's own parameters, all of which it takes."""
+    own = [s for s in trace.of(Shard) if s.module is module and s.time < time]
+    if not own or not own[-1].cuts_flat or own[-1].open:
+        return None
+    ignores = any(name.startswith("ignored") for name in own[-1].keywords)
+    return None if ignores or len(own[-1].positional) > 1 else own[-1]
+
+
+def _own_part(trace: Trace, shard: Shard) -> Object | None:
+    """A layer or parameter that surely is in the unit of a wrapper, and in none inside of it."""
+    classes, module = wrapped_classes(shard), shard.module
+    if classes is None or (isinstance(module.cls, ClassValue) and module.cls.opaque()):
+        return None
+    units = {s.module for s in trace.of(Shard) if s.module is not module}
+    units |= {p for p in composed(module) if p is not module and any(is_a(p, c) for c in classes)}
+    return next(with_parameters(module, units), None)
+
+
+def _is_whole(program: Program, trace: Trace, shard: Shard, call: Call) -> bool:
+    """Whether the parameters are gathered at a call, or may be."""
+    module, frames = shard.module, call.site.frames()
+    escapes = [e for e in trace.escapes if shard.time < e.time < call.time]
+    if any(module in each.objects for each in escapes) or is_summoned(program, call.site):
+        return True
+    outer = (each for each in trace.calls("forward") if each.receiver is module)
+    hooked = (each.site.frames() for each in outer if each.site not in trace.inside)
+    return is_gathered(trace, shard, call.time - 1) or any(
+        frames[: len(each)] == each for each in hooked
+    )
+
+
 _HOOKS = r"register_(?:module_)?(?:full_)?(?:forward|backward)\w*hook"
 
 
@@ -61,6 +122,21 @@ def reports(program: Program) -> Iterator[Report]:
             "runs on the local shards",
             _evidence(program, fact),
             partial(_fix, program, source),
+        )
+    for inner in inner_calls(program):
+        site = inner.call.site
+        wrapper = program.text(inner.shard.site.path, inner.shard.call.func)
+        where = program.where(inner.shard.site, site)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node)}` calls what `{wrapper}` wraps {where}, past "
+            "the hooks by which the wrapper all-gathers its parameters",
+            "runs on the local shards",
+            (
+                program.evidence(inner.shard.site, "sharded here"),
+                *program.conditions(site, inner.shard.site),
+            ),
+            lambda: Declined("what the wrapper is called here is not known"),
         )
 
 

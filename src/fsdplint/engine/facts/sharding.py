@@ -10,7 +10,14 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.interpreter.events import Declared, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Object, Parameters, Sequence, contained, must_be
+from fsdplint.engine.interpreter.values import (
+    Const,
+    Object,
+    Parameters,
+    Sequence,
+    contained,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Unit
@@ -149,3 +156,27 @@ def is_two_dimensional(trace: Trace, shard: Sharding) -> bool:
         if mesh is not None and must_be(made.result) is mesh
     ]
     return any(isinstance(s, Sequence) and len(s.items) == 2 and not s.rest for s in shapes)
+
+
+def is_gathered(trace: Trace, shard: Shard, time: int) -> bool:
+    """Whether the parameters of a unit are whole at a time.
+
+    A root keeps them so from its forward to its backward or ``reshard()``.
+    """
+    own = (shard.module, *shard.module.ancestors())
+    is_root = not any(s.module in own[1:] for s in trace.of(Shard))
+    keeps = is_root and not _reshards(shard)
+    whole = False
+    for call in trace.calls("forward", "backward", "unshard", "reshard"):
+        if call.time > time:
+            break
+        if call.name == "backward":
+            whole = False
+        elif call.receiver in own:
+            whole = call.name == "unshard" or (call.name == "forward" and keeps)
+    return whole
+
+
+def _reshards(shard: Shard) -> bool:
+    value = must_be(shard.keywords.get("reshard_after_forward"))
+    return isinstance(value, Const) and bool(value.value)

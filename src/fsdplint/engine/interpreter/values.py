@@ -587,7 +587,7 @@ def choice(options: list[Value], taint: Taint = Taint.NONE) -> Value:
     """
     flat: dict[object, Value] = {}
     for option in options:
-        for inner in option.options if isinstance(option, Choice) else (option,):
+        for inner in option.options if type(option) is Choice else (option,):
             flat.setdefault(_sameness(inner), inner)
     values = tuple(flat.values())
     if len(values) == 1:
@@ -630,6 +630,8 @@ def same(a: Value, b: Value) -> bool:
 
 def _sameness(value: Value) -> object:
     """Return a key that two values share if they are one, or equal constants or symbols."""
+    if isinstance(value, Inner):
+        return ("inner", key_of(value.options[0]))
     return key_of(value) if isinstance(value, (Const, Symbol)) else Identity(value)
 
 
