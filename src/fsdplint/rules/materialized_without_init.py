@@ -238,9 +238,9 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` leaves the weights undefined, and "
-            f"{'without an option ' if fact.optional else ''}nothing sets them before the forward "
-            f"{program.where(fact.forward.site, site)}",
+            f"`{program.text(site.path, site.node.func)}` leaves the weights{_of(fact)} undefined, "
+            f"and {'without an option ' if fact.optional else ''}nothing sets them before the "
+            f"forward {program.where(fact.forward.site, site)}",
             "memory as it was found",
             _evidence(program, fact),
             partial(_fix, program, fact),
@@ -264,6 +264,11 @@ def reports(program: Program) -> Iterator[Report]:
         )
 
 
+def _of(fact: UndefinedWeights) -> str:
+    names = " and ".join(f"`{name}`" for name in fact.unset)
+    return f" of {names}" if names else ""
+
+
 def _evidence(program: Program, fact: UndefinedWeights) -> tuple[Evidence, ...]:
     whole = fact.whole
     made = () if whole.site is None else (program.evidence(whole.site, "the model is built"),)
@@ -272,6 +277,7 @@ def _evidence(program: Program, fact: UndefinedWeights) -> tuple[Evidence, ...]:
         program.evidence(fact.shard.site, "sharded here"),
         program.evidence(fact.forward.site, "computes with undefined weights"),
         *_optional(program, fact),
+        *(program.evidence(use.site, "sets other weights") for use in fact.others),
         *program.conditions(fact.emptied.site, fact.shard.site),
     )
 
@@ -284,6 +290,8 @@ def _optional(program: Program, fact: UndefinedWeights) -> Iterator[Evidence]:
 def _fix(program: Program, fact: UndefinedWeights) -> Fix | Declined:
     site = fact.emptied.site
     assert isinstance(site.node, ir.Call)
+    if fact.unset:
+        return Declined("what sets the other weights is to set these as well")
     return initialise(Code.of(program.tree(site.path)), site.node, fact.whole)
 
 

@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.options import needs_option
-from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.sharding import exclude_each_other, sharding_of
+from fsdplint.engine.interpreter.elements import composed
 from fsdplint.engine.interpreter.events import Call, Shard, Trace, Use
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import ClassValue, Const, Context, Object, Symbol, must_be
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Const,
+    Context,
+    Object,
+    Symbol,
+    followed,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.initialisation import LOADS_STATE, keeps_weights
+from fsdplint.knowledge.initialisation import DRAWN_LAYERS, LOADS_STATE, keeps_weights
 
 Frames = tuple[tuple[str, ir.Node], ...]
 
@@ -27,6 +36,8 @@ class UndefinedWeights:
         module: what ``to_empty`` was called on.
         on_meta: its model was built on the meta device.
         optional: what would set the weights if an option were given, if anything would.
+        unset: the attributes of ``module`` that are left out, if only some are.
+        others: what sets the rest of it then.
     """
 
     emptied: Call
@@ -34,6 +45,8 @@ class UndefinedWeights:
     shard: Shard
     forward: Call
     optional: Use | None = None
+    unset: tuple[str, ...] = ()
+    others: tuple[Use, ...] = ()
 
     @property
     def on_meta(self) -> bool:
@@ -58,14 +71,51 @@ def _judged(program: Program, trace: Trace) -> Iterator[tuple[Frames, UndefinedW
             continue
         uses = uses_between(trace, module, emptied.time, forward.time)
         shard = sharding_of(trace, module, None, before=forward.time)
-        gives = [use for use in uses if not keeps_weights(use.name)]
-        if any(not _is_optional(trace, use, emptied, forward) for use in gives):
-            yield emptied.site.frames(), None
-        elif shard is not None and _certain(program, emptied, module, shard, forward):
+        trained = [c.site for c in trace.calls("load_state_dict") if _is_optimizer(c.receiver)]
+        gives = [u for u in uses if not keeps_weights(u.name) and u.site not in trained]
+        gives = [use for use in gives if not exclude_each_other(use.site, emptied.site)]
+        optional = all(_is_optional(trace, use, emptied, forward) for use in gives)
+        unset = () if optional else _unset(module, gives)
+        known = shard is not None and _certain(program, emptied, module, shard, forward)
+        if known and shard is not None and (optional or unset):
             loads = [use for use in gives if use.name in LOADS_STATE]
-            optional = next(iter(loads or gives), None)
-            fact = UndefinedWeights(emptied, module, shard, forward, optional)
+            load = next(iter(loads or gives), None) if optional else None
+            others = () if optional else tuple(gives)
+            fact = UndefinedWeights(emptied, module, shard, forward, load, unset, others)
             yield emptied.site.frames(), fact
+        elif not optional:
+            yield emptied.site.frames(), None
+
+
+def _is_optimizer(receiver: object) -> bool:
+    return isinstance(receiver, Object) and bool(receiver.captures)
+
+
+def _unset(module: Object, gives: list[Use]) -> tuple[str, ...]:
+    """The attributes of a module with layers that none of the uses gets hold of."""
+    held = {name: followed(value) for name, value in module.attrs.items()}
+    parts = {n: p for n, p in held.items() if isinstance(p, Object) and p.parent is module}
+    reached: set[Object] = set()
+    for use in gives:
+        inside = [(each, *each.ancestors()) for each in use.parts]
+        inside = [above for above in inside if module in above]
+        if not inside or any(module is above[0] for above in inside):
+            return ()
+        tops = {above[above.index(module) - 1] for above in inside}
+        if not tops <= set(parts.values()):
+            return ()
+        reached |= tops
+    return tuple(n for n, p in parts.items() if p not in reached and _draws_its_own(p))
+
+
+def _draws_its_own(part: Object) -> bool:
+    """Whether a part surely has layers with weights, and all that it has are its own."""
+    layers = list(composed(part))
+    if any(not isinstance(each.cls, Symbol) for each in layers):
+        return False
+    given = [(each, followed(value)) for each in layers for value in each.attrs.values()]
+    shared = any(not isinstance(v, Object) or v.parent is not each for each, v in given)
+    return not shared and any(each.cls.name in DRAWN_LAYERS for each in layers)  # type: ignore[union-attr]  # symbols
 
 
 def _is_optional(trace: Trace, use: Use, *others: Call) -> bool:

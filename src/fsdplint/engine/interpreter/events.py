@@ -250,11 +250,13 @@ class Use(Occurrence):
             callee.
         objects: the tracked objects that it concerns.
         given: those that are given as a whole, and not only a part of them.
+        parts: all that is given, where no tracked object is given as a whole.
     """
 
     name: str
     objects: frozenset[Object]
     given: frozenset[Object]
+    parts: frozenset[Object] = frozenset()
 
 
 @dataclass(slots=True, eq=False)

@@ -59,7 +59,8 @@ def changed(
     concerned = frozenset(parts | (state.tracked & whole))
     if concerned:
         given = concerned & got
-        state.trace.uses.append(Use(time, state.site(node, frame), name, concerned, given))
+        only = frozenset() if given else frozenset(got)
+        state.trace.uses.append(Use(time, state.site(node, frame), name, concerned, given, only))
 
 
 def _above(items: Iterable[Object]) -> set[Object]:
