@@ -72,12 +72,14 @@ def _needs_group(collective: Collective) -> bool:
 
 
 def _destroyed_by(trace: Trace, call: Call) -> Call | None:
-    """The call that destroyed the group, if ranks and steps do not decide on it."""
+    """The call that destroyed the group, if ranks and steps do not decide between the two."""
     before = [each for each in trace.calls(DESTROY) if each.time < call.time]
     whole = [each for each in before if not each.arguments.values()]
-    if not whole or any(guard.divergent or guard.progress for guard in whole[-1].site.guards):
+    if not whole:
         return None
-    return whole[-1]
+    common = {guard.test for guard in call.site.guards}
+    own = [guard for guard in whole[-1].site.guards if guard.test not in common]
+    return None if any(guard.divergent or guard.progress for guard in own) else whole[-1]
 
 
 def reports(program: Program) -> Iterator[Report]:
