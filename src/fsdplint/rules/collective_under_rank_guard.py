@@ -101,6 +101,7 @@ def missed_collectives(program: Program) -> Iterator[MissedCollective]:
             site = collective.call.site
             unsure = any(_is_unsure(program, site, guard) for guard in site.guards)
             unsure = unsure or _is_whole(program, collective)
+            unsure = unsure or collective.call.destroyed  # it raises, and nobody waits
             if place not in seen and not unsure and program.together(site, collective.shard.site):
                 seen.add(place)
                 yield fact
