@@ -114,11 +114,13 @@ def _bind_parameters(
             extra.pop(name, None)
         elif name in extra:
             names[name] = extra.pop(name)
-        elif parameter.default is not None:
+        elif parameter.default is not None and not more:
             names[name] = _default(state, parameter.default, function)
         else:
             made = state.unknown(key=("parameter", id(function.function), name))
             made.step, names[name] = name, made
+            if parameter.default is not None:
+                names[name] = choice([_default(state, parameter.default, function), made])
 
 
 def _default(state: PathState, node: ir.Expr, function: FunctionValue) -> Value:
