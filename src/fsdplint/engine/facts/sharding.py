@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import library_name
+from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Declared, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
@@ -21,7 +22,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Unit
-from fsdplint.knowledge.calls import SHARDING_NAMES, Generation
+from fsdplint.knowledge.calls import SHARDING_NAMES, Generation, is_harmless
 from fsdplint.knowledge.launch import MESHES
 
 _Sharding = TypeVar("_Sharding", Shard, Declared)
@@ -129,10 +130,12 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
 
 def is_summoned(program: Program, site: Site) -> bool:
     """Whether a place may be in ``with FSDP.summon_full_params(…)``, here or in a caller."""
-    if not any(True for _ in program.trees_with(_SUMMONS)):
+    trees = list(program.trees_with(_SUMMONS))
+    if not trees:
         return False
+    handed_on = any(_hands_on(tree) for tree in trees)
     return any(
-        _may_summon(program, path, context)
+        _may_summon(program, path, context, handed_on)
         for path, node in site.frames()
         for above in program.tree(path).ancestors(node)
         if isinstance(above, ir.With)
@@ -140,11 +143,34 @@ def is_summoned(program: Program, site: Site) -> bool:
     )
 
 
-def _may_summon(program: Program, path: str, context: ir.Expr) -> bool:
-    """Whether a context is that one, or none of PyTorch's, which may enter it."""
+def _hands_on(tree: Tree) -> bool:
+    """Whether a file does more with that context than to enter it around statements of its own."""
+    mentions = (
+        node
+        for node in tree.walk(_SUMMONS)
+        if _SUMMONS in (getattr(node, "attr", ""), getattr(node, "id", ""))
+    )
+    return any(not _enters(tree, node) for node in mentions)
+
+
+def _enters(tree: Tree, node: ir.Node) -> bool:
+    """Whether a ``with`` calls ``node`` and enters the result, and its body does not yield."""
+    call = tree.parent(node)
+    function = tree.function(node)
+    entered = isinstance(call, ir.Call) and isinstance(tree.parent(call), ir.WithItem)
+    return entered and not (function is not None and function.is_generator)
+
+
+def _may_summon(program: Program, path: str, context: ir.Expr, handed_on: bool) -> bool:
+    """Whether a context may be that one, or enter it.
+
+    A library that does not shard enters it only where it is handed to it: an ``ExitStack``.
+    """
     function = context.func if isinstance(context, ir.Call) else context
     name = library_name(program.project, path, function)
-    return not name.startswith("torch.") or name.endswith(_SUMMONS)
+    if name.startswith("torch."):
+        return name.endswith(_SUMMONS)
+    return handed_on or not is_harmless(name)
 
 
 def is_two_dimensional(trace: Trace, shard: Sharding) -> bool:
