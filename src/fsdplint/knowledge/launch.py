@@ -105,6 +105,6 @@ COMMAND_LINES = frozenset({"typer.Typer", "typer.main.Typer"})
 COMMAND = "command"
 COMMANDS = "registered_commands"
 
-CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *DEVICE_FUNCTIONS})
+CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *PROCESSES, *DEVICE_FUNCTIONS})
 CALLS |= {*FROM_DATACLASSES, *RUNS_FUNCTION}
 METHODS = frozenset({*DEVICE_METHODS, "add_argument", *PARSES})

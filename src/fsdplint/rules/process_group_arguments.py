@@ -29,6 +29,7 @@ from fsdplint.knowledge.launch import (
     MESHES,
     MISSPELT_BACKENDS,
     NEW_GROUP,
+    PROCESSES,
     REGISTERS_BACKEND,
     SPAWNS,
     TORCH_DEVICE,
@@ -85,7 +86,7 @@ def _wrong_groups(program: Program) -> Iterator[WrongGroup]:
                 yield from _wrong_init(program, call)
         for call in trace.calls(NEW_GROUP):
             yield from _wrong_timeout(call, 1)
-        if not trace.calls(*SPAWNS):
+        if not trace.calls(*SPAWNS, *PROCESSES):  # each has a group of its own
             yield from _again(trace)
 
 
