@@ -1186,6 +1186,17 @@ def test_a_main_guard_is_passed(tmp_path: Path) -> None:
     assert [trace.entry for trace in script(tmp_path, text).traces] == ["<module>"]
 
 
+def test_a_name_that_two_files_import_from_each_other_is_unknown(tmp_path: Path) -> None:
+    files = {
+        "train.py": HEADER + "from lib import rows\nfully_shard(model)\nmodel(rows)\n",
+        "lib/__init__.py": "from .loading import *\n",
+        "lib/loading.py": "from lib import rows\n",
+    }
+    found = program(tmp_path, files)
+    assert not found.project.early_stops
+    assert path_of(found).complete
+
+
 def test_an_imported_file_runs_silently_and_unguarded(tmp_path: Path) -> None:
     files = {
         "train.py": "import lib\nfrom lib import model, shard as s\n"

@@ -40,10 +40,12 @@ def lookup(state: PathState, name: str, scope: Scope) -> Value:
         if value is not None and type(value) not in _UNREAD:
             return value
         if isinstance(value, (Imported, Choice)):
+            current.names[name] = state.unknown()  # for a file that it is imported from and back
             value = current.names[name] = _read_first(state, value)
         elif value is None and isinstance(current, ModuleScope) and name in current.deferred:
             value = current.late.get(name) or _run_deferred(state, name, current)
             if type(value) in _UNREAD:
+                current.late[name] = state.unknown()
                 value = current.late[name] = _read_first(state, value)
         if value is not None:
             return value
@@ -213,4 +215,14 @@ def _import_star(state: PathState, node: ir.ImportFrom, frame: Frame) -> None:
         if not name.startswith("_"):
             imported = Imported(frame.unit, node.module, node.level, name)
             known = None if scope is None else scope.names.get(name)
+            if name in frame.scope.names and _is_from(state, known, frame.unit):
+                continue  # it got the name from here
             frame.scope.names[name] = imported if known is None else known
+
+
+def _is_from(state: PathState, value: Value | None, unit: Unit) -> bool:
+    """True if a value is an import from ``unit``."""
+    if not isinstance(value, Imported):
+        return False
+    found = state.project.find(value.module, value.level, value.unit)
+    return found is not None and found.as_posix() == unit.path
