@@ -1186,6 +1186,46 @@ def test_a_main_guard_is_passed(tmp_path: Path) -> None:
     assert [trace.entry for trace in script(tmp_path, text).traces] == ["<module>"]
 
 
+@pytest.mark.parametrize(
+    ("combine", "differs"),
+    [
+        ("dist.broadcast(step, src=0)", False),
+        ("dist.all_reduce(step, op=dist.ReduceOp.MAX)", False),
+        ("dist.broadcast(step, 0, None)", False),
+        ("dist.broadcast(step, 0, dist.new_group([0, 1]))", True),
+        ("dist.reduce(step, dst=0)", True),
+        ("if dist.get_rank() < 2:\n    dist.broadcast(step, src=0)", True),
+        ("dist.barrier()", True),
+    ],
+)
+def test_a_tensor_is_the_same_on_all_ranks_after_a_broadcast(
+    tmp_path: Path, combine: str, differs: bool
+) -> None:
+    text = f"""{HEADER}
+step = torch.tensor(dist.get_rank())
+{combine}
+if step.item() < 100:
+    fully_shard(model)
+"""
+    found = script(tmp_path, text)
+    (shard,) = path_of(found).of(Shard)
+    expected = ("step.item() < 100", True, "rank" if differs else "")
+    assert expected in guards(found, shard.site.guards)
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_list_is_the_same_on_all_ranks_after_a_broadcast(tmp_path: Path, differs: bool) -> None:
+    text = f"""{HEADER}
+box = [dist.get_rank()]
+{"dist.barrier()" if differs else "dist.broadcast_object_list(box, src=0)"}
+if box[0] < 100:
+    fully_shard(model)
+"""
+    found = script(tmp_path, text)
+    (shard,) = path_of(found).of(Shard)
+    assert any(guard.divergent for guard in shard.site.guards) is differs
+
+
 def test_a_name_that_two_files_import_from_each_other_is_unknown(tmp_path: Path) -> None:
     files = {
         "train.py": HEADER + "from lib import rows\nfully_shard(model)\nmodel(rows)\n",

@@ -51,6 +51,18 @@ _CHECKPOINT = {
     "save_state_dict": Group(2, "process_group"),
     "load_state_dict": Group(2, "process_group"),
 }
+# Those after which their first argument is the same on all ranks that take part.
+MAKES_EQUAL = frozenset(
+    f"{DISTRIBUTED}.{name}"
+    for name in (
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_reduce",
+        "broadcast",
+        "broadcast_object_list",
+    )
+)
 # Keywords of sharding calls that choose the ranks that take part.
 GROUP_KEYWORDS = frozenset({"device_mesh", "mesh", "process_group"})
 BARRIER = "torch.distributed.barrier"

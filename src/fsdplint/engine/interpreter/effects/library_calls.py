@@ -20,6 +20,7 @@ from fsdplint.engine.interpreter.state import GROUP_DOWN, Effect, Frame, Group, 
 from fsdplint.engine.interpreter.values import (
     NONE,
     Arguments,
+    Choice,
     ClassValue,
     Const,
     Context,
@@ -41,7 +42,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge import ranks
-from fsdplint.knowledge.collectives import C10D_CALLS
+from fsdplint.knowledge.collectives import C10D_CALLS, MAKES_EQUAL, WORLD_CALLS
 from fsdplint.knowledge.frameworks import is_training_arguments
 from fsdplint.knowledge.initialisation import SEEDS
 from fsdplint.knowledge.launch import (
@@ -78,8 +79,33 @@ def call(
         state.emit(Call(time, site, name, None, arguments, result, names, destroyed))
     if name in SEEDS:  # modules built from here on draw their weights by this seed
         state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
+    if name in MAKES_EQUAL and arguments.args and _is_of_all(state, name, arguments):
+        _make_equal(state, arguments.args[0])
     state.group = _group_after(state.group, name, arguments)
     return result
+
+
+def _is_of_all(state: PathState, name: str, arguments: Arguments) -> bool:
+    """True if a collective surely has all ranks take part."""
+    place = WORLD_CALLS[name]
+    group = arguments.get(place.position, place.keyword)
+    known = not arguments.open and (group is None or is_const(group, None))
+    return known and not any(guard.divergent for guard in state.guards)
+
+
+def _make_equal(state: PathState, value: Value) -> None:
+    """Note that a tensor, or what a list holds, is the same on all ranks from here on."""
+    if isinstance(value, Choice):
+        for option in value.options:
+            _make_equal(state, option)
+    elif isinstance(value, Sequence):
+        for items in (value.items, value.rest):
+            items[:] = [state.unknown() if i.taint & Taint.RANK else i for i in items]
+    elif isinstance(value, Object) and value.role is None:
+        value.key = None
+    else:
+        return
+    value.taint = value.taint.without(Taint.RANK)
 
 
 def _group_after(group: Group | None, name: str, arguments: Arguments) -> Group | None:
