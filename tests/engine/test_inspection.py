@@ -197,12 +197,14 @@ train.py: top level
         ("model = adapted(torch.nn.Linear(2, 2))", "adapted(torch.nn.Linear(2, 2))"),
         ("model, tokenizer = build(3)", "build(3)"),
         ("model = build(3).inner", "build(3)"),
+        ("model = AutoModel.from_pretrained('a').model", "AutoModel.from_pretrained('a')"),
         ("model = made(3)", "build(width)"),
     ],
 )
 def test_a_model_of_unknown_code_is_shown_by_its_call(made: str, built: str) -> None:
     found = inspected(
         "import torch\nfrom elsewhere import Auto, adapted, build\n"
+        "from transformers import AutoModel\n"
         "from torch.distributed.fsdp import fully_shard\n\n"
         f"def made(width):\n    return build(width)\n\n{made}\nfully_shard(model)\n"
     )

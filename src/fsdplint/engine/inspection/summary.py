@@ -292,6 +292,9 @@ def _built(program: Program, root: Object) -> tuple[str, Span | None]:
     if site is not None:
         return "", program.span(site)
     top = [root, *root.ancestors()][-1]
+    made = top.site
+    if made is not None and isinstance(made.node, ir.Call) and isinstance(top.cls, Symbol):
+        return written(program, made.path, made.node), program.span(made)
     if top.origin is Origin.PARAMETER:
         return f"the parameter `{root.path()}`", None
     if top.made_by is not None:
