@@ -44,6 +44,9 @@ from fsdplint.knowledge.launch import COMMAND_LINES, COMMANDS
 from fsdplint.knowledge.names import REGISTER_FORWARD, is_optimizer
 from fsdplint.knowledge.tensors import means_combining
 
+# What an optimizer of the program's own is called for, however it is written.
+_OF_OPTIMIZERS = frozenset({"step", "zero_grad"})
+
 
 def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
     """Evaluate a call: the callee, the arguments, then what the callee does with them."""
@@ -219,10 +222,13 @@ def _call_method(
     hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
     if hooked and isinstance(receiver, Object):
         state.in_forward.append(receiver)
-    named, more = arguments.keywords, arguments.open
+    named, more, time = arguments.keywords, arguments.open, state.tick()
     result = invoke(state, method.function, with_receiver, named, frame, node, more=more)
     if hooked:
         state.in_forward.pop()
+    if isinstance(receiver, Object) and receiver.captures and method.name in _OF_OPTIMIZERS:
+        site = state.site(node, frame)
+        state.emit(Call(time, site, method.name, receiver, arguments, result, {}))
     return result
 
 
