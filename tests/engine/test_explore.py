@@ -84,10 +84,10 @@ def test_an_early_return_costs_a_path_if_a_rule_may_ask_about_it(
     assert len(followed) == paths
 
 
-def test_what_another_entry_has_followed_is_not_left_where_a_budget_ends(
+def test_what_another_entry_has_followed_is_followed_in_a_few_combinations_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
-    limit(monkeypatch, stale_steps=500, rest_steps=4000)
+    limit(monkeypatch, stale_steps=500, rest_steps=4000, repeats=2)
     arms = "".join(f"    elif o == {i}:\n        torch.save(x, '{i}')\n" for i in range(8))
     train = (
         f"def train(x, o):\n    fully_shard(x)\n    slow(x)\n    if not o:\n        pass\n{arms}"
@@ -97,6 +97,19 @@ def test_what_another_entry_has_followed_is_not_left_where_a_budget_ends(
     assert not stopped(found)
     counts = Counter(state.trace.entry for state in followed)
     assert counts == {"<module>": 1, "one": 10, "two": 3}
+
+
+def test_what_another_entry_has_followed_is_followed_if_sharding_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
+) -> None:
+    limit(monkeypatch, repeats=0)
+    build = "def build(x, o):\n    if o:\n        return fully_shard(x)\n    return FSDP(x)\n"
+    calls = "".join(
+        f"def {name}(x, o):\n    build(x, o.{name})\n    x.{method}()\n"
+        for name, method in (("one", "eval"), ("two", "no_sync"))
+    )
+    script(tmp_path, f"{build}{calls}")
+    assert Counter(state.trace.entry for state in followed)["two"] == 2
 
 
 def test_a_path_with_something_new_is_followed_however_long_it_is(tmp_path: Path) -> None:

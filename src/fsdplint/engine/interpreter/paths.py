@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
@@ -96,8 +97,8 @@ def paths(
         The traces of the paths that shard, the preferred path first, and the steps of all paths.
     """
     project.keys = {}  # those of other entries would keep the objects of their paths alive
-    budget = project.budget
-    exploration = Exploration(project, entry, priorities, known, Frontier(budget), Effort(budget))
+    frontier, effort = Frontier(project.budget, known.outcomes), Effort(project.budget)
+    exploration = Exploration(project, entry, priorities, known, frontier, effort)
     exploration.follow_all()
     return exploration.found, exploration.effort.steps
 
@@ -139,7 +140,6 @@ class Exploration:
         left.
         """
         most = self.effort.steps + self.project.budget.rest_steps
-        self.frontier.covered |= self.known.outcomes
         prefix: tuple[bool, ...] | None = self._first()
         while prefix is not None and self.effort.allows_more(most):
             shards, state = self._follow(prefix, self.frontier.but_for_sharding())
@@ -246,13 +246,15 @@ class Frontier:
         queue: heap of paths: the outcomes before the index are replayed, and the one at the index
             is flipped.
         last: what the last path came from.
-        covered: the outcomes that some path followed, by place.
+        known: the outcomes that sharding paths of this and earlier entries followed, by place.
+        covered: those that some path of this entry followed.
         sharding: the places whose outcome decides on sharding.
         repeating: whether the last path that was taken only combines branches already followed.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, known: Set[tuple[object, bool]]) -> None:
         self.budget = budget
+        self.known = known
         self.queue: list[_Queued] = []
         self.last: _Queued | None = None
         self.covered: set[tuple[object, bool]] = set()
@@ -282,14 +284,15 @@ class Frontier:
         """Return the outcomes of a path up to one that no path followed, None if there is none."""
         while self.queue:
             *_, outcomes, index, place = self.last = heapq.heappop(self.queue)
-            if (place, not outcomes[index]) not in self.covered:
+            flipped = (place, not outcomes[index])
+            if flipped not in self.covered and flipped not in self.known:
                 return (*outcomes[:index], not outcomes[index])
         return None
 
     def but_for_sharding(self) -> set[tuple[object, bool]]:
         """Return the outcomes that were followed, and both where sharding depends on it."""
         both = {(place, outcome) for place in self.sharding for outcome in (True, False)}
-        return self.covered | both
+        return self.covered | self.known | both
 
     def put_back(self) -> None:
         """Put the path that `next` returned back into the queue, since it was not followed."""
@@ -303,7 +306,9 @@ class Frontier:
         self.sharding.update(each.place for each in made if each.priority == SHARDS)
         for index, decision in enumerate(made[start:], start):
             if decision.priority:
-                repeat = (decision.place, not decision.outcome) in self.covered
+                flipped = (decision.place, not decision.outcome)
+                repeat = flipped in self.covered
+                repeat |= decision.priority < SHARDS and flipped in self.known
                 self._push(repeat, decision.priority, outcomes, index, decision.place)
 
     def _push(
