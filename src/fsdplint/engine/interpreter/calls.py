@@ -222,13 +222,12 @@ def _call_method(
     hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
     if hooked and isinstance(receiver, Object):
         state.in_forward.append(receiver)
-    named, more, time = arguments.keywords, arguments.open, state.tick()
+    named, more = arguments.keywords, arguments.open
     result = invoke(state, method.function, with_receiver, named, frame, node, more=more)
     if hooked:
         state.in_forward.pop()
     if isinstance(receiver, Object) and receiver.captures and method.name in _OF_OPTIMIZERS:
-        site = state.site(node, frame)
-        state.emit(Call(time, site, method.name, receiver, arguments, result, {}))
+        state.note(Call, node, frame, method.name, receiver, arguments, result)
     return result
 
 
