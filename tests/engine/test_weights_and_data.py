@@ -282,3 +282,106 @@ def test_rows_that_a_dataset_draws_by_its_own_seed_are_alike(
 ) -> None:
     text = DRAWN.format(draws=draws, given=given, divided=divided)
     assert len(list(shared_data(script(tmp_path, text)))) == found
+
+
+LIBRARY_ROWS = """
+from datasets import load_dataset
+from datasets.distributed import split_dataset_by_node
+from torch.utils.data import DataLoader, IterableDataset
+
+
+class Packed(IterableDataset):
+    def __init__(self, rows, length, offset=0, **more):
+        self.rows = {kept}
+        self.length = length
+        self.offset = offset
+
+    def __iter__(self):
+        for row in {walked}:
+            yield row["ids"][self.offset:]
+
+
+def upper(row):
+    return {{"ids": row["ids"].upper()}}
+
+
+def own(row):
+    return row["id"] % dist.get_world_size() == dist.get_rank()
+
+
+def make_loader(path, rank=0, seed=None):
+    rows = load_dataset(path, streaming=True)["train"]
+    rows = {rows}
+    return DataLoader({dataset}, batch_size=4)
+
+
+def main(args):
+    model = FSDP(nn.Linear(8, 8))
+    for batch in {loader}:
+        model(batch).mean().backward()
+
+
+main(parser.parse_args())
+"""
+WHOLE_ROWS = {
+    "kept": "rows",
+    "walked": "self.rows",
+    "rows": "rows.shuffle(42 + rank)",
+    "dataset": "Packed(rows, 8)",
+    "loader": "make_loader(args.path)",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, 1),
+        ({"rows": "rows"}, 1),
+        ({"rows": "rows.map(upper).filter(lambda row: row['ids']).take(100)"}, 1),
+        ({"rows": "rows.shuffle(seed=42, buffer_size=1_000)"}, 1),
+        ({"rows": "rows.train_test_split(0.1, seed=7)['train']"}, 1),
+        ({"rows": "load_dataset(path, split='train')"}, 1),
+        ({"dataset": "rows"}, 1),
+        ({"walked": "enumerate(self.rows)"}, 1),
+        ({"kept": "load_dataset(rows, streaming=True)", "dataset": "Packed(path, 8)"}, 1),
+        # each rank its part, its order or its own rows
+        ({"loader": "make_loader(args.path, dist.get_rank())"}, 0),
+        ({"loader": "make_loader(args.path, args.rank)"}, 0),
+        ({"rows": "rows.shuffle()"}, 0),
+        ({"rows": "rows.shuffle(seed)"}, 0),
+        ({"rows": "rows.train_test_split(0.1)['train']"}, 0),
+        ({"rows": "rows.shard(num_shards=dist.get_world_size(), index=dist.get_rank())"}, 0),
+        ({"rows": "rows.shard(4, 1)"}, 0),
+        ({"rows": "split_dataset_by_node(rows, dist.get_rank(), dist.get_world_size())"}, 0),
+        ({"rows": "rows.filter(own)"}, 0),
+        ({"rows": "rows.filter(lambda row: row['id'] % 8 == dist.get_rank())"}, 0),
+        ({"rows": "rows.skip(dist.get_rank())"}, 0),
+        ({"rows": "load_dataset(path, data_files=files_of(path))"}, 0),
+        ({"rows": "load_dataset(path, data_files=f'{dist.get_rank()}.txt')"}, 0),
+        ({"rows": "load_dataset(path, **options)"}, 0),
+        ({"rows": "rows.map(prepare)"}, 0),
+        ({"rows": "rows if dist.get_rank() else load_dataset('other')"}, 0),
+        ({"rows": "adapt(rows)"}, 0),
+        ({"kept": "adapt(rows)"}, 0),
+        ({"walked": "adapt(self.rows)"}, 0),
+        ({"walked": "itertools.islice(self.rows, self.offset, None, 8)"}, 0),
+        ({"walked": "self.rows if get_worker_info() else part(self.rows)"}, 0),
+        ({"dataset": "Packed(rows, 8, offset=rank)", "loader": "make_loader('', RANK)"}, 0),
+        ({"dataset": "Packed(rows, 8, other=make_stream(path))"}, 0),
+        ({"dataset": "Packed(rows, 8, **options)"}, 0),
+        ({"dataset": "adapt(Packed(rows, 8))"}, 0),
+        ({"loader": "Accelerator().prepare(make_loader(args.path))"}, 0),
+    ],
+)
+def test_rows_of_the_datasets_library_are_alike_until_something_divides_them(
+    tmp_path: Path, change: dict[str, str], found: int
+) -> None:
+    text = LIBRARY_ROWS.format(**{**WHOLE_ROWS, **change})
+    assert len(list(shared_data(script(tmp_path, text)))) == found
+
+
+def test_rows_are_unknown_where_the_caller_of_their_function_is(tmp_path: Path) -> None:
+    text = LIBRARY_ROWS.format(**WHOLE_ROWS).replace("main(parser.parse_args())", "")
+    text = text.replace("def main(args)", "def main(args, rank=0)")
+    text = text.replace("make_loader(args.path)", "make_loader(args.path, rank)")
+    assert not list(shared_data(script(tmp_path, text)))

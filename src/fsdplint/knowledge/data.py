@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.knowledge.names import KEYWORD_ONLY
+
 DATA = "torch.utils.data"
 DATA_LOADERS = frozenset(
     {
@@ -35,6 +37,34 @@ _DATASETS = frozenset(
         "torch.utils.data.TensorDataset",
     }
 )
+# Functions of Hugging Face's `datasets` that load rows, and methods by which rows make other rows
+# by their arguments alone: neither asks for the rank, whatever the loader (datasets 5.2, by a run).
+ROWS = "datasets.Dataset"
+LOADS_ROWS = frozenset(
+    f"datasets.{module}{name}"
+    for module in ("", "load.")
+    for name in ("load_dataset", "load_from_disk")
+)
+KEEPS_ROWS = frozenset(
+    {
+        "cast_column",
+        "remove_columns",
+        "rename_column",
+        "rename_columns",
+        "select",
+        "select_columns",
+        "skip",
+        "take",
+        "with_format",
+    }
+)
+# Those that call a function, and those that draw, with the place of the seed: without one, each
+# process draws on its own.
+MAPS_ROWS = frozenset({"filter", "map"})
+DRAWS_ROWS = {"shuffle": 0, "train_test_split": KEYWORD_ONLY}
+ROW_METHODS = KEEPS_ROWS | MAPS_ROWS | DRAWS_ROWS.keys()
+_TOKENIZER = re.compile(r"(transformers|tokenizers|tiktoken|sentencepiece)\.")
+
 _ITERATES = re.compile(r"builtins\.|tqdm(\.|$)|itertools\.|rich\.progress\.|__len__$|__iter__$")
 
 # Words by which data may differ between ranks after all, or is shared among them on purpose.
@@ -42,6 +72,7 @@ _BY_RANK = re.compile(
     r"rank|world|replica|shard|split_dataset|process_index|num_processes|node|\bdp\b|_dp|dp_",
     re.IGNORECASE,
 )
+_BY_PLACE = re.compile(r"islice|%|::")
 _BY_CHANCE = re.compile(r"rand|shuffle|sample\(|seed|generator|uuid|time\(", re.IGNORECASE)
 _SEED = re.compile(r"manual_seed|set_seed|seed_everything")
 _DRAWS_BY_SEED = re.compile(r"torch\.rand\w*|\w*seed\w*", re.IGNORECASE)
@@ -56,6 +87,10 @@ def is_fixed_dataset(name: str) -> bool:
     return images or name in _DATASETS
 
 
+def is_tokenizer(cls: str) -> bool:
+    return _TOKENIZER.match(cls) is not None
+
+
 def only_iterates(name: str) -> bool:
     """Whether a function or method given a loader or sampler does no more than go through it."""
     return _ITERATES.match(name) is not None or name in DATA_LOADERS
@@ -64,6 +99,11 @@ def only_iterates(name: str) -> bool:
 def may_differ(text: str) -> bool:
     """Whether the words of a dataset hint at samples that depend on the process."""
     return _BY_RANK.search(text) is not None or _BY_CHANCE.search(text) is not None
+
+
+def picks(text: str) -> bool:
+    """Whether the words of an iterable may leave out elements by their place."""
+    return _BY_PLACE.search(text) is not None
 
 
 def draws_by_seed(text: str) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SharedData, loader_name, over, shared_data
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
@@ -32,7 +33,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(site),
             f"`{program.text(site.path, site.node.func)}` gives every rank the same batches in the "
             "same order: all ranks do the work of one",
-            "no sampler divides the dataset",
+            "nothing divides the dataset" if fact.rows else "no sampler divides the dataset",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -41,8 +42,12 @@ def reports(program: Program) -> Iterator[Report]:
 def _evidence(program: Program, fact: SharedData) -> tuple[Evidence, ...]:
     training, seed = fact.training, fact.seed
     shuffled = () if seed is None else (program.evidence(seed.site, "every rank shuffles by it"),)
+    called = training.loader.site.calls[-1:] if fact.rows else ()
+    rows = (fact.rows.site,) if fact.rows and fact.rows.site else ()
     return (
         *shuffled,
+        *(program.evidence(site, "every rank gets these rows in this order") for site in rows),
+        *(program.evidence(Site(path, node), "called here") for path, node in called),
         program.evidence(training.shard.site, "the model that all ranks train"),
         Evidence(over(training.loop), "each rank goes through all of it"),
     )
@@ -52,6 +57,11 @@ def _fix(program: Program, fact: SharedData) -> Fix | Declined:
     training = fact.training
     site = training.loader.site
     assert isinstance(site.node, ir.Call)
+    if fact.rows is not None:
+        return Declined(
+            "rows that are streamed take no sampler; divide them by hand with "
+            "`datasets.distributed.split_dataset_by_node`"
+        )
     by_hand = isinstance(training.loop.site.node, ir.Call)
     if by_hand and fact.seed is not None and training.epochs is None:
         return Declined("`next` takes the batches, so no loop over epochs can call `set_epoch`")

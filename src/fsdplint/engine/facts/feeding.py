@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
+from fsdplint.engine.facts.datasets import is_fixed, streamed_rows, words
 from fsdplint.engine.facts.fix_places import name_in
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
 from fsdplint.engine.facts.weights import related
@@ -15,12 +15,9 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
-    ClassValue,
     Const,
-    FunctionValue,
     Object,
     Sequence,
-    Symbol,
     Taint,
     class_names,
     contained,
@@ -35,9 +32,6 @@ from fsdplint.knowledge.data import (
     DISTRIBUTED_SAMPLERS,
     ONE_BY_ONE,
     divides,
-    draws_by_seed,
-    is_fixed_dataset,
-    may_differ,
     mentions_ranks,
     only_iterates,
 )
@@ -73,10 +67,12 @@ class SharedData:
 
     Attributes:
         seed: the call that has all ranks shuffle alike, None where nothing is shuffled.
+        rows: what a library loads for each rank and the loader only iterates, if it does.
     """
 
     training: Training
     seed: Call | None
+    rows: Object | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,8 @@ def _shared(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SharedDat
             given = loader.argument(KEYWORD_ONLY, "generator")
             seed = _common_seed(trace, training.loop.time) if given is None else None
         if (plain or seed is not None) and not _divided(program, training):
-            yield loader.site.node, SharedData(training, seed)
+            rows = streamed_rows(loader.argument(0, "dataset"))
+            yield loader.site.node, SharedData(training, seed, rows)
 
 
 def same_orders(program: Program) -> Iterator[SameOrder]:
@@ -322,11 +319,11 @@ def _is_whole(program: Program, trace: Trace, loader: Call) -> bool:
         return False
     if _takes_sampler(loader):
         return False
-    if any(mentions_ranks(_words(program, path, node)) for path, node in loader.site.frames()[-1:]):
+    if any(mentions_ranks(words(program, path, node)) for path, node in loader.site.frames()[-1:]):
         return False
     dataset = loader.argument(0, "dataset")
     seeded = _is_divided_elsewhere(program, loader) and _seeds_itself(trace, dataset)
-    return dataset is not None and _is_fixed(program, dataset, seeded)
+    return isinstance(dataset, Object) and is_fixed(program, dataset, seeded)
 
 
 def _is_divided_elsewhere(program: Program, loader: Call) -> bool:
@@ -372,45 +369,6 @@ def _takes_sampler(loader: Call) -> bool:
     return any(v is not None and not (isinstance(v, Const) and v.value is None) for v in given)
 
 
-def _is_fixed(program: Program, dataset: object, seeded: bool) -> bool:
-    if not isinstance(dataset, Object) or dataset.site is None:
-        return False
-    given = [*dataset.args, *dataset.keywords.values(), *dataset.attrs.values()]
-    ranked = taint_of(*given) & Taint.RANK
-    if ranked or may_differ(_surroundings(program, dataset.site)):
-        return False
-    if isinstance(dataset.cls, Symbol):
-        return is_fixed_dataset(dataset.cls.name)
-    return isinstance(dataset.cls, ClassValue) and _is_fixed_class(program, dataset.cls, seeded)
-
-
-def _surroundings(program: Program, site: Site) -> str:
-    """The statement that makes a dataset."""
-    tree = program.tree(site.path)
-    return _words(program, site.path, tree.statement(site.node))
-
-
-def _words(program: Program, path: str, node: ir.Node) -> str:
-    """The text of a node without comments, and without the blanks that layout may put in."""
-    code = re.sub(r"#[^\r\n]*", "", program.tree(path).slice(node))
-    return re.sub(r"\s*([.(\[])\s*", r"\1", code)
-
-
-def _is_fixed_class(program: Program, cls: ClassValue, seeded: bool) -> bool:
-    if cls.opaque() or not isinstance(cls.lookup("__getitem__"), FunctionValue):
-        return False
-    if any(name.endswith("IterableDataset") for name in class_names(cls)):
-        return False
-    own = [each for each in cls.lineage() if isinstance(each, ClassValue)]
-    texts = [_words(program, each.scope.unit.path, each.node) for each in own]
-    init = cls.attrs.get("__init__")
-    if seeded and isinstance(init, FunctionValue):
-        drawing = _words(program, cls.scope.unit.path, init.function)
-        if draws_by_seed(drawing):
-            texts = [text.replace(drawing, "") for text in texts]
-    return not any(map(may_differ, texts))
-
-
 def _divided(program: Program, training: Training) -> bool:
     """Whether ranks may take parts of a batch, or only some of them train on it."""
     forward, loop = training.forward, training.body
@@ -419,7 +377,7 @@ def _divided(program: Program, training: Training) -> bool:
     called = forward.site.frames()[len(loop.calls) + 1 :]
     functions = [(path, program.tree(path).function(node)) for path, node in called]
     around = [(loop.path, loop.node), *((p, each) for p, each in functions if each is not None)]
-    return bool(ranked) or alone or any(divides(_words(program, *place)) for place in around)
+    return bool(ranked) or alone or any(divides(words(program, *place)) for place in around)
 
 
 def over(loop: Call) -> Span:

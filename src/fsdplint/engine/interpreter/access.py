@@ -45,6 +45,7 @@ from fsdplint.knowledge.calls import (
     Generation,
 )
 from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
+from fsdplint.knowledge.data import ROWS
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.ranks import ENVIRONMENT, VARIABLES, Role, role_of
 
@@ -221,7 +222,9 @@ def _object_item(state: PathState, value: Object, index: Value) -> Value:
         if isinstance(key, str) and key in named_items(value):
             return named_items(value)[key]
         if isinstance(key, str):
-            made = value.elements[key] = state.part(value, f"[{key!r}]", taint=index.taint)
+            split = value.cls if ROWS in class_names(value.cls) else None
+            made = state.part(value, f"[{key!r}]", split, index.taint)
+            value.elements[key] = made
             return made
         known = value.args[0] if value.args else None
         if isinstance(known, Sequence) and not known.rest:

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls, optimizers, tensors, tracking
 from fsdplint.engine.interpreter.definitions import note_construction
-from fsdplint.engine.interpreter.effects import builtins, methods, saving, sharding, torch_functions
+from fsdplint.engine.interpreter.effects import (
+    builtins,
+    methods,
+    rows,
+    saving,
+    sharding,
+    torch_functions,
+)
 from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.frameworks import is_watched
@@ -291,6 +298,7 @@ def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame)
 EFFECTS: Mapping[str, Effect] = {
     **saving.EFFECTS,
     **sharding.EFFECTS,
+    **rows.EFFECTS,
     **optimizers.EFFECTS,
     **calls.EFFECTS,
     TORCH_DEVICE: _device,

@@ -11,6 +11,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import access, calls, optimizers, stores, tensors
 from fsdplint.engine.interpreter.effects import saving
+from fsdplint.engine.interpreter.effects.rows import made_of_rows
 from fsdplint.engine.interpreter.elements import (
     copied,
     element_of,
@@ -48,6 +49,7 @@ from fsdplint.engine.interpreter.values import (
     read_from,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.data import ROW_METHODS
 from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES, METHODS_RUN_FUNCTION
 from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
 
@@ -271,6 +273,7 @@ _METHODS: MappingType[str, _Method] = {
     **{name: partial(_run_by_method, *run) for name, run in METHODS_RUN_FUNCTION.items()},
     **dict.fromkeys(("casefold", "lower", "strip", "upper"), _spelled),
     COMMAND: _command,
+    **{name: partial(made_of_rows, name) for name in ROW_METHODS},
 }
 
 # Tensor methods that modules do not have; `to` and `float`, say, are methods of both.
