@@ -497,8 +497,16 @@ def is_harmless(name: str) -> bool:
 
 # FSDP1 surface that an FSDP2 module lacks (torch 2.4 to 2.15): AttributeError.
 WRAPPED = frozenset({"module", "_fsdp_wrapped_module"})
+FLAT_PARAMETER = frozenset({"_handle"})
 ABSENT_FROM_FSDP2 = frozenset(
-    {"no_sync", "clip_grad_norm_", "summon_full_params", "state_dict_type", *WRAPPED}
+    {
+        "no_sync",
+        "clip_grad_norm_",
+        "summon_full_params",
+        "state_dict_type",
+        *FLAT_PARAMETER,
+        *WRAPPED,
+    }
 )
 
 # Methods that every FSDP2 module has, whatever the release (torch 2.4 to 2.15).

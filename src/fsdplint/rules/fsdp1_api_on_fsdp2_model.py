@@ -25,7 +25,13 @@ from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.policies import construction, meaning, unused
-from fsdplint.knowledge.calls import REPOINTING_CALLS, REPOINTING_METHODS, WRAPPED, Generation
+from fsdplint.knowledge.calls import (
+    ABSENT_FROM_FSDP2,
+    REPOINTING_CALLS,
+    REPOINTING_METHODS,
+    WRAPPED,
+    Generation,
+)
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.collectives import NN_UTILS
 from fsdplint.knowledge.fsdp import FSDP1_STATICS, STATE_DICT_TYPES, WRAPPERS
@@ -121,7 +127,7 @@ def _is_certain(program: Program, site: Site, shard: Sharding, module: Object, n
     if program.sometimes_without(site, shard.site) and _wraps_by_fsdp1(program):
         return False  # what is asked for may be chosen together with the sharding
     cls = module.cls
-    if not isinstance(cls, ClassValue) or name not in (*METHODS, "module", "_fsdp_wrapped_module"):
+    if not isinstance(cls, ClassValue) or name not in ABSENT_FROM_FSDP2:
         return True
     return not cls.opaque() and not _mentions(cls, name)
 
@@ -200,6 +206,7 @@ def _wraps_by_fsdp1(program: Program) -> bool:
 
 
 _NO_FIX = {
+    "_handle": "FSDP2 has no flat parameter; `reshard()` and `unshard()` are methods of the module",
     "isinstance": "what FSDP2 needs in that branch is not what FSDP1 needs",
     "set_state_dict_type": "each later `state_dict()` has to say by itself what it gathers",
     "summon_full_params": "FSDP2 gathers unit by unit with `unshard()` and `reshard()`, or "

@@ -11,6 +11,7 @@ from fsdplint.engine.interpreter.elements import BY_RANK, element_of, hashable, 
 from fsdplint.engine.interpreter.events import Unwrap
 from fsdplint.engine.interpreter.frameworks import class_of_part
 from fsdplint.engine.interpreter.functions import decorators, invoke
+from fsdplint.engine.interpreter.modules import is_unit
 from fsdplint.engine.interpreter.names import member_of
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -39,6 +40,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge.calls import (
     ABSENT_FROM_FSDP2,
+    FLAT_PARAMETER,
     RANK_ATTRIBUTES,
     RANK_VARIABLES,
     WRAPPED,
@@ -53,6 +55,8 @@ from fsdplint.knowledge.ranks import ENVIRONMENT, VARIABLES, Role, role_of
 _BOUND_METHODS = frozenset(
     {"forward", "no_sync", "parameters", "named_parameters", "state_dict", "step"}
 )
+
+_METHODS_OF_FSDP1 = ABSENT_FROM_FSDP2 - WRAPPED - FLAT_PARAMETER
 
 
 def attribute(state: PathState, node: ir.Attribute, frame: Frame) -> Value:
@@ -106,7 +110,7 @@ def _object_attribute(
     if name in named:
         return named[name]
     fsdp1 = value.generation() is Generation.FSDP1
-    if name in _BOUND_METHODS or (fsdp1 and name in ABSENT_FROM_FSDP2 - WRAPPED):
+    if name in _BOUND_METHODS or (fsdp1 and name in _METHODS_OF_FSDP1):
         return Method(value, name, None, state.site(node, frame))
     taint = Taint.RANK if name in RANK_ATTRIBUTES else Taint.NONE
     if name in WRAPPED and value.sharded:
@@ -114,6 +118,8 @@ def _object_attribute(
             return Inner((value,), value.taint)
         state.note(Unwrap, node, frame, value, name)
         return value
+    if name in FLAT_PARAMETER and is_unit(value):
+        state.note(Unwrap, node, frame, value, name)
     made = value.attrs[name] = state.part(value, f".{name}", taint=taint)
     made.role, made.cls = library_role(value, name), class_of_part(value, name)
     if made.role not in (None, Role.SIZE):

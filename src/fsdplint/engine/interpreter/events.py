@@ -165,7 +165,7 @@ class MethodCall(Occurrence):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unwrap(Occurrence):
-    """``module.module`` or the like, read from an FSDP2 unit, which is no wrapper."""
+    """``module.module`` or the like, read from an FSDP2 unit, which has no such attribute."""
 
     module: Object
     name: str
