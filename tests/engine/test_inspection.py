@@ -354,3 +354,119 @@ def test_what_is_not_resolved(here: Path) -> None:
         "    train.py:3   import of `.lost` leads to no file\n"
         "    train.py:10  given the model and the optimizer: elsewhere.wrap.both(model, o)\n"
     )
+
+
+ACCELERATE = """
+    import torch
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+
+    accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin())
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator.load_state("in")
+    accelerator.save_state("out")
+    accelerator.save_model(model, "out")
+    """
+
+
+def test_what_a_framework_shards_saves_and_loads_is_shown() -> None:
+    found = inspected(ACCELERATE)
+    assert events(found) == [
+        ("optimizer", "torch.optim.AdamW(model.parameters())"),
+        ("shard", "accelerator.prepare(model, optimizer)"),
+        ("repoint", "accelerator.prepare(model, optimizer)"),
+        ("load", 'accelerator.load_state("in")'),
+        ("save", 'accelerator.save_state("out")'),
+        ("save", 'accelerator.save_model(model, "out")'),
+    ]
+    (entry,) = found.entries
+    (sharding,) = entry.models[0].shardings
+    assert (sharding.generation, sharding.targets) == ("settings", ("",))
+    assert [optimizer.takes for optimizer in entry.optimizers] == [
+        (("Linear", "before sharding by settings"),)
+    ]
+
+
+def test_a_framework_without_settings_to_shard_is_not_said_to_shard() -> None:
+    source = ACCELERATE.replace("fsdp_plugin=FullyShardedDataParallelPlugin()", "")
+    found = inspected(dedent(source) + "torch.distributed.fsdp.fully_shard(model)\n")
+    assert [kind for kind, _ in events(found)] == [
+        "optimizer",
+        "repoint",
+        "load",
+        "save",
+        "save",
+        "shard",
+    ]
+    (entry,) = found.entries
+    assert [sharding.generation for sharding in entry.models[0].shardings] == ["FSDP2"]
+
+
+def test_a_trainer_of_a_framework_holds_the_model_that_it_saves() -> None:
+    found = inspected(
+        """
+        from transformers import AutoModel, Trainer, TrainingArguments
+
+        class Mine(Trainer):
+            pass
+
+        trainer = Mine(
+            model=AutoModel.from_pretrained("a"),
+            args=TrainingArguments("out", fsdp="full_shard auto_wrap"),
+        )
+        trainer.train()
+        trainer.save_state()
+        trainer.save_model("out")
+        """
+    )
+    assert events(found) == [
+        ("shard", "trainer.train()"),
+        ("save", 'trainer.save_model("out")'),
+    ]
+    assert [model.built for model in found.entries[0].models] == ['AutoModel.from_pretrained("a")']
+
+
+def test_a_trainer_of_the_program_is_no_framework() -> None:
+    found = inspected(
+        """
+        from torch.distributed.fsdp import fully_shard
+        from elsewhere import Trainer, make
+
+        model = fully_shard(make())
+        trainer = Trainer(model)
+        trainer.save_model("out")
+        """
+    )
+    assert events(found) == [("shard", "fully_shard(make())")]
+
+
+def test_a_helper_with_an_entry_of_its_own_is_shown_with_its_callers(here: Path) -> None:
+    (here / "helper.py").write_text(
+        "import torch\n"
+        "from torch.distributed.fsdp import fully_shard\n\n"
+        "def wrap(m):\n    return fully_shard(m)\n\n"
+        "def main():\n    fully_shard(torch.nn.Linear(1, 1))\n"
+    )
+    (here / "train.py").write_text("from helper import wrap\nwrap(make())\n")
+    shown = [(Path(e.path).name, e.name) for e in inspect("helper.py")[0].entries]
+    assert shown == [("helper.py", "main"), ("train.py", "<module>")]
+    drawn = text("helper.py")
+    headings = [line for line in drawn.splitlines() if line and not line.startswith(" ")]
+    assert headings == [
+        "helper.py: main()",
+        "helper.py is also reached from",
+        "train.py: top level",
+    ]
+
+
+def test_a_script_that_others_import_is_shown_by_itself(here: Path) -> None:
+    script = (
+        "import torch\n"
+        "from torch.distributed.fsdp import fully_shard\n\n"
+        "def wrap(m):\n    return fully_shard(m)\n\n"
+        'if __name__ == "__main__":\n    wrap(torch.nn.Linear(1, 1))\n'
+    )
+    (here / "train.py").write_text(script)
+    (here / "other.py").write_text("from train import wrap\nwrap(make())\n")
+    assert {Path(e.path).name for e in inspect("train.py")[0].entries} == {"train.py"}

@@ -25,6 +25,7 @@ class Framework:
         together: the methods that all ranks have to call from then on.
         gathers: those that they have to call where whole states are saved.
         parts: the classes of attributes.
+        roles: what methods do to the state of a model: "save" or "load".
     """
 
     classes: re.Pattern[str]
@@ -33,6 +34,7 @@ class Framework:
     together: frozenset[str]
     gathers: frozenset[str] = frozenset()
     parts: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
 
 
 _ACCELERATE = Framework(
@@ -40,6 +42,7 @@ _ACCELERATE = Framework(
     "fsdp_plugin",
     frozenset({"prepare", "prepare_model"}),
     ACCELERATOR_METHODS,
+    roles={"save_state": "save", "save_model": "save", "load_state": "load"},
 )
 _TRANSFORMERS = Framework(
     re.compile(r"(transformers|trl)\.(\w+\.)*\w*Trainer"),
@@ -48,18 +51,21 @@ _TRANSFORMERS = Framework(
     frozenset({"evaluate", "predict"}),
     frozenset({"save_model", "push_to_hub"}),
     {"accelerator": "accelerate.Accelerator", "args": "transformers.TrainingArguments"},
+    {"save_model": "save"},
 )
 _FABRIC = Framework(
     re.compile(r"(lightning|lightning_fabric)\.(\w+\.)*Fabric"),
     "strategy",
     frozenset({"setup", "setup_module"}),
     frozenset({"save", "load", "barrier", "all_gather", "all_reduce", "clip_gradients"}),
+    roles={"save": "save", "load": "load"},
 )
 _LIGHTNING = Framework(
     re.compile(r"(pytorch_)?lightning\.(\w+\.)*Trainer"),
     "strategy",
     frozenset({"fit"}),
     frozenset({"validate", "test", "predict", "save_checkpoint"}),
+    roles={"save_checkpoint": "save"},
 )
 _LIGHTNING_MODULE = Framework(
     re.compile(r"(pytorch_)?lightning\.(\w+\.)*LightningModule"),

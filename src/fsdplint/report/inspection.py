@@ -78,9 +78,10 @@ def inspection_as_text(inspection: Inspection, outcome: Outcome, style: Style) -
     rest = list(_unresolved(inspection.unresolved))
     places = _Places(outcome, [*(line for lines in sections for line in lines), *rest])
     parts = [_none(inspection, outcome)] if not sections else []
-    if any(entry.path != inspection.path for entry in inspection.entries):
-        parts = [f"nothing starts in {shown(outcome, inspection.path)}; it is reached from\n"]
-    for entry, lines in zip(inspection.entries, sections, strict=True):
+    own = sum(entry.path == inspection.path for entry in inspection.entries)
+    for number, (entry, lines) in enumerate(zip(inspection.entries, sections, strict=True)):
+        if number == own:
+            parts.append(_from_elsewhere(inspection, outcome, also=own > 0))
         parts.append(style(_heading(entry, outcome), "path") + "\n" + places.drawn(lines, style))
     if rest:
         parts.append(style("not resolved", "path") + "\n" + places.drawn(rest, style))
@@ -89,6 +90,13 @@ def inspection_as_text(inspection: Inspection, outcome: Outcome, style: Style) -
 
 def _none(inspection: Inspection, outcome: Outcome) -> str:
     return f"no sharding call is reached from {shown(outcome, inspection.path)}\n"
+
+
+def _from_elsewhere(inspection: Inspection, outcome: Outcome, also: bool) -> str:
+    name = shown(outcome, inspection.path)
+    if also:
+        return f"{name} is also reached from\n"
+    return f"nothing starts in {name}; it is reached from\n"
 
 
 def _heading(entry: Entry, outcome: Outcome) -> str:
@@ -148,7 +156,7 @@ def _cut(text: str, room: int) -> str:
 
 def _lines_of_entry(entry: Entry) -> list[_Line]:
     """Return the sections of one entry: models, policies, optimizers, order and variants."""
-    lines = [_Line(0, "models")]
+    lines = [_Line(0, "models" if entry.models else "no model is seen")]
     for model in entry.models:
         lines.extend(_model(model))
     if entry.settings:

@@ -19,6 +19,7 @@ from fsdplint.engine.interpreter.events import (
     Repoint,
     Shard,
 )
+from fsdplint.engine.interpreter.frameworks import framework_of, has_sharded
 from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.files.lexing import NEWLINE, TOKEN
 from fsdplint.finding import Span
@@ -136,11 +137,16 @@ def _kind(event: Event) -> tuple[str, str]:
     if isinstance(event, PlainWrite):
         return "write", "each rank's own slice of the state" if event.states else ""
     assert isinstance(event, Call)
-    return role(event), ""
+    return role(event), "by settings" if has_sharded(event) else ""
 
 
 def role(event: Call) -> str:
     """Return what a watched call is for; empty if it is no line of the outline."""
+    if has_sharded(event):
+        return "shard"
+    framework = framework_of(event.receiver)
+    if framework is not None and event.name in framework.roles:
+        return framework.roles[event.name]
     roles = WATCHED_CALLS if event.receiver is None else WATCHED_METHODS
     return roles.get(event.name, event.name)
 

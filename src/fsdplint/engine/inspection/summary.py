@@ -22,6 +22,7 @@ from fsdplint.engine.interpreter.events import (
     Trace,
     Unwrap,
 )
+from fsdplint.engine.interpreter.frameworks import has_sharded
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
@@ -43,9 +44,10 @@ class Sharding:
     """One sharding call on a model or a part of it.
 
     Attributes:
-        generation: "FSDP1" or "FSDP2".
+        generation: "FSDP1" or "FSDP2"; "settings" if a framework shards as these say.
         targets: the parts, as paths from the model such as ".layers[]", "" for the model itself.
-        arguments: all but the module, as written; what ``**`` brings is named.
+        arguments: all but the module, as written; what ``**`` brings is named. Of a framework's
+            call, the call.
     """
 
     generation: str
@@ -87,7 +89,8 @@ class Optimizer:
     Attributes:
         text: the call that builds it.
         takes: per model or part of one, when its parameters were taken: "before sharding", "after
-            sharding", "before wrapping, which keeps them" or "not sharded".
+            sharding", "before wrapping, which keeps them", "before sharding by settings" or "not
+            sharded".
     """
 
     name: str
@@ -137,9 +140,9 @@ class Inspection:
     """The analysis of the script at ``path``, as a part of the program around it.
 
     Attributes:
-        entries: where the program starts in the script; if nothing starts there, or functions that
-            others call, the entries of other files that lead through it. Only those from which a
-            sharding call is reached.
+        entries: where the program starts in the script; if only functions and methods that others
+            may call do so, the entries of other files that lead through it after them. Only those
+            from which a sharding call is reached.
     """
 
     path: str
@@ -153,7 +156,8 @@ def inspect(program: Program, path: str) -> Inspection:
     own = [trace for trace in every if trace.path == path]
     callers = [trace for trace in every if trace.path != path and path in _files(trace)]
     alone = [trace for trace in own if not _is_followed(trace, callers)]
-    traces = own if alone == own and own else alone + callers
+    runs = any(trace.entry == TOP_LEVEL for trace in own)
+    traces = own if runs and alone == own else alone + callers
     grouped: dict[tuple[str, str], list[Trace]] = {}
     for trace in traces:
         grouped.setdefault((trace.path, trace.entry), []).append(trace)
@@ -202,6 +206,9 @@ def _roots(trace: Trace) -> list[Object]:
     """Return the models of a path, each by the outermost module that it is part of."""
     held = [event.module for event in trace.events if isinstance(event, Shard)]
     held += [capture.module for build in _builds(trace) for capture in build.optimizer.captures]
+    held += [
+        value for event in trace.of(Call) if has_sharded(event) for value in _models_given(event)
+    ]
     return list(dict.fromkeys(_root(module) for module in held))
 
 
@@ -209,6 +216,25 @@ def _root(module: Object) -> Object:
     chain = [module, *module.ancestors()]
     modules = [part for part in chain if is_module(part)]
     return (modules or chain)[-1]
+
+
+def _given(call: Call) -> list[tuple[str, Object]]:
+    """Return what a call gets, or the framework's object that it is called on, with keywords."""
+    made = call.receiver if isinstance(call.receiver, Object) else None
+    named = [*call.arguments.keywords.items(), *(made.keywords.items() if made else ())]
+    values = [*call.arguments.args, *(made.args if made else ())]
+    pairs = [*named, *(("", value) for value in values)]
+    return [(name, value) for name, value in pairs if isinstance(value, Object)]
+
+
+def _models_given(call: Call) -> list[Object]:
+    return [value for name, value in _given(call) if name == "model" or is_module(value)]
+
+
+def _by_settings(trace: Trace, root: Object) -> list[Call]:
+    """Return the calls by which a framework shards a model."""
+    calls = (event for event in trace.of(Call) if has_sharded(event))
+    return [call for call in calls if root in [_root(value) for _, value in _given(call)]]
 
 
 def _target(module: Object, root: Object) -> str:
@@ -228,11 +254,13 @@ def _model(program: Program, trace: Trace, root: Object) -> Model:
         if isinstance(event, Shard) and _root(event.module) is root:
             calls.setdefault(event.call, []).append(event)
     shardings = tuple(_sharding(program, events, root) for events in calls.values())
+    whole = [_as_settings_say(program, call) for call in _by_settings(trace, root)]
     sharded = [target for sharding in shardings for target in sharding.targets]
     containers, _ = block_containers(root) or ((), "")
-    bare = [f".{path}" for path in containers if not _covered(f".{path}", sharded, calls)]
+    paths = () if whole else (f".{path}" for path in containers)
+    bare = tuple(path for path in paths if not _covered(path, sharded, calls))
     built, span = _built(program, root)
-    return Model(_model_name(program, trace, root), built, span, shardings, tuple(bare))
+    return Model(_model_name(program, trace, root), built, span, (*shardings, *whole), bare)
 
 
 def _covered(container: str, sharded: Sequence[str], calls: dict[ir.Call, list[Shard]]) -> bool:
@@ -248,6 +276,11 @@ def _sharding(program: Program, events: Sequence[Shard], root: Object) -> Shardi
     targets = tuple(dict.fromkeys(_target(event.module, root) for event in events))
     arguments = tuple(_arguments(program, first))
     return Sharding(first.generation.value, targets, arguments, program.span(first.site))
+
+
+def _as_settings_say(program: Program, call: Call) -> Sharding:
+    text = written(program, call.site.path, call.site.node)
+    return Sharding("settings", ("",), (text,), program.span(call.site))
 
 
 def _arguments(program: Program, shard: Shard) -> Iterator[str]:
@@ -352,13 +385,16 @@ def _captured(program: Program, trace: Trace, capture: Parameters) -> str:
 def _when(trace: Trace, capture: Parameters) -> str:
     """Return when parameters were captured, relative to the sharding of their module."""
     root = _root(capture.module)
-    shards = [e for e in trace.events if isinstance(e, Shard) and _root(e.module) is root]
+    shards = [shard for shard in trace.of(Shard) if _root(shard.module) is root]
     if any(replaces(shard, capture) for shard in shards):
         return "before sharding"
     if any(shard.time > capture.time for shard in shards):
         kept = all(shard.keeps_parameters for shard in shards if shard.time > capture.time)
         return "before wrapping, which keeps them" if kept else "before wrapping"
-    return "after sharding" if shards else "not sharded"
+    settings = _by_settings(trace, root)
+    if any(call.time > capture.time for call in settings):
+        return "before sharding by settings"
+    return "after sharding" if shards or settings else "not sharded"
 
 
 # Paths
