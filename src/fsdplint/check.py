@@ -15,7 +15,7 @@ from fsdplint.files.discover import Patterns, discover, is_project, project_root
 from fsdplint.files.file import SourceFile, absolute, from_text, load
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.links import leaves, without_writes
-from fsdplint.finding import TOP_LEVEL, EarlyStop, Finding, Span
+from fsdplint.finding import TOP_LEVEL, EarlyStop, Finding, Span, relocated
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.outcome import Account, Outcome, State
 from fsdplint.process.stack import deep
@@ -157,19 +157,26 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         raise SourceError(source.path, f"line {line}: {problem.message}")
     sources = Sources({source.path: source}, most=sys.maxsize)
     root = project_root(Path(source.path))
-    files = [source.path, *_around(root, [source.path], sources.text)]
+    own = sources.with_scripts([source.path])
+    files = [*own, *_around(root, [source.path], sources.text)]
 
     def understood() -> Inspection:
-        closure = import_closure(Project(root, sources.text), Path(source.path))
-        found = summary.inspect(analyze(root, closure, sources.text), source.path)
-        if any((e.path, e.name) == (source.path, TOP_LEVEL) for e in found.entries):
+        project = Project(root, sources.text)
+        closure = dict.fromkeys(
+            file for each in own for file in import_closure(project, Path(each))
+        )
+        found = summary.inspect(analyze(root, closure, sources.text), *own)
+        if any(e.path in own and e.name == TOP_LEVEL for e in found.entries):
             return found
         # A file that is no program is shown as part of the programs that import it.
         program = analyze(root, list(map(Path, files)), sources.text)
-        return summary.inspect(program, source.path)
+        return summary.inspect(program, *own)
 
     found = deep(understood)
-    return found, Outcome((), sources.held(), tuple(sources.failures), Path.cwd().as_posix())
+    held = sources.held() | {
+        path: replace(script, path=path) for path, script in sources.written.items()
+    }
+    return found, Outcome((), held, tuple(sources.failures), Path.cwd().as_posix())
 
 
 def _findings(
@@ -191,8 +198,11 @@ def _findings(
     for root, files in _programs(wanted, given).items():
         single = [] if alone else [file for file in files if file in given]
         around = _around(root, single, sources.text, settings.exclude)
-        program = Files(root, (*files, *around), tuple(files))
-        for finding in _raised(program, single, sources, record, settings.target_torch):
+        every = sources.with_scripts((*files, *around))
+        program = Files(root, every, sources.with_scripts(files))
+        named = sources.with_scripts(single)
+        raised = _raised(program, named, sources, record, settings.target_torch)
+        for finding in (relocated(finding, sources.on_disk) for finding in raised):
             at = found if finding.span.path in found else elsewhere
             at.setdefault(finding.span.path, []).append(finding)
     kept = [
@@ -328,7 +338,9 @@ def _raised(
     root, every = program_files.root, list(map(Path, program_files.every))
     readable = (path for path in every if not sources.is_left(path))
     if not any(mentions_sharding(sources.text(path) or "") for path in readable):
-        record.irrelevant.update(dict.fromkeys(program_files.checked, _UNRELATED))
+        record.irrelevant.update(
+            dict.fromkeys(map(sources.on_disk, program_files.checked), _UNRELATED)
+        )
         return
     from fsdplint.engine.program import analyze  # the engine, which takes long to import
     from fsdplint.rules import RULES
@@ -357,18 +369,20 @@ def _note(record: Record, files: Files, project: Project, sources: Sources) -> N
     """Record what the engine did not analyze, and keep the sources of what it did."""
     from fsdplint.run_rules import internal
 
-    record.partly.extend(sorted(project.early_stops))
-    record.problems.update(project.failures)
-    record.failures.extend(Skipped(*unread) for unread in sorted(project.unread.items()))
+    at = sources.on_disk
+    stops = (replace(stop, path=at(stop.path)) for stop in project.early_stops)
+    record.partly.extend(sorted(stops))
+    record.problems.update((at(path), problem) for path, problem in project.failures.items())
+    record.failures.extend(Skipped(at(path), why) for path, why in sorted(project.unread.items()))
     record.failures.extend(
-        SourceError(path, internal("the engine", error))
+        SourceError(at(path), internal("the engine", error))
         for path, error in sorted(project.crashes.items())
     )
-    related = {path for path, unit in project.units.items() if unit and unit.lowered}
-    related |= project.broken
+    related = {at(path) for path, unit in project.units.items() if unit and unit.lowered}
+    related |= set(map(at, project.broken))
     for path in related:
         sources.hold(path)
-    unrelated = (path for path in files.checked if path not in related)
+    unrelated = (at(path) for path in files.checked if at(path) not in related)
     record.irrelevant.update(dict.fromkeys(unrelated, _UNRELATED))
 
 

@@ -6,7 +6,8 @@ endings as they stand), so that a span is also the place an edit splices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -97,6 +98,21 @@ class Finding:
         edits = [edit.span for edit in self.fix.edits] if self.fix else []
         spans = [self.span, *(evidence.span for evidence in self.evidence), *edits]
         return frozenset(span.path for span in spans)
+
+
+def relocated(finding: Finding, on_disk: Callable[[str], str]) -> Finding:
+    """Return a finding with its places in the files that ``on_disk`` gives for their paths."""
+
+    def at(span: Span) -> Span:
+        return replace(span, path=on_disk(span.path))
+
+    if all(on_disk(path) == path for path in finding.paths):
+        return finding
+    evidence = tuple(replace(each, span=at(each.span)) for each in finding.evidence)
+    fix = finding.fix
+    if fix is not None:
+        fix = replace(fix, edits=tuple(replace(e, span=at(e.span)) for e in fix.edits))
+    return replace(finding, span=at(finding.span), evidence=evidence, fix=fix)
 
 
 # The entry that is the top level of a file.

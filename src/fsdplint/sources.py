@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ class Sources:
         left: those that are not in memory, with a hash of their text.
         lost: why some of these could not be read as they were before.
         characters: how many the texts have together.
+        written: the scripts that notebooks write, by a path below that of their notebook.
     """
 
     overlay: Mapping[str, SourceFile] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class Sources:
     lost: list[SourceError] = field(default_factory=list)
     characters: int = 0
     failures: list[SourceError] = field(default_factory=list)
+    written: dict[str, SourceFile] = field(default_factory=dict)
 
     def read(self, path: str | Path) -> SourceFile | None:
         """Return the file at ``path``, None if it cannot be read; record that as a failure."""
@@ -76,8 +78,27 @@ class Sources:
 
     def text(self, path: Path) -> str | None:
         """Return the text of the file at ``path``, or None if it cannot be read."""
-        source = self.read(path)
-        return None if source is None else source.text
+        source = self.written.get(path.as_posix()) or self.read(path)
+        if source is None or source.notebook is None:
+            return None if source is None else source.text
+        return source.programs[path.as_posix().removeprefix(source.path).removeprefix("/")]
+
+    def with_scripts(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return ``paths``, each notebook with the scripts that it writes after it."""
+        return tuple(each for path in paths for each in (path, *self._scripts(path)))
+
+    def _scripts(self, path: str) -> list[str]:
+        source = None
+        if path.endswith(".ipynb") and not self.is_left(path):
+            source = self.read(path)
+        names = source.programs.keys() - {""} if source else set()
+        found = [f"{path}/{name}" for name in sorted(names)]
+        self.written.update((script, source) for script in found if source)
+        return found
+
+    def on_disk(self, path: str) -> str:
+        """Return the file that holds the code at ``path``: for a written script, the notebook."""
+        return self.written[path].path if path in self.written else path
 
     def ir_cache(self, root: Path) -> IRCache | None:
         """Return the cached IR of the project at ``root``, None without a cache."""

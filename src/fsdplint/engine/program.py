@@ -23,6 +23,7 @@ from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.project.project import Project, Reader
 from fsdplint.engine.project.relevance import note_unknown_origins, related_units
 from fsdplint.engine.project.unit import Unit
+from fsdplint.files.notebook import is_written
 from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.suspicious_words import means_parallel_mode, means_rank, means_sharding
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
@@ -205,6 +206,8 @@ def analyze(
     """
     files = tuple(files)
     project = Project(root, read, torch, ir_cache, is_plain)
+    for script in filter(is_written, files):
+        project.folders.add(script)
     units = related_units(project, files, focus)
     with lower_in_parallel(ir_cache, (unit.text for unit in units)):
         traces, method_traces = explore(project, units)

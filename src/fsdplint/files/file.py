@@ -75,6 +75,14 @@ class SourceFile:
         assert self.notebook is not None
         return SourceFile(self.path, self.notebook.document, self.encoding, self.bom)
 
+    @cached_property
+    def programs(self) -> dict[str, str]:
+        """The text as an engine runs it, named ""; of a notebook, the scripts that it writes too.
+
+        They have the length of `text`, so that an offset means the same place in each.
+        """
+        return {"": self.text} if self.notebook is None else self.notebook.programs()
+
     def in_document(self, start: int, end: int) -> tuple[int, int]:
         """Return the half-open range in `document` of ``start`` to ``end`` in the text."""
         return self.notebook.in_document(start, end) if self.notebook else (start, end)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from pathlib import PurePath
 
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.lexing import TOKEN
@@ -30,7 +31,38 @@ class Cell:
     def code(self) -> str:
         """The source as Python, ending with a line end."""
         code = mask(self.source)
-        return code if code.endswith("\n") else code + "\n"
+        ended = code if code.endswith("\n") else code + "\n"
+        return ended + _END_OF_SCRIPT if self.script else ended
+
+    @property
+    def script(self) -> str:
+        """The name of the script that the cell writes to a file; empty if it writes none."""
+        return "" if self._appends else self._name
+
+    @property
+    def appended(self) -> str:
+        """The name of the script that the cell adds to; empty if it adds to none."""
+        return self._name if self._appends else ""
+
+    @property
+    def without_magic(self) -> str:
+        """The `code` with the line blank that says which script the rest is."""
+        magic = self._writes
+        end = magic.end() if magic and self.script else 0
+        return re.sub(r"[^\r\n]", " ", self.code[:end]) + self.code[end:]
+
+    @property
+    def _name(self) -> str:
+        parts = self._writes["name"].split("/") if self._writes else ()
+        return "/".join(part for part in parts if part not in _NO_FOLDER)
+
+    @property
+    def _appends(self) -> bool:
+        return self._writes is not None and self._writes["appends"] is not None
+
+    @property
+    def _writes(self) -> re.Match[str] | None:
+        return _WRITES.match(self.source)
 
 
 @dataclass(frozen=True)
@@ -51,6 +83,25 @@ class Notebook:
         index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
         cell = self.cells[index]
         return cell.number, cell.code.count("\n", 0, offset - self._starts[index]) + 1
+
+    def programs(self) -> dict[str, str]:
+        """Return the code of the notebook itself, named "", and of each script that it writes.
+
+        Each has the length of the joined code, with comments in the place of all other cells. Of
+        a script that is written several times, the last is there; one that is written piece by
+        piece is not.
+        """
+        pieced = {cell.appended for cell in self.cells}
+        written = {cell.script: index for index, cell in enumerate(self.cells)}
+        chosen = {name: {index} for name, index in written.items() if name not in pieced}
+        chosen[""] = {index for index, cell in enumerate(self.cells) if not cell.script}
+        return {
+            name: "".join(
+                cell.without_magic if index in own else _comments(cell.code)
+                for index, cell in enumerate(self.cells)
+            )
+            for name, own in chosen.items()
+        }
 
     def in_document(self, start: int, end: int) -> tuple[int, int]:
         """Return the half-open range in the document of ``start`` to ``end`` in the joined code."""
@@ -102,9 +153,17 @@ class Notebook:
             else:
                 # Text put in between two cells belongs to the one whose lines it replaces, and
                 # an insertion to the cell that goes on after it.
-                owner = owners[min(i, len(owners) - 1)]
+                # Nothing can stand above the magic of a cell.
+                at = min(i, len(owners) - 1)
+                above = i == j and at > 0 and masked[at] != originals[at]
+                owner = owners[at - 1] if above and owners[at - 1] != owners[at] else owners[at]
                 sources[owner] += "".join(magics.get(line, line) for line in new_lines[k:end])
         return [_unended(s, cell.source) for s, cell in zip(sources, self.cells, strict=True)]
+
+
+def is_written(path: PurePath) -> bool:
+    """True if a path is that of a script that a notebook writes, below the notebook's."""
+    return any(folder.suffix == ".ipynb" for folder in path.parents)
 
 
 def parse_notebook(document: str, path: str) -> tuple[str, Notebook]:
@@ -185,7 +244,7 @@ def _skip(document: str, position: int) -> int:
 
 def _lines(cell: Cell) -> list[str]:
     source = cell.source if cell.source.endswith("\n") else cell.source + "\n"
-    return _split(source)
+    return [*_split(source), ""] if cell.script else _split(source)
 
 
 def _split(text: str) -> list[str]:
@@ -272,6 +331,15 @@ _MAGIC = re.compile(
     )""",
     re.VERBOSE,
 )
+# What writes the rest of a cell to a file.
+_WRITES = re.compile(
+    r"""\s*%%(?:write)?file[ \t]+(?P<appends>(?:-a|--append)[ \t]+)?
+        (?P<quote>["']?)(?P<name>[\w./~-]+\.py)(?P=quote)[ \t]*(?:\r?\n|\Z)""",
+    re.VERBOSE,
+)
+_NO_FOLDER = frozenset({"", ".", "..", "~"})
+# The last line of a script, so that what is added at its end belongs to its cell.
+_END_OF_SCRIPT = "# end of the script\n"
 _MAGIC_LINE = re.compile(r"(?:[^\r\n\\]|\\(?:\r\n|[\s\S])|\\\Z)*")
 
 
@@ -280,6 +348,9 @@ def mask(cell: str) -> str:
     cell_magic = _CELL_MAGIC.match(cell)
     if cell_magic is None:
         return _mask_lines(cell)
+    writes = _WRITES.match(cell)
+    if writes and not writes["appends"]:
+        return _comment_lines(cell[: writes.end()]) + cell[writes.end() :]
     if cell_magic[1] not in _PYTHON_CELL_MAGICS:
         return _comment_lines(cell)
     first = _MAGIC_LINE.match(cell, cell_magic.start(1))
@@ -313,6 +384,11 @@ def _statement(magic: str, indented: bool) -> str:
     if indented and len(magic) > 1 and magic[1] not in "\r\n":
         return "0#" + _comment_lines(magic[1:])[1:]
     return _comment_lines(magic)
+
+
+def _comments(code: str) -> str:
+    """Return as many comments as there are lines in ``code``, as long as they are."""
+    return re.sub(r"[^\r\n]+", lambda line: "#" + " " * (len(line[0]) - 1), code)
 
 
 def _comment_lines(text: str) -> str:

@@ -78,7 +78,8 @@ def inspection_as_text(inspection: Inspection, outcome: Outcome, style: Style) -
     rest = list(_unresolved(inspection.unresolved))
     places = _Places(outcome, [*(line for lines in sections for line in lines), *rest])
     parts = [_none(inspection, outcome)] if not sections else []
-    own = sum(entry.path == inspection.path for entry in inspection.entries)
+    paths = [PurePosixPath(entry.path) for entry in inspection.entries]
+    own = sum(path.is_relative_to(inspection.path) for path in paths)
     for number, (entry, lines) in enumerate(zip(inspection.entries, sections, strict=True)):
         if number == own:
             parts.append(_from_elsewhere(inspection, outcome, also=own > 0))

@@ -150,11 +150,17 @@ class Inspection:
     unresolved: Unresolved
 
 
-def inspect(program: Program, path: str) -> Inspection:
-    """Summarize the analysis of the script at the absolute ``path``."""
+def inspect(program: Program, path: str, *scripts: str) -> Inspection:
+    """Summarize the analysis of the script at the absolute ``path``.
+
+    Args:
+        scripts: those that it writes, if it is a notebook.
+    """
+    own_paths = {path, *scripts}
     every = (*program.traces, *(trace for trace in program.method_traces if _own(trace)))
-    own = [trace for trace in every if trace.path == path]
-    callers = [trace for trace in every if trace.path != path and path in _files(trace)]
+    own = [trace for trace in every if trace.path in own_paths]
+    others = [trace for trace in every if trace.path not in own_paths]
+    callers = [trace for trace in others if own_paths & _files(trace)]
     alone = [trace for trace in own if not _is_followed(trace, callers)]
     runs = any(trace.entry == TOP_LEVEL for trace in own)
     traces = own if runs and alone == own else alone + callers
@@ -162,7 +168,7 @@ def inspect(program: Program, path: str) -> Inspection:
     for trace in traces:
         grouped.setdefault((trace.path, trace.entry), []).append(trace)
     entries = tuple(_entry(program, paths) for paths in grouped.values())
-    files = {path}.union(*(_files(trace) for trace in traces))
+    files = own_paths.union(*(_files(trace) for trace in traces))
     return Inspection(path, entries, unresolved(program, path, files, traces))
 
 

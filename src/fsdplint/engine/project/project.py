@@ -364,6 +364,12 @@ class _Folders:
             return package / "__init__.py"
         return None
 
+    def add(self, file: Path) -> None:
+        """Have a file found that is not on disk: a script that a notebook writes."""
+        inside = os.fspath(file.parent)
+        files, folders = self.listed(inside)
+        self.known[inside] = (files | {file.name}, folders)
+
     def listed(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names of the files and folders in ``folder``; none if it cannot be listed."""
         if folder not in self.known:
