@@ -289,3 +289,52 @@ def test_an_optimizer_of_the_constructor_that_only_a_method_shows_to_be_one(
     assert found(tmp_path, monkeypatch, trainer=trainer) == [line]
     other = trainer.replace("self.optimizer.zero_grad()", "self.optimizer.flush()")
     assert found(tmp_path, monkeypatch, trainer=other) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("scores = self.model(batch)\nself.model._handle.reshard(True)", 1),
+        ("for each in batch:\n    self.model(each)\nself.model._handle.reshard(True)", 1),
+        # for the one that FSDP1 shards, by a test or as its caller may know
+        ("self.model(batch)\nif self.kind == 'fsdp':\n    self.model._handle.reshard(True)", 0),
+        ("self.model(batch)\nif self.frees:\n    self.model._handle.reshard(True)", 0),
+        ("self.model._handle.reshard(True)", 0),
+        ("self.model(batch)\nself.free()", 0),
+    ],
+)
+def test_a_method_that_runs_the_model_is_for_either_fsdp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, expected: int
+) -> None:
+    worker = """
+    from blocks import Scorer
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    class Worker:
+        def __init__(self, config):
+            self.kind, self.frees = config.kind, config.frees
+
+        def _build(self):
+            model = Scorer.from_pretrained("scorer")
+            if self.kind == "fsdp":
+                return FSDP(model, auto_wrap_policy=policy)
+            shard(model)
+            return model
+
+        @register(mode="one to all")
+        def init_model(self):
+            self.model = self._build()
+
+        @register(mode="data parallel")
+        def score(self, batch):
+            METHOD
+    """.replace("METHOD", textwrap.indent(method, " " * 12).strip())
+    if "free()" in method:
+        worker += """
+        def free(self):
+            if self.kind == "fsdp":
+                self.model._handle.reshard(True)
+    """
+    line = "fsdp1-api-on-fsdp2-model: self.model._handle.reshard(True)"
+    assert found(tmp_path, monkeypatch, worker=worker) == [line] * expected

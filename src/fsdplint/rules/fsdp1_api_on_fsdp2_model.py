@@ -81,7 +81,9 @@ def fsdp1_uses(program: Program) -> Iterator[Fsdp1Use]:
         if any(shard.generation is Generation.FSDP2 for shard in trace.units()):
             for name, module, site in _uses(program, trace):
                 shard = unit_of(trace, module)
-                if shard is not None and _is_certain(program, site, shard, module, name):
+                if shard is None or not _is_certain(program, site, shard, module, name):
+                    continue
+                if _serves_fsdp2(program, trace, site, shard, module):
                     yield Fsdp1Use(name, site, site.node, shard, module, _used(program, site))
 
 
@@ -124,12 +126,25 @@ def _is_wrapped(trace: Trace, read: Unwrap) -> bool:
 def _is_certain(program: Program, site: Site, shard: Sharding, module: Object, name: str) -> bool:
     if not program.together(site, shard.site) or is_caught(program, site, "AttributeError"):
         return False
-    if program.sometimes_without(site, shard.site) and _wraps_by_fsdp1(program):
-        return False  # what is asked for may be chosen together with the sharding
     cls = module.cls
     if not isinstance(cls, ClassValue) or name not in ABSENT_FROM_FSDP2:
         return True
     return not cls.opaque() and not _mentions(cls, name)
+
+
+def _serves_fsdp2(
+    program: Program, trace: Trace, site: Site, shard: Sharding, module: Object
+) -> bool:
+    """Whether what is asked for is surely not chosen together with the sharding.
+
+    A method that nothing calls is for either FSDP where it runs the model and asks for no mode.
+    """
+    if not program.sometimes_without(site, shard.site) or not _wraps_by_fsdp1(program):
+        return True
+    if trace.method_code is None or program.sometimes_without(shard.site, site):
+        return False
+    forwards = (call for call in trace.calls("forward") if call.time > trace.method_start)
+    return any(call.receiver is module for call in forwards)
 
 
 def _mentions(cls: ClassValue, name: str) -> bool:
