@@ -470,3 +470,46 @@ def test_a_script_that_others_import_is_shown_by_itself(here: Path) -> None:
     (here / "train.py").write_text(script)
     (here / "other.py").write_text("from train import wrap\nwrap(make())\n")
     assert {Path(e.path).name for e in inspect("train.py")[0].entries} == {"train.py"}
+
+
+SCHEDULED = """
+    import torch
+    from torch.distributed.fsdp import fully_shard
+    from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR
+    from framework import build, settings
+
+    model = torch.nn.Linear(2, 2)
+    fully_shard(model)
+    optimizer = {made}
+    schedule = {schedule}
+    optimizer.step()
+    optimizer.zero_grad()
+    """
+
+
+@pytest.mark.parametrize(
+    ("made", "takes"),
+    [
+        ("build(model)", ()),
+        ("settings.optimizer.build(model, lr=0.1)", ()),
+        ("build(**settings)", ()),
+        ("build(model.parameters())", (("Linear", "after sharding"),)),
+    ],
+)
+def test_what_a_schedule_of_torch_takes_is_an_optimizer(
+    made: str, takes: tuple[tuple[str, str], ...]
+) -> None:
+    schedule = "LambdaLR(optimizer, lr_lambda=lambda step: 1.0)"
+    found = inspected(SCHEDULED.format(made=made, schedule=schedule))
+    (optimizer,) = found.entries[0].optimizers
+    assert (optimizer.text, optimizer.takes) == (made, takes)
+    by_keyword = schedule.replace("(optimizer", "(optimizer=optimizer")
+    assert inspected(SCHEDULED.format(made=made, schedule=by_keyword)).entries[0].optimizers
+
+
+@pytest.mark.parametrize(
+    "schedule", ["None", "ChainedScheduler(optimizer)", "settings.LambdaLR(optimizer)"]
+)
+def test_what_is_only_stepped_and_zeroed_may_be_an_engine(schedule: str) -> None:
+    found = inspected(SCHEDULED.format(made="build(model)", schedule=schedule))
+    assert not found.entries[0].optimizers

@@ -86,6 +86,16 @@ def is_optimizer(name: str) -> bool:
     return name in _OPTIMIZERS
 
 
+def is_schedule(name: str) -> bool:
+    """Whether a canonical name is a class that refuses a first argument but an optimizer.
+
+    Source: torch 2.0 to 2.15, `optim/lr_scheduler.py`; `SequentialLR` compares it with that of its
+    schedules, and `ChainedScheduler` takes these first.
+    """
+    package, _, attribute = name.rpartition(".")
+    return package == f"{OPTIM}.lr_scheduler" and attribute.endswith(("LR", "Plateau", "Restarts"))
+
+
 def of_torch(name: str) -> bool:
     """Whether something is PyTorch's, by its canonical name."""
     return name.split(".")[0] == "torch"

@@ -59,9 +59,12 @@ def built(
 def offered(
     state: PathState, made: Value, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> None:
-    """Note the parameters passed to unknown code, whose result may be their optimizer."""
+    """Note the objects passed to unknown code, whose result may be an optimizer of theirs."""
+    values = arguments.values()
     taken = captured(state, arguments)
-    if taken and isinstance(made, Object) and not any(_is_optimizer(v) for v in arguments.values()):
+    given = arguments.open or any(isinstance(value, Object) for value in values)
+    given = given or bool(taken)
+    if given and isinstance(made, Object) and not any(map(_is_optimizer, values)):
         made.offered = Offered(tuple(taken), state.tick(), state.site(node, frame))
 
 
@@ -70,20 +73,35 @@ def _is_optimizer(value: Value) -> bool:
 
 
 def used(state: PathState, receiver: Value, name: str, arguments: Arguments) -> None:
-    """Treat an object as an optimizer once ``step()`` and ``zero_grad()`` were called on it."""
+    """Treat what was made of parameters as an optimizer once it was stepped and zeroed."""
     made = receiver.offered if isinstance(receiver, Object) else None
     if made is None or name not in _USES or arguments.args or not isinstance(receiver, Object):
         return
     made.uses.add(name)
-    if made.uses == _USES and not receiver.captures:
-        receiver.captures = list(made.parameters)
-        cls = receiver.cls
-        label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else "the optimizer"
-        state.emit(BuildOptimizer(made.time, made.site, receiver, made.parameters, label))
-        if state.trace.method_code is not None:  # a constructor's code, which no program shows
-            node = made.site.node
-            state.trace.method_code.add((made.site.path, node.start, node.end))
-        tracking.track(state, receiver)
+    if made.uses == _USES and made.parameters:
+        _found_out(state, receiver, made)
+
+
+def scheduled(state: PathState, arguments: Arguments) -> None:
+    """Treat what a schedule of torch gets as an optimizer: it refuses anything else."""
+    value = arguments.get(0, "optimizer")
+    if isinstance(value, Object) and value.offered is not None:
+        _found_out(state, value, value.offered)
+
+
+def _found_out(state: PathState, optimizer: Object, made: Offered) -> None:
+    """Note that what unknown code made is an optimizer; of which parameters may stay unknown."""
+    optimizer.offered = None
+    if optimizer.captures:
+        return
+    optimizer.captures = list(made.parameters)
+    cls = optimizer.cls
+    label = cls.name.rpartition(".")[2] if isinstance(cls, Symbol) else "the optimizer"
+    state.emit(BuildOptimizer(made.time, made.site, optimizer, made.parameters, label))
+    if state.trace.method_code is not None:  # a constructor's code, which no program shows
+        node = made.site.node
+        state.trace.method_code.add((made.site.path, node.start, node.end))
+    tracking.track(state, optimizer)
 
 
 def captured(state: PathState, arguments: Arguments) -> list[Parameters]:

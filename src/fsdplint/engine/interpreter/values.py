@@ -396,9 +396,10 @@ class Sharded:
 
 @dataclass(slots=True, eq=False)
 class Offered:
-    """Parameters that unknown code was given, of which its result may be the optimizer.
+    """Objects that unknown code was given, of whose parameters its result may be the optimizer.
 
     Attributes:
+        parameters: those among what it was given; none if it got a model, say.
         uses: which methods of an optimizer were called on the result.
     """
 

@@ -63,7 +63,7 @@ from fsdplint.knowledge.launch import (
     TORCH_DEVICE,
 )
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
-from fsdplint.knowledge.names import NN, is_optimizer
+from fsdplint.knowledge.names import NN, is_optimizer, is_schedule
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import DIVISIONS, MAKES_TENSOR, TENSOR
@@ -84,6 +84,8 @@ def call(
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
         site = state.site(node, frame)
         state.emit(Call(time, site, name, None, arguments, result, names, destroyed))
+    if is_schedule(name):
+        optimizers.scheduled(state, arguments)
     if name in SEEDS:  # modules built from here on draw their weights by this seed
         state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
     if name in MAKES_EQUAL and arguments.args and _is_of_all(state, name, arguments):
