@@ -184,11 +184,12 @@ def test_checkpoint_calls_its_first_argument() -> None:
 def test_what_fsdp2_lacks(name: str) -> None:
     from torch import nn
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-    from torch.distributed.fsdp._common_utils import FSDP_WRAPPED_MODULE
+    from torch.distributed.fsdp._common_utils import FSDP_WRAPPED_MODULE, _FSDPState
 
     assert not hasattr(FSDPModule, name)
     assert not hasattr(nn.Module, name)
-    assert hasattr(FullyShardedDataParallel, name) or name == FSDP_WRAPPED_MODULE
+    of_objects = {FSDP_WRAPPED_MODULE, *vars(_FSDPState())}
+    assert hasattr(FullyShardedDataParallel, name) or name in of_objects
 
 
 def test_every_method_of_fsdp2_is_known() -> None:

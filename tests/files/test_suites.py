@@ -41,6 +41,9 @@ def test_only_code_is_left(text: str, expected: str) -> None:
         ("@a\n@b(\n)\ndef f():\n  c;\n", [("f", "@a\n@b(\n)\ndef f():\n  c", 18)]),
         ("class A(B):\n  def f(self):\n    a\n", [("A", None, 12), ("A.f", None, 27)]),
         ("async def f(a, b={1: 2}) -> c[d:e]:\n\n  # a\n  g\n", [("f", None, 43)]),
+        # A form feed begins a line anew.
+        ("\fdef f():\n  a\nc\n", [("f", "\fdef f():\n  a", 10)]),
+        ("def f():\n  a\n\f  b\nc\n", [("f", "def f():\n  a\n\f  b", 9)]),
         ("def f():\n  a(\nb\n)\n  c\nd\n", [("f", "def f():\n  a(\nb\n)\n  c", 9)]),
         ("def f():\n  '''\na\n'''\n  c\nd", [("f", "def f():\n  '''\na\n'''\n  c", 9)]),
         ("def f():\n\ta\n\tif b:\n\t\tc\n", [("f", None, 9)]),

@@ -92,6 +92,7 @@ def blocks(code: str) -> Iterator[Block]:
     around: list[Block] = []
     for header in _HEADER.finditer(code):
         indent, kind, name = header.groups()
+        indent = indent.rpartition("\f")[2]  # a form feed begins the line anew
         if kind is None:
             decorated.setdefault(indent, header.start())
             continue
@@ -139,7 +140,9 @@ _ENDS: dict[str, re.Pattern[str]] = {}
 def _end(code: str, start: int, indent: str) -> int:
     """Return the offset where the suite of a line with ``indent`` ends."""
     if indent not in _ENDS:
-        _ENDS[indent] = re.compile(rf"^(?!{indent}[ \t])[ \t\f]*[^ \t\f\n]", re.MULTILINE)
+        _ENDS[indent] = re.compile(
+            rf"^(?!(?:[ \t]*\f)*{indent}[ \t]+[^ \t\f])[ \t\f]*[^ \t\f\n]", re.MULTILINE
+        )
     search = code.find("\n", start)
     depth, at = 0, start
     while search >= 0:
