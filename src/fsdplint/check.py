@@ -195,14 +195,9 @@ def _findings(
     all_parsed = sources.characters <= _MAX_PARSED
     found: dict[str, list[Finding]] = {path: [] for path in wanted}
     elsewhere: dict[str, list[Finding]] = {}
+    single = frozenset() if alone else given
     for root, files in _programs(wanted, given).items():
-        single = [] if alone else [file for file in files if file in given]
-        around = _around(root, single, sources.text, settings.exclude)
-        every = sources.with_scripts((*files, *around))
-        program = Files(root, every, sources.with_scripts(files))
-        named = sources.with_scripts(single)
-        raised = _raised(program, named, sources, record, settings.target_torch)
-        for finding in (relocated(finding, sources.on_disk) for finding in raised):
+        for finding in _in_program(root, files, single, sources, settings, record):
             at = found if finding.span.path in found else elsewhere
             at.setdefault(finding.span.path, []).append(finding)
     kept = [
@@ -231,6 +226,28 @@ def _findings(
         else:  # its rule is off, but the others could not check the file either
             record.failures.append(SourceError(path, _not_python(source, problem)))
     return kept
+
+
+def _in_program(
+    root: Path,
+    files: Sequence[str],
+    single: frozenset[str],
+    sources: Sources,
+    settings: Settings,
+    record: Record,
+) -> Iterator[Finding]:
+    """Yield the findings of the rules in a program, each in the file on disk that has its place.
+
+    Args:
+        single: files that are checked with the files around them that use them.
+    """
+    named = [file for file in files if file in single]
+    around = _around(root, named, sources.text, settings.exclude)
+    every = sources.with_scripts((*files, *around))
+    program = Files(root, every, sources.with_scripts(files))
+    focus = sources.with_scripts(named)
+    for finding in _raised(program, focus, sources, record, settings.target_torch):
+        yield relocated(finding, sources.on_disk)
 
 
 def _of_imported(

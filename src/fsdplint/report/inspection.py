@@ -1,8 +1,8 @@
 """What the engine understood of a script, for a terminal or for other programs.
 
 The JSON document is an object: ``version`` (1), ``path``, ``entries`` and ``unresolved``, with the
-members that `fsdplint.engine.inspection.summary` describes. A ``span`` is null or an object of
-``path``, ``line`` and ``column``, which count from 1; in a notebook ``cell`` is there too.
+members that the modules of `fsdplint.engine.inspection` describe. A ``span`` is null or an object
+of ``path``, ``line`` and ``column``, which count from 1; in a notebook ``cell`` is there too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fsdplint.engine.inspection.summary import (
     Model,
     Optimizer,
     Sharding,
-    Variant,
 )
 from fsdplint.engine.inspection.unresolved import Unresolved
+from fsdplint.engine.inspection.variants import Variant
 from fsdplint.finding import TOP_LEVEL, Span
 from fsdplint.outcome import Outcome
 from fsdplint.process.terminal import printable
