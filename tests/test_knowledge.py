@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fsdplint.knowledge import calls, modules, names
+from fsdplint.knowledge import calls, kinds, modules, names
 from fsdplint.knowledge.calls import Signature
 from fsdplint.knowledge.star_imports import STAR_NAMES
 
@@ -338,3 +338,26 @@ def test_a_star_import_brings_what_the_table_says(module: str) -> None:
     exec(f"from {module} import *", brought)
     assert sorted(STAR_NAMES[module] - brought.keys()) == []
     assert names.canonical(module) == module
+
+
+# By canonical name, the classes of torch that programs are asked for by `isinstance`.
+_KINDS = (names.MODULE, names.OPTIMIZER, kinds.SCHEDULE, kinds.DATA_LOADER)
+
+
+@pytest.mark.parametrize(
+    "package", ["torch.nn", "torch.optim", "torch.optim.lr_scheduler", "torch.utils.data"]
+)
+def test_a_class_of_torch_has_the_kind_that_is_told(package: str) -> None:
+    bases = {kind: resolve(kind) for kind in _KINDS}
+    for name, found in vars(importlib.import_module(package)).items():
+        own = names.canonical(f"{found.__module__}.{name}") if inspect.isclass(found) else ""
+        told = kinds.kind_of(own)
+        if told is not None:
+            real = [kind for kind, base in bases.items() if issubclass(found, base)]
+            assert real == [told], own
+
+
+def test_some_classes_have_a_kind() -> None:
+    some = {"torch.nn.Linear", "torch.optim.AdamW", "torch.optim.lr_scheduler.StepLR"}
+    assert {kinds.kind_of(name) for name in some} == set(_KINDS[:3])
+    assert {kinds.kind_of(f"torch.nn.{name}") for name in ("Parameter", "functional")} == {None}

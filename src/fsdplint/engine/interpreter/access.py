@@ -139,6 +139,30 @@ def _bind(
     return Method(receiver, found.function.name, found, state.site(node, frame))
 
 
+def setter_name(function: ir.Function) -> str | None:
+    """Return the name in the class of the function that assigns to a property, if it is one.
+
+    It is no identifier: ``@value.setter`` leaves the property bound to its own name.
+    """
+    for decorator in function.decorators:
+        if isinstance(decorator, ir.Attribute) and decorator.attr in ("setter", "deleter"):
+            named = decorator.value
+            if isinstance(named, ir.Name) and named.id == function.name:
+                return f"{function.name}.{decorator.attr}"
+    return None
+
+
+def set_by_property(
+    state: PathState, owner: Object, name: str, value: Value, node: ir.Node, frame: Frame
+) -> bool:
+    """Assign to an attribute through its property; return whether it has a setter."""
+    found = owner.cls.lookup(f"{name}.setter") if isinstance(owner.cls, ClassValue) else None
+    if not isinstance(found, FunctionValue):
+        return False
+    invoke(state, found, [owner, value], {}, frame, node)
+    return True
+
+
 def _super_attribute(value: Super, name: str) -> Value:
     lineage = (
         list(value.receiver.cls.lineage()) if isinstance(value.receiver.cls, ClassValue) else []

@@ -7,7 +7,8 @@ opposite tests of one thing are opposite decisions.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
 from fsdplint.engine.interpreter.elements import hashable
@@ -28,13 +29,15 @@ from fsdplint.engine.interpreter.values import (
     Symbol,
     Taint,
     Value,
+    class_names,
     followed,
     key_of,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.fsdp import WRAPPERS
-from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE, NN
+from fsdplint.knowledge.kinds import asked_kind, kind_of
+from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE, NN, OPTIMIZER
 from fsdplint.knowledge.tensors import DTYPES
 
 _OPERATORS: dict[str, Callable[[object, object], object]] = {
@@ -169,15 +172,29 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
             return generation is known.Generation.FSDP2
         if cls.name in WRAPPERS:
             return False
-    if isinstance(cls, Symbol) and cls.name == MODULE and is_module(value):
-        return True
     if isinstance(cls, Symbol) and isinstance(value.cls, Symbol) and value.cls.name == cls.name:
         return True
     if isinstance(cls, ClassValue) and isinstance(value.cls, Symbol):
         return False if known.is_harmless(value.cls.name) else None
+    asked = asked_kind(cls.name) if isinstance(cls, Symbol) else None
+    if asked is not None and (kinds := _kinds(value)):
+        return asked in kinds
     if isinstance(value.cls, ClassValue):
         return _inherits(value.cls, cls)
     return None
+
+
+def _kinds(value: Object) -> set[str]:
+    """Return the kinds of PyTorch's objects that an object surely is of."""
+    if is_module(value):
+        return {MODULE}
+    if value.captures:
+        return {OPTIMIZER}
+    return {kind for name in class_names(value.cls) if (kind := kind_of(name)) is not None}
+
+
+def _from_python(names: Iterable[str]) -> bool:
+    return all(name.split(".")[0] in sys.stdlib_module_names for name in names)
 
 
 def _inherits(own: ClassValue, cls: Value) -> bool | None:
@@ -185,7 +202,11 @@ def _inherits(own: ClassValue, cls: Value) -> bool | None:
     lineage = list(own.lineage())
     if isinstance(cls, ClassValue):
         return True if cls in lineage else None if own.opaque() else False
-    if not isinstance(cls, Symbol) or not cls.name.startswith(f"{NN}."):
+    if not isinstance(cls, Symbol):
+        return None
+    if asked_kind(cls.name) is not None and not own.opaque() and _from_python(class_names(own)):
+        return False
+    if not cls.name.startswith(f"{NN}."):
         return None
     library = {base.name for base in lineage if isinstance(base, Symbol)}
     plain = not own.opaque() and library <= {MODULE}  # others of torch have bases not known here

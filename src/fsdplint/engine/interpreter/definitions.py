@@ -6,6 +6,7 @@ from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import optimizers, tracking
+from fsdplint.engine.interpreter.access import setter_name
 from fsdplint.engine.interpreter.functions import invoke
 from fsdplint.engine.interpreter.live import note_live
 from fsdplint.engine.interpreter.modules import is_module
@@ -35,6 +36,9 @@ from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
 def function_def(state: PathState, node: ir.FunctionDef, frame: Frame) -> Flow:
     """Bind a function, or a decorator's wrapper that only some ranks run it through."""
     made = FunctionValue(node.function, frame.scope)
+    if (setter := setter_name(node.function)) is not None:
+        frame.scope.names[setter] = made
+        return Flow.NEXT
     frame.scope.names[node.function.name] = made
     wrapper = _decorate(state, node.function.decorators, made, frame)
     if wrapper is not None and _tells_ranks_apart(state, wrapper):

@@ -71,6 +71,8 @@ def _store_attribute(
 ) -> None:
     """Assign to an attribute of an object, of parameters in a loop, a class or a module."""
     if isinstance(owner, Object):
+        if access.set_by_property(state, owner, target.attr, value, target, frame):
+            return
         _overwritten(state, owner, value, target, frame)
         if isinstance(value, Const) and target.attr in frame.unit.counters:
             value = state.unknown(Taint.ELEMENT)  # a step count is no constant
@@ -152,7 +154,7 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
     if isinstance(owner, Mapping):
         store_key(owner, index, value)
     elif isinstance(owner, Sequence):
-        owner.rest.append(value)
+        _store_element(state, owner, index, value)
     elif isinstance(owner, (Parameters, Tensor)):
         tracking.used(state, state.tick(), "=", [owner], target, frame)
     elif isinstance(owner, Object):
@@ -165,6 +167,16 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
             owner.elements[index.value] = value
         compose(state, owner, value, "[]")
         _note_repointing(state, owner, index, target, frame)
+
+
+def _store_element(state: PathState, owner: Sequence, index: Value, value: Value) -> None:
+    """Assign to an element of a list, in its place where the list and the place are known."""
+    place = index.value if isinstance(index, Const) else None
+    known = isinstance(place, int) and -len(owner.items) <= place < len(owner.items)
+    if isinstance(place, int) and known and not owner.rest and not state.undecided:
+        owner.items[place] = value
+    else:
+        owner.rest.append(value)
 
 
 def _is_new_entry(owner: Object, index: Value, value: Value) -> bool:

@@ -1,0 +1,47 @@
+"""The kinds of PyTorch's training objects, by the base class that ``isinstance`` is asked about.
+
+Source: torch 2.0 to 2.15, `optim/`, `nn/modules/`, `utils/data/`. No class of torch has two.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from fsdplint.knowledge.data import DATA_LOADERS
+from fsdplint.knowledge.names import MODULE, NN, OPTIM, OPTIMIZER, is_optimizer, is_schedule
+
+SCHEDULE = f"{OPTIM}.lr_scheduler.LRScheduler"
+DATA_LOADER = "torch.utils.data.DataLoader"
+_SCHEDULES = frozenset({SCHEDULE, f"{OPTIM}.lr_scheduler._LRScheduler"})
+# Classes in torch.nn that are no modules.
+_NO_MODULES = frozenset(
+    {
+        "Parameter",
+        "Buffer",
+        "UninitializedParameter",
+        "UninitializedBuffer",
+        "LinearCrossEntropyOptions",
+    }
+)
+
+
+@functools.cache
+def kind_of(name: str) -> str | None:
+    """Return the base class that makes the kind of a class, by canonical name; None if unknown."""
+    package, _, attribute = name.rpartition(".")
+    if name == OPTIMIZER or is_optimizer(name):
+        return OPTIMIZER
+    if name in _SCHEDULES or is_schedule(name):
+        return SCHEDULE
+    if name in DATA_LOADERS:
+        return DATA_LOADER
+    if package == NN and attribute[:1].isupper() and attribute not in _NO_MODULES:
+        return MODULE
+    return None
+
+
+def asked_kind(name: str) -> str | None:
+    """Return the kind that a class stands for as a whole; None if only some of the kind are it."""
+    if name in _SCHEDULES:
+        return SCHEDULE
+    return name if name in (MODULE, OPTIMIZER, DATA_LOADER) else None
