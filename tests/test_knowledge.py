@@ -360,4 +360,8 @@ def test_a_class_of_torch_has_the_kind_that_is_told(package: str) -> None:
 def test_some_classes_have_a_kind() -> None:
     some = {"torch.nn.Linear", "torch.optim.AdamW", "torch.optim.lr_scheduler.StepLR"}
     assert {kinds.kind_of(name) for name in some} == set(_KINDS[:3])
+    some = {"transformers.AutoModelForCausalLM", "diffusers.UNet2DConditionModel", "peft.PeftModel"}
+    assert {kinds.kind_of(name) for name in some} == {names.MODULE}
+    some = {"transformers.DataCollatorForSeq2Seq", "transformers.TFBertModel", "diffusers.EMAModel"}
+    assert {kinds.kind_of(name) for name in some} == {None}
     assert {kinds.kind_of(f"torch.nn.{name}") for name in ("Parameter", "functional")} == {None}

@@ -1,11 +1,13 @@
 """The kinds of PyTorch's training objects, by the base class that ``isinstance`` is asked about.
 
-Source: torch 2.0 to 2.15, `optim/`, `nn/modules/`, `utils/data/`. No class of torch has two.
+Source: torch 2.0 to 2.15, `optim/`, `nn/modules/`, `utils/data/`. No class of torch has two. Every
+class of transformers 5.23, diffusers 0.42 and peft 0.21 that a pattern matches was asked.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 
 from fsdplint.knowledge.data import DATA_LOADERS
 from fsdplint.knowledge.names import MODULE, NN, OPTIM, OPTIMIZER, is_optimizer, is_schedule
@@ -23,6 +25,12 @@ _NO_MODULES = frozenset(
         "LinearCrossEntropyOptions",
     }
 )
+# Model classes of other libraries, by package; an `AutoModel` is what makes one.
+_MODELS = {
+    "transformers": re.compile(r"(?!TF|Flax|DataCollator)\w*?(Model|For(?!Rope$)[A-Z]\w+)"),
+    "diffusers": re.compile(r"(?!Flax|EMA|Onnx)\w+Model"),
+    "peft": re.compile(r"Peft\w*Model\w*"),
+}
 
 
 @functools.cache
@@ -37,7 +45,8 @@ def kind_of(name: str) -> str | None:
         return DATA_LOADER
     if package == NN and attribute[:1].isupper() and attribute not in _NO_MODULES:
         return MODULE
-    return None
+    models = _MODELS.get(name.split(".")[0])
+    return MODULE if models is not None and models.fullmatch(attribute) else None
 
 
 def asked_kind(name: str) -> str | None:

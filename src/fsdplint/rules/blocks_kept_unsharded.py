@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.loops import loops
 from fsdplint.engine.interpreter.events import Shard, Trace
@@ -35,15 +36,17 @@ def kept_blocks(program: Program) -> Iterator[tuple[Shard, Shard]]:
         for shard in trace.of(Shard)
     )
     for trace, shard in kept:
-        if shard.generation is Generation.FSDP2 and shard.module.step == "[]":
+        one = shard.generation is Generation.FSDP2 and not shard.listed
+        if one and shard.module.step == "[]":
             root = _root(trace, shard)
-            if root is not None and _in_loop(program, shard):
+            if root is not None and _around(program, shard) - _around(program, root):
                 yield shard, root
 
 
-def _in_loop(program: Program, shard: Shard) -> bool:
-    """Whether a loop runs the call for one block after the other, not for one that it found."""
-    return any(any(loops(program.tree(path), node)) for path, node in shard.site.frames())
+def _around(program: Program, shard: Shard) -> set[ir.Node]:
+    """The loops around a call: one that the model's has not runs it for block after block."""
+    frames = shard.site.frames()
+    return {loop for path, node in frames for loop in loops(program.tree(path), node)}
 
 
 def _keeps(shard: Shard) -> bool:

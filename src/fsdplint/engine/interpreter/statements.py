@@ -58,12 +58,27 @@ def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
     if kept is not None:
         bind_target(state, node.target, kept, frame)
         return Flow.NEXT
+    if (counted := _counted(node, old, extra, frame)) is not None:
+        bind_target(state, node.target, counted, frame)
+        return Flow.NEXT
     taint = old.taint | value.taint | (Taint.ELEMENT if frame.loops else Taint.NONE)
     result = state.unknown(taint)
     if node.op == "Divide":
         tensors.divided(state, old, value, result, node, frame)
     bind_target(state, node.target, result, frame)
     return Flow.NEXT
+
+
+def _counted(node: ir.AugAssign, old: Value, step: Value, frame: Frame) -> Const | None:
+    """Return the number that a variable counts to, if no loop hides how often it does."""
+    if frame.loops or not isinstance(node.target, ir.Name) or node.op not in ("Add", "Subtract"):
+        return None
+    if not (isinstance(old, Const) and isinstance(step, Const)):
+        return None
+    if type(old.value) is not int or type(step.value) is not int:
+        return None
+    number = old.value + step.value if node.op == "Add" else old.value - step.value
+    return Const(number, old.taint | step.taint)
 
 
 def return_(state: PathState, node: ir.Return, frame: Frame) -> Flow:
