@@ -1417,3 +1417,27 @@ def test_a_list_that_holds_itself_is_no_error(tmp_path: Path) -> None:
     text = "a = []\na.append(a)\nb = [a]\na.append(b)\nc = list(b)\nfully_shard(model)"
     found = script(tmp_path, text)
     assert telling(found, path_of(found)) == [("Shard", "fully_shard(model)")]
+
+
+def test_the_objects_of_a_class_that_share_their_attributes_are_set_up_once(tmp_path: Path) -> None:
+    text = """\
+        class Run:
+            _shared = {}
+
+            def __init__(self):
+                self.__dict__ = self._shared
+                if not self.ready:
+                    fully_shard(model)
+                    self.model = model
+
+            @property
+            def ready(self):
+                return self._shared != {}
+
+        Run()
+        Run().model.forward(1)
+    """
+    assert paths(tmp_path, text)[0] == [
+        ("Shard", "fully_shard(model)"),
+        ("DirectForward", "Run().model.forward(1)"),
+    ]

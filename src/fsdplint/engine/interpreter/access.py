@@ -101,6 +101,8 @@ def _object_attribute(
     """Return an attribute of an object: assigned, of its class, a named part, or a new part."""
     if name in value.attrs:
         return value.attrs[name]
+    if name == "__dict__" and value.shared is not None:
+        return value.shared
     found = value.cls.lookup(name) if isinstance(value.cls, ClassValue) else None
     if isinstance(found, FunctionValue):
         return _bind(state, value, found, node, frame)

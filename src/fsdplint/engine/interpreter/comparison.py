@@ -126,6 +126,9 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
             return False
     if op in ("Equal", "Is") and left is right and not isinstance(left, Const):
         return True
+    if op == "Equal" and isinstance(left, Mapping) and isinstance(right, Mapping):
+        differ = left.items.keys() != right.items.keys() and not (left.rest or right.rest)
+        return False if differ else None
     if op == "Is" and _is_made(left) and _is_made(right):
         return False
     if op == "In" and isinstance(left, Const) and isinstance(right, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
+from typing import cast
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import access, tracking
@@ -73,6 +74,8 @@ def _store_attribute(
     if isinstance(owner, Object):
         if access.set_by_property(state, owner, target.attr, value, target, frame):
             return
+        if target.attr == "__dict__" and _share_attributes(owner, followed(value)):
+            return
         _overwritten(state, owner, value, target, frame)
         if isinstance(value, Const) and target.attr in frame.unit.counters:
             value = state.unknown(Taint.ELEMENT)  # a step count is no constant
@@ -90,6 +93,19 @@ def _store_attribute(
         owner.attrs[target.attr] = value
     elif isinstance(owner, UnitValue):
         imported_scope(state, owner.unit).names[target.attr] = value
+
+
+def _share_attributes(owner: Object, value: Value) -> bool:
+    """Keep an object's attributes in a dict from now on; return whether the dict is known.
+
+    A class whose objects all share their attributes does so, and its second object finds what the
+    first one was set up with.
+    """
+    if not isinstance(value, Mapping) or value.rest:
+        return False
+    owner.shared = value
+    owner.attrs = cast(dict[str, Value], value.items)  # its keys are strings, or no code reads them
+    return True
 
 
 def _or_as_before(

@@ -431,6 +431,8 @@ class Object:
         on_meta: it was built on the meta device, None where that depends.
         file: the file that it was read from, e.g. by ``torch.load``.
         made_by: the call of unknown code that returned it, with its file.
+        shared: the dict that holds its attributes, if the program gave it one for all objects of a
+            class (``self.__dict__ = self._shared_state``).
     """
 
     serial: int
@@ -459,6 +461,7 @@ class Object:
     on_meta: bool | None = False
     file: Value | None = None
     made_by: tuple[str, ir.Call] | None = None
+    shared: Mapping | None = None
 
     def ancestors(self) -> Iterator[Object]:
         """Yield the objects this is a part of, nearest first."""
