@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import HEADER, path_of, program, project
+from helpers import HEADER, path_of, paths_started, program, project
 
+from fsdplint.engine import ir
 from fsdplint.engine.interpreter.deferral import top_level
 from fsdplint.engine.project.relevance import related_units
 
@@ -97,3 +98,80 @@ def test_what_is_assigned_from_outside_stays_when_its_block_runs_late(tmp_path: 
         "if lib.a == 5:\n    fully_shard(model)\n",
     }
     assert path_of(program(tmp_path, files)).decisions == []
+
+
+WORKER = """\
+TABLE = []
+KNOWN = {}
+
+class Marks:
+    names = []
+
+class Named:
+    def __init__(self, f):
+        self.f = f
+
+def plain(size):
+    assert size
+    def wrap(f):
+        inner = Named(f)
+        setattr(f, "size", size)
+        return f
+    return wrap
+
+def in_list(size):
+    def wrap(f):
+        TABLE.append(f)
+        return f
+    return wrap
+
+def in_dict(size):
+    def wrap(f):
+        KNOWN[size] = f
+        return f
+    return wrap
+
+def in_class(size):
+    def wrap(f):
+        Marks.last = f
+        return f
+    return wrap
+
+def as_global(size):
+    def wrap(f):
+        global last
+        last = f
+        return f
+    return wrap
+
+class Worker:
+    @{decorator}(SIZE)
+    def work(self): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "again"),
+    [
+        ("plain", False),
+        ("in_list", True),
+        ("in_dict", True),
+        ("in_class", True),
+        ("as_global", True),
+    ],
+)
+def test_the_body_of_an_imported_class_runs_once_unless_it_changes_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decorator: str, again: bool
+) -> None:
+    started = paths_started(monkeypatch)
+    script = (
+        "import sys\nfrom worker import Worker\nfrom shard import shard\n"
+        "def main(args, model):\n    shard(model)\n"
+        "    if args.other:\n        shard(model.layers)\n    Worker().work()\n"
+    )
+    worker = WORKER.replace("{decorator}", decorator).replace("SIZE", "2")
+    program(tmp_path, {"main.py": script, "worker.py": worker, "shard.py": SHARDS})
+    ran = [
+        {node.name for node in state.reached if isinstance(node, ir.Function)} for state in started
+    ]
+    assert ["wrap" in names for names in ran if "work" in names] == [True, again]

@@ -60,17 +60,17 @@ def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
     function = evaluate_callee(state, node.func, frame)
     arguments = evaluate_arguments(state, node.args, frame)
     _note_combining(state, node, arguments)
-    serial = state.serial
+    last, imported = state.serial, state.imported_serial
     result = apply(state, function, arguments, node, frame)
-    _note_maker(followed(result), serial, node, frame)
+    made = followed(result)
+    if isinstance(made, Object) and (made.serial > last or made.serial < imported):
+        _note_maker(made, node, frame)
     return result
 
 
-def _note_maker(made: Value, serial: int, node: ir.Call, frame: Frame) -> None:
-    """Note the call that an unknown value comes from, if it is new, and no deeper call's."""
-    if not isinstance(made, Object) or made.origin is not Origin.UNKNOWN:
-        return
-    if abs(made.serial) > serial and made.made_by is None:
+def _note_maker(made: Object, node: ir.Call, frame: Frame) -> None:
+    """Note the call that a new object comes from, if it is unknown and no deeper call's."""
+    if made.origin is Origin.UNKNOWN and made.made_by is None:
         made.made_by = (frame.unit.path, node)
 
 

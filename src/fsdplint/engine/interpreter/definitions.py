@@ -10,12 +10,13 @@ from fsdplint.engine.interpreter.access import setter_name
 from fsdplint.engine.interpreter.functions import invoke
 from fsdplint.engine.interpreter.live import note_live
 from fsdplint.engine.interpreter.modules import is_module
-from fsdplint.engine.interpreter.state import Flow, Frame, PathState
+from fsdplint.engine.interpreter.state import NEVER, Flow, Frame, PathState
 from fsdplint.engine.interpreter.values import (
     Arguments,
     ClassValue,
     Const,
     FunctionValue,
+    ModuleScope,
     Object,
     Origin,
     Partial,
@@ -85,17 +86,20 @@ def _decorate(
             if isinstance(result, FunctionValue) and result is not made:
                 wrapper = result
         elif isinstance(value, Partial) and isinstance(value.function, Symbol):
-            _register_command(value.function, value.args, made)
+            _register_command(state, value.function, value.args, made)
         elif isinstance(made, FunctionValue) and _is_for_first(value):
             first = state.guard(Const(True, Taint.RANK), decorator, True, frame)
             made.only = first._replace(ranks=frozenset({0}))
     return wrapper
 
 
-def _register_command(decorator: Symbol, given: Items[Value], made: Value) -> None:
+def _register_command(
+    state: PathState, decorator: Symbol, given: Items[Value], made: Value
+) -> None:
     """Note that a command line has a function among its commands."""
     app = given[0] if decorator.name == COMMAND and given else None
     if isinstance(app, Object):
+        state.note_change(app)
         commands = app.attrs.setdefault(COMMANDS, Sequence([]))
         if isinstance(commands, Sequence):
             commands.items.append(made)
@@ -108,17 +112,50 @@ def class_def(state: PathState, node: ir.ClassDef, frame: Frame) -> Flow:
 
 
 def _make_class(state: PathState, node: ir.ClassDef, frame: Frame) -> ClassValue:
-    """Execute a class body and return the class."""
-    bases = tuple(state.evaluate(base, frame) for base in node.bases)
-    cls = ClassValue(node, frame.scope, bases, {})
+    """Execute a class body and return the class.
+
+    If the body of an imported class only binds names, it runs on the first path that imports it.
+    Decorators of methods often take more steps than the path itself.
+    """
+    cls = ClassValue(node, frame.scope, tuple(state.evaluate(b, frame) for b in node.bases), {})
+    imported = state.importing > 0 and isinstance(frame.scope, ModuleScope)
+    known = state.project.plain_bodies.get(node) if imported else None
+    if known is not None:
+        for name, each in known.items():
+            method = isinstance(each, ir.Function)
+            cls.attrs[name] = FunctionValue(each, frame.scope, cls) if method else each
+        return cls
     body = Frame(Scope(cls.attrs, frame.scope, frame.unit), frame.unit)
-    state.run(node.body, body)
+    pure = _run_purely(state, node, body)
+    plain = {name: _plain(value, body.scope) for name, value in cls.attrs.items()}
+    if imported and pure and None not in plain.values():
+        state.project.plain_bodies[node] = plain
     for name, value in cls.attrs.items():
         if isinstance(value, FunctionValue):
             # Names in a method are looked up past the class body.
             outer = frame.scope if value.scope is body.scope else value.scope
             cls.attrs[name] = FunctionValue(value.function, outer, cls, only=value.only)
     return cls
+
+
+def _run_purely(state: PathState, node: ir.ClassDef, body: Frame) -> bool:
+    """Execute a class body; return whether it decides nothing and changes nothing older than it.
+
+    Changes by files that are imported meanwhile do not count.
+    """
+    before, made, decided = state.oldest_changed, state.imported_serial, len(state.decisions.made)
+    state.oldest_changed = NEVER
+    state.run(node.body, body)
+    pure = state.oldest_changed < made and len(state.decisions.made) == decided
+    state.oldest_changed = max(before, state.oldest_changed)
+    return pure
+
+
+def _plain(value: Value, body: Scope) -> ir.Function | Const | Symbol | None:
+    """Return what a class body binds if it is the same on each path, a method without its scope."""
+    if isinstance(value, FunctionValue) and value.scope is body and value.only is None:
+        return value.function
+    return value if isinstance(value, (Const, Symbol)) else None
 
 
 def _is_for_first(decorator: Value) -> bool:

@@ -148,6 +148,7 @@ def _run_deferred(state: PathState, name: str, scope: ModuleScope) -> Value:
 def _import_time(state: PathState) -> Iterator[None]:
     """Run code that is no part of the path that made it necessary, at any depth."""
     outer = state.guards, state.calls, state.active
+    changed = state.oldest_changed
     state.guards, state.calls, state.active = [], [], []
     state.importing += 1
     try:
@@ -155,6 +156,7 @@ def _import_time(state: PathState) -> Iterator[None]:
     finally:
         state.importing -= 1
         state.guards, state.calls, state.active = outer
+        state.oldest_changed = changed  # a class body does not answer for what it makes run
 
 
 def import_(state: PathState, node: ir.Import, frame: Frame) -> Flow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 SHARD_COST = 32
 OBJECTS_AT_COST = 64
 P = ParamSpec("P")
+# Younger than any object.
+NEVER = -sys.maxsize
 # The value of a call that ends the program.
 EXIT = object()
 
@@ -179,6 +182,7 @@ class PathState:
         cost: what the path leaves for facts to look at so far.
         clock: the time; events and values are ordered by it.
         serial: the number of the last object.
+        imported_serial: that of the last object of an imported module, which is negative.
         reached: the functions and classes that ran.
         live: the objects with sharded modules that constructors left, the first of each class.
         until: the class whose construction ends the path, to go on with a method of the object.
@@ -201,6 +205,8 @@ class PathState:
         below: the tracked objects that each object is or has.
         on_meta: whether modules are built on the meta device; None where that is not known.
         seed_differs: whether each rank draws other random numbers.
+        oldest_changed: the number of the oldest object of an import that changed since this was
+            last reset; 0 for what is older than the import or has no number, such as a container.
         group: the state of the default process group, None where that is not known. A script
             starts without one. Code that is not read may initialize it at any time, and only
             `destroy_process_group` is taken to end it.
@@ -220,6 +226,7 @@ class PathState:
     # What there is so far
     clock: int = 0
     serial: int = 0
+    imported_serial: int = 0
     reached: set[ir.Node] = field(default_factory=set)
     live: dict[ir.ClassDef, Live] = field(default_factory=dict)
     until: ir.ClassDef | None = None
@@ -244,6 +251,7 @@ class PathState:
     below: dict[Object, set[Object]] = field(default_factory=dict)
     on_meta: bool | None = False
     seed_differs: bool = False
+    oldest_changed: int = NEVER
     group: Group | None = None
 
     # Running
@@ -366,10 +374,13 @@ class PathState:
     ) -> Object:
         """Create an object.
 
-        Serials in imported modules are negative, so that they do not shift those of the path.
+        Objects of imported modules are numbered apart, by negative numbers: what an import makes
+        does not shift the numbers of the path.
         """
-        self.serial += 1
-        serial = -self.serial if self.importing else self.serial
+        if self.importing:
+            serial = self.imported_serial = self.imported_serial - 1
+        else:
+            serial = self.serial = self.serial + 1
         created = Object(serial, origin, cls, site, key=self.interned(key), taint=taint)
         created.born, created.on_meta = self.clock, self.on_meta
         return created
@@ -397,6 +408,11 @@ class PathState:
             return None
         return ("key", self.project.keys.setdefault(key, next(self.project.numbers)))
 
+    def note_change(self, value: Value | None = None) -> None:
+        """Note that something changed that may have been there before."""
+        number = value.serial if isinstance(value, Object) else 0
+        self.oldest_changed = max(self.oldest_changed, min(number, 0))
+
     # Unread code
 
     def escape(self, node: ir.Node, frame: Frame, *values: Value) -> None:
@@ -419,6 +435,10 @@ class PathState:
                 elif isinstance(item, Mapping):
                     grown.append(item)
             had.update(reachable(value))
+        for item in had:
+            self.note_change(item)
+        if grown:
+            self.note_change()
         for mapping in grown:
             if not mapping.rest:
                 mapping.rest.append(self.unknown())
@@ -433,6 +453,7 @@ class PathState:
 
     def note_unread_code(self) -> None:
         """Note that code may run that is not read: it can initialize the process group."""
+        self.note_change()
         if self.group in GROUP_DOWN:
             self.group = None
 

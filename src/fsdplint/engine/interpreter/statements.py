@@ -51,6 +51,7 @@ def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
     extra = followed(value)
     if isinstance(old, Sequence) and isinstance(extra, Sequence):
         extend(state, old, extra, in_loop=frame.loops > 0)
+        state.note_change()
         return Flow.NEXT
     if isinstance(node.target, ir.Subscript):
         return Flow.NEXT  # `group["lr"] *= 0.1` replaces no parameter
@@ -92,13 +93,13 @@ def raise_(*_: object) -> Flow:
 
 def assert_(state: PathState, node: ir.Assert, frame: Frame) -> Flow:
     test = truth(state, node.test, frame)
-    if test.taint.divides:
+    if test.taint.divides or state.importing:
         return Flow.NEXT
     known = state.decisions.known(test)
     if known is None:
         known = state.decisions.decide(test, True, 0, node)
         declared.tested(state, test, True, node.test, frame)
-    failed = known is False and not (isinstance(test, Const) or state.importing)
+    failed = known is False and not isinstance(test, Const)
     return Flow.RAISE if failed else Flow.NEXT
 
 

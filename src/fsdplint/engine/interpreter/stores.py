@@ -42,6 +42,8 @@ from fsdplint.knowledge.modules import MODULE_DICT
 def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -> None:
     """Assign to a name, a tuple of targets, an attribute or a subscript."""
     if isinstance(target, ir.Name):
+        if target.id in frame.elsewhere:
+            state.note_change()
         frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
     elif isinstance(target, ir.Collection):
         parts = unpacked(state, followed(_entry(state, value, target)), len(target.elements))
@@ -71,6 +73,8 @@ def _store_attribute(
     state: PathState, owner: Value, target: ir.Attribute, value: Value, frame: Frame
 ) -> None:
     """Assign to an attribute of an object, of parameters in a loop, a class or a module."""
+    if isinstance(owner, (Object, Parameters, ClassValue, UnitValue)):
+        state.note_change(owner)
     if isinstance(owner, Object):
         if access.set_by_property(state, owner, target.attr, value, target, frame):
             return
@@ -166,6 +170,7 @@ def compose(state: PathState, owner: Object, value: Value, step: str) -> None:
 def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Frame) -> None:
     """Assign to an element of a container, of parameters or of an object."""
     owner = followed(state.evaluate(target.value, frame))
+    state.note_change(owner)
     index = state.evaluate(target.index, frame)
     if isinstance(owner, Mapping):
         store_key(owner, index, value)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from fsdplint.engine import budget, ir
 from fsdplint.engine.frontend.ir_cache import IRCache
@@ -85,6 +86,7 @@ class Project:
         self.registering: dict[Unit, bool] = {}
         self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
         self.tells_ranks_apart: dict[object, bool] = {}  # each wrapper of a decorator
+        self.plain_bodies: dict[ir.Node, dict[str, Any]] = {}  # what classes bind, by name
         self.budget = budget.BUDGET
         self.early_stops: dict[EarlyStop, None] = {}
         self.left_out: dict[tuple[str, str], str] = {}

@@ -145,6 +145,8 @@ def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
     """Execute ``setattr``; an unknown name may change any setting."""
     if len(arguments.args) == 3:
         owner, name, value = followed(arguments.args[0]), arguments.args[1], arguments.args[2]
+        if isinstance(owner, (Object, Parameters, ClassValue)):
+            state.note_change(owner)
         if isinstance(owner, Object):
             known_name = str(name.value) if isinstance(name, Const) else "?"
             if isinstance(name, Const):

@@ -280,10 +280,16 @@ _METHODS: MappingType[str, _Method] = {
 _OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED
 
 
+# Methods of containers that change nothing.
+_READS_ONLY = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
+
+
 def _sequence_method(
     state: PathState, receiver: Sequence, name: str, arguments: Arguments, frame: Frame
 ) -> Value:
     """Call a method of a list, set, deque, iterator or exit stack."""
+    if name not in _READS_ONLY:
+        state.note_change()
     values = arguments.args
     if name in ("append", "add", "insert", "appendleft"):
         receiver.rest.extend(materialized(state, value) for value in values[-1:])
@@ -302,6 +308,8 @@ def _sequence_method(
 
 def _mapping_method(state: PathState, receiver: Mapping, name: str, arguments: Arguments) -> Value:
     """Call a method of a dict."""
+    if name not in _READS_ONLY:
+        state.note_change()
     values = arguments.args
     if name == "setdefault" and len(values) > 1 and isinstance(values[0], Const):
         return receiver.items.setdefault(hashable(values[0].value), values[1])
