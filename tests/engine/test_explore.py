@@ -283,3 +283,11 @@ def test_a_test_that_mocks_sharding_is_told(tmp_path: Path) -> None:
     found = program(tmp_path, files)
     assert [Path(trace.path).name for trace in found.traces] == ["train.py"]
     assert "a test puts something in the place of the sharding function" in left(found).values()
+
+
+def test_scripts_that_train_come_before_those_that_do_not(tmp_path: Path) -> None:
+    sharded = f"{HEADER}model = Net()\nfully_shard(model)\n"
+    trained = f"{sharded}model(batch).sum().backward()\n"
+    found = program(tmp_path, {"a_eval.py": sharded, "b_none.py": "x = 1\n", "train.py": trained})
+    paths = dict.fromkeys(Path(trace.path).name for trace in found.traces)
+    assert list(paths) == ["train.py", "a_eval.py"]

@@ -27,3 +27,6 @@ EVENT_NAMES = frozenset(
         "get_total_norm",
     }
 )
+
+# As code that trains calls them.
+TRAINING_CALLS = (".backward(", ".step(")
