@@ -129,6 +129,8 @@ RETURNS_THE_SAME: dict[str, int] = {
 }
 
 COMPILE = "torch.compile"
+# What holds the module that it was given.
+COMPILED = "_orig_mod"
 # Calls whose result is (for identity, sharding and parameters) the given argument.
 RETURNS_ARGUMENT: dict[str, int] = {
     COMPILE: 0,

@@ -40,6 +40,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge.calls import (
     ABSENT_FROM_FSDP2,
+    COMPILED,
     FLAT_PARAMETER,
     RANK_ATTRIBUTES,
     RANK_VARIABLES,
@@ -120,6 +121,8 @@ def _object_attribute(
             return Inner((value,), value.taint)
         state.note(Unwrap, node, frame, value, name)
         return value
+    if name == COMPILED:
+        return value  # what `torch.compile` gives stands for the module itself
     if name in FLAT_PARAMETER and is_unit(value):
         state.note(Unwrap, node, frame, value, name)
     made = value.attrs[name] = state.part(value, f".{name}", taint=taint)

@@ -45,6 +45,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
+from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.names import DTENSOR, FSDP1
 
 
@@ -88,19 +89,75 @@ def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
     """Evaluate ``hasattr``, as far as FSDP, a class or an assignment decides it."""
     if len(arguments.args) != 2:
         return state.unknown()
-    value, name = followed(arguments.args[0]), arguments.args[1]
+    given, name = arguments.args
+    value = followed(given)
     if key_of(name) in _OF_DTENSORS and _is_sharded_tensor(state, value):
         return Const(True)
     if isinstance(value, Object) and isinstance(name, Const):
-        if name.value in value.attrs and value.attrs[str(name.value)].__class__ is not Object:
+        if _is_set(value, str(name.value)):
             return Const(True)
         if is_unit(value) and name.value in known.METHODS_OF_FSDP2:
             return Const(True)
         if value.sharded and name.value in known.ABSENT_FROM_FSDP2:
             defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
             return Const(not is_unit(value) or bool(defined))
+    if isinstance(name, Const) and name.value in known.WRAPPED and _is_unwrapped(state, given):
+        return Const(False)
     key = ("hasattr", key_of(value), key_of(name))
     return Condition("hasattr", tuple(arguments.args), key, value.taint)
+
+
+def _is_set(value: Object, name: str) -> bool:
+    """True if an attribute was assigned, and not made up for code that reads it."""
+    held = value.attrs.get(name)
+    return held is not None and (held.__class__ is not Object or _is_set_at_start(value, name))
+
+
+def _is_set_at_start(value: Object, name: str) -> bool:
+    """True if a constructor of the project assigns an attribute, whatever its arguments are."""
+    for cls in value.cls.lineage() if isinstance(value.cls, ClassValue) else ():
+        start = cls.attrs.get("__init__") if isinstance(cls, ClassValue) else None
+        body = start.function.body if isinstance(start, FunctionValue) else ()
+        assigned = (node for node in body if isinstance(node, ir.Assign))
+        if any(_is_attribute(each, name) for node in assigned for each in node.targets):
+            return True
+    return False
+
+
+def _is_attribute(target: ir.Expr, name: str) -> bool:
+    return isinstance(target, ir.Attribute) and target.attr == name and _is_self(target.value)
+
+
+def _is_unwrapped(state: PathState, given: Value) -> bool:
+    """True if a value is an object of a project's class, and no wrapper around one."""
+    wrapping = state.trace.calls(*WRAPPERS)
+    wrapped = [followed(each) for call in wrapping for each in call.arguments.values()]
+    return all(_has_no_module(each) and each not in wrapped for each in may_be(given))
+
+
+def _has_no_module(value: Value) -> bool:
+    """True if neither the class of an object nor the path gives it what wrappers hold."""
+    cls = value.cls if isinstance(value, Object) else None
+    if not isinstance(cls, ClassValue) or not isinstance(value, Object):
+        return False
+    if value.sharded or value.escaped is not None or known.WRAPPED & value.attrs.keys():
+        return False
+    if cls.opaque() or cls.lookup("__getattr__") is not None:
+        return False
+    own = [each for each in cls.lineage() if isinstance(each, ClassValue)]
+    return all(known.WRAPPED.isdisjoint(_own_attributes(each)) for each in own)
+
+
+def _own_attributes(cls: ClassValue) -> frozenset[str]:
+    """The attributes that a class defines, or that its methods name of ``self``."""
+    nodes = ir.walk(cls.node)
+    attributes = (node for node in nodes if isinstance(node, ir.Attribute))
+    named = (node.attr for node in attributes if _is_self(node.value))
+    return frozenset((*named, *cls.attrs))
+
+
+def _is_self(node: ir.Expr) -> bool:
+    return isinstance(node, ir.Name) and node.id == "self"
 
 
 def _is_sharded_tensor(state: PathState, value: Value) -> bool:
