@@ -119,20 +119,21 @@ def _decide_branch(
 ) -> bool | None:
     """Return the outcome to follow, or None if following both arms at once loses nothing.
 
-    It loses nothing if no arm reaches an event and no arm leaves the block. Otherwise the preferred
+    It loses nothing if no arm reaches an event and no arm leaves the block, unless the test asks for
+    a distributed run: what such a run sets here goes with what it does further down. The preferred
     arm is that of a distributed run, if this is known, else the one that may shard; of two alike,
     the one that goes on.
     """
+    distributed = launched(test)
     body_may_shard = state.priorities.may_shard(body)
     orelse_may_shard = state.priorities.may_shard(orelse)
     leaves_body, leaves_orelse = leaves(body), leaves(orelse)
     if not (body_may_shard or orelse_may_shard or leaves_body or leaves_orelse):
-        return None
+        return None if distributed is None else state.decisions.decide(test, distributed, 0, place)
     if body_may_shard != orelse_may_shard and not (leaves_body or leaves_orelse):
         prefer = body_may_shard
     else:
         prefer = not leaves_body or leaves_orelse
-    distributed = launched(test)
     prefer = prefer if distributed is None else distributed
     other_may_shard = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
@@ -268,8 +269,13 @@ def _one_goes_on(
 
 
 def _takes_one_arm(state: PathState, test: Value) -> bool:
-    """True if a run takes one arm of a branch: each rank and each iteration the same."""
-    return not (test.taint.divides or state.importing or state.enumerating)
+    """True if a run takes one arm of a branch: each rank and each iteration the same.
+
+    `int(os.environ.get("RANK", -1)) != -1` asks for the rank, and is true on each that there is.
+    """
+    if state.importing or state.enumerating:
+        return False
+    return not test.taint.divides or launched(test) is not None
 
 
 def _group_after(flows: list[Flow], groups: list[Group | None]) -> Group | None:
