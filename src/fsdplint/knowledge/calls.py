@@ -121,6 +121,9 @@ PLAIN_READS: dict[str, Signature] = {
     "torch.utils.model_zoo.load_url": Signature(0, "url"),
 }
 
+# Their arguments that say where the contents are put, and not which.
+PLACEMENT = frozenset({"device", "map_location"})
+
 # Calls whose result is the very object that they are given, at this place. Source: torch 2.13.
 RETURNS_THE_SAME: dict[str, int] = {
     FULLY_SHARD: 0,

@@ -21,6 +21,26 @@ FILLS = (LOAD,)
 LOADS = (*FILLS, LOAD_STATE_DICT)
 SAVES = (SAVE, ASYNC_SAVE, SAVE_STATE_DICT)
 
+# What every release of PyTorch with FSDP2 can import. Source: torch 2.4 to 2.13.
+ALWAYS_THERE = frozenset(
+    {
+        CHECKPOINT,
+        HELPERS,
+        LOAD,
+        SAVE,
+        ASYNC_SAVE,
+        GET_MODEL_STATE,
+        GET_OPTIMIZER_STATE,
+        GET_STATE,
+        SET_MODEL_STATE,
+        SET_OPTIMIZER_STATE,
+        SET_STATE,
+        f"{HELPERS}.StateDictOptions",
+        f"{CHECKPOINT}.FileSystemReader",
+        f"{CHECKPOINT}.FileSystemWriter",
+    }
+)
+
 # What a state dict of an optimizer holds beside tensors: numbers, and indices of parameters.
 PLAIN_ENTRIES = frozenset({"param_groups"})
 

@@ -48,7 +48,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _consequence(fact: LocalNorm) -> str:
-    if fact.call.name.endswith("get_total_norm"):
+    if fact.call.name.endswith("get_total_norm") or fact.only_measures:
         return "each rank gets a number of its own"
     return "each rank scales by a factor of its own"
 

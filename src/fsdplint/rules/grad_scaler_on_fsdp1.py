@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import keeps_whole
-from fsdplint.engine.facts.sharding import sharding_of
+from fsdplint.engine.facts.sharding import runs_alone, sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
@@ -54,7 +54,7 @@ class LocalScaler:
 def local_scalers(program: Program) -> Iterator[LocalScaler]:
     """Scalers that look for overflows in this rank's part of FSDP1 gradients."""
     for trace in program.traces:
-        for step in trace.calls("step"):
+        for step in () if runs_alone(trace) else trace.calls("step"):
             scaler = followed(step.receiver)
             if not isinstance(scaler, Object) or not isinstance(scaler.cls, Symbol):
                 continue

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.sharding import is_summoned, unit_of
+from fsdplint.engine.facts.sharding import is_summoned, runs_alone, unit_of
 from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Guard
 from fsdplint.engine.interpreter.values import (
+    Const,
     Object,
     Parameters,
     Symbol,
@@ -21,6 +23,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.collectives import CLIPPING, GET_TOTAL_NORM
+from fsdplint.knowledge.tensors import INFINITIES
 
 _NORMS = (*CLIPPING, GET_TOTAL_NORM)
 
@@ -37,11 +40,19 @@ class LocalNorm:
     shard: Sharding
     of_root: bool
 
+    @property
+    def only_measures(self) -> bool:
+        """Whether it scales nothing: no norm is above an infinite one."""
+        bound = self.call.argument(1, "max_norm")
+        number = bound.value if isinstance(bound, Const) else None
+        endless = isinstance(number, float) and math.isinf(number)
+        return endless or (isinstance(bound, Symbol) and bound.name in INFINITIES)
+
 
 def local_norms(program: Program) -> Iterator[LocalNorm]:
     """Calls of torch's clipping functions on what an FSDP1 model holds of its gradients."""
     for trace in program.traces:
-        for call in trace.calls(*_NORMS):
+        for call in () if runs_alone(trace) else trace.calls(*_NORMS):
             fact = _local(program, trace, call)
             if fact is None or is_summoned(program, call.site):
                 continue

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.scripts import script_of, whole_program
+from fsdplint.engine.facts.sharding import is_alone
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -207,7 +208,7 @@ def shared_devices(program: Program) -> Iterator[SharedDevice]:
         init = next((call for call in trace.calls(INIT) if _may_be_nccl(call)), None)
         use = _first_use(trace)
         shard = next(iter(trace.of(Shard)), None)
-        if init is None or use is None or shard is None or _is_alone(init):
+        if init is None or use is None or shard is None or is_alone(init):
             continue
         script = script_of(program, trace, init.site)
         if script is None:
@@ -216,12 +217,6 @@ def shared_devices(program: Program) -> Iterator[SharedDevice]:
             known[script] = _is_chosen(program, script)
         if not known[script]:
             yield SharedDevice(use, init, shard, bool(trace.calls(*SPAWNS)))
-
-
-def _is_alone(init: Call) -> bool:
-    """Whether the group is one of a single process."""
-    size = init.arguments.get(3, "world_size")
-    return isinstance(size, Const) and size.value == 1
 
 
 def _may_be_nccl(init: Call) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.frontend.tree import Tree
-from fsdplint.engine.interpreter.events import Declared, Shard, Sharding, Trace
+from fsdplint.engine.interpreter.events import Call, Declared, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -23,10 +23,21 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation, is_harmless
-from fsdplint.knowledge.launch import MESHES
+from fsdplint.knowledge.launch import INIT, MESHES
 
 _Sharding = TypeVar("_Sharding", Shard, Declared)
 _SUMMONS = "summon_full_params"
+
+
+def is_alone(init: Call) -> bool:
+    """Whether the group is one of a single process."""
+    size = init.arguments.get(3, "world_size")
+    return isinstance(size, Const) and size.value == 1
+
+
+def runs_alone(trace: Trace) -> bool:
+    """Whether the program runs as a single process, which holds every shard."""
+    return any(is_alone(init) for init in trace.calls(INIT))
 
 
 def replaces(shard: Shard, capture: Parameters) -> bool:

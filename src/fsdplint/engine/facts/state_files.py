@@ -26,7 +26,7 @@ from fsdplint.engine.interpreter.values import (
     read_from,
 )
 from fsdplint.engine.program import Program
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import PLACEMENT, Generation
 from fsdplint.knowledge.checkpoints import MEMORY
 from fsdplint.knowledge.names import SGD
 from fsdplint.knowledge.suspicious_words import means_rank
@@ -101,6 +101,7 @@ def one_per_rank(
         return True
     node = site.node
     arguments = node.args[position:] if isinstance(node, ir.Call) else ()
+    arguments = tuple(each for each in arguments if each.keyword not in PLACEMENT)
     if means_rank(" ".join(program.text(site.path, argument) for argument in arguments)):
         return True
     handed_in = isinstance(target, Object) and target.origin is Origin.PARAMETER

@@ -57,6 +57,8 @@ _BOUND_METHODS = frozenset(
     {"forward", "no_sync", "parameters", "named_parameters", "state_dict", "step"}
 )
 
+# ``torch.optim.__dict__[name]`` is ``getattr(torch.optim, name)``.
+_NAMESPACE = ".__dict__"
 _METHODS_OF_FSDP1 = ABSENT_FROM_FSDP2 - WRAPPED - FLAT_PARAMETER
 
 
@@ -213,6 +215,9 @@ def item(state: PathState, value: Value, index: Value) -> Value:
         return value
     if isinstance(value, Symbol) and value.name == ENVIRONMENT:
         return environment(state, index)
+    if isinstance(value, Symbol) and value.name.endswith(_NAMESPACE):
+        name = index.value if isinstance(index, Const) else "?"
+        return Symbol(canonical(f"{value.name.removesuffix(_NAMESPACE)}.{name}"))
     if isinstance(value, Object):
         return _object_item(state, value, index)
     return state.unknown(taint_of(value, index), key=("item", key_of(value), key_of(index)))

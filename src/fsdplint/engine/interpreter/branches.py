@@ -119,10 +119,10 @@ def _decide_branch(
 ) -> bool | None:
     """Return the outcome to follow, or None if following both arms at once loses nothing.
 
-    It loses nothing if no arm reaches an event and no arm leaves the block, unless the test asks for
-    a distributed run: what such a run sets here goes with what it does further down. The preferred
-    arm is that of a distributed run, if this is known, else the one that may shard; of two alike,
-    the one that goes on.
+    It loses nothing if no arm reaches an event and no arm leaves the block, unless the test asks
+    for a distributed run: what such a run sets here goes with what it does further down. The
+    preferred arm is that of a distributed run, if this is known, else the one that may shard; of
+    two alike, the one that goes on.
     """
     distributed = launched(test)
     body_may_shard = state.priorities.may_shard(body)

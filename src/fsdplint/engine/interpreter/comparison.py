@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
-from fsdplint.engine.interpreter.elements import hashable
+from fsdplint.engine.interpreter.elements import hashable, is_popped
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -133,6 +133,8 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
         return False
     if op == "In" and isinstance(left, Const) and isinstance(right, Mapping):
         return hashable(left.value) in right.items or None  # it may have others
+    if op == "In" and isinstance(right, Object) and is_popped(right, left):
+        return False
     return None
 
 

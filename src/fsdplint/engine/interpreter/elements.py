@@ -26,6 +26,7 @@ from fsdplint.engine.interpreter.values import (
     key_of,
 )
 from fsdplint.knowledge.data import DATA_LOADERS
+from fsdplint.knowledge.modules import hugging_face_blocks
 
 _MAX_UNROLLED = 8
 MAX_ELEMENTS = 2_000
@@ -182,6 +183,15 @@ def submodules(state: PathState, view: Value) -> list[Value]:
     return [*pairs, *others]
 
 
+def surely_any(view: Value) -> bool:
+    """True if what ``model.children()`` and the like give surely has an element."""
+    whole = view.parent if isinstance(view, Object) else None
+    if whole is None or not isinstance(view, Object) or view.step not in _VIEWS:
+        return False
+    has_blocks = any(hugging_face_blocks(name) is not None for name in class_names(whole.cls))
+    return "modules" in view.step or has_blocks or next(children(whole), None) is not None
+
+
 def view_of(iterable: Value) -> Value:
     """Return the view in ``enumerate(model.modules())``, and any other iterable as it is."""
     if not isinstance(iterable, Sequence) or iterable.kind != COUNTED:
@@ -274,3 +284,30 @@ def store_key(target: Mapping, key: Value, value: Value) -> None:
 
 def hashable(value: object) -> object:
     return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else repr(value)
+
+
+# The attribute of an object that holds the keys that were taken out of it.
+_POPPED = "*popped*"
+
+
+def pop(owner: Object, key: Value) -> None:
+    """Note that an object of unknown class has no entry for ``key`` any more."""
+    if isinstance(key, Const) and isinstance(key.value, str):
+        gone = owner.attrs.setdefault(_POPPED, Mapping({}, []))
+        assert isinstance(gone, Mapping)
+        gone.items[key.value] = key
+
+
+def is_popped(owner: Object, key: Value) -> bool:
+    """True if an object surely has no entry for ``key``, which was taken out."""
+    gone = owner.attrs.get(_POPPED)
+    return isinstance(gone, Mapping) and isinstance(key, Const) and key.value in gone.items
+
+
+def restore(owner: Object, key: Value) -> None:
+    """Note that an object has an entry for ``key``, or may have one for any key."""
+    gone = owner.attrs.get(_POPPED)
+    if isinstance(gone, Mapping) and isinstance(key, Const):
+        gone.items.pop(key.value, None)
+    elif isinstance(gone, Mapping):
+        gone.items.clear()

@@ -11,6 +11,7 @@ from fsdplint.engine.interpreter.elements import (
     extend,
     merge,
     store_key,
+    surely_any,
     unrolled,
 )
 from fsdplint.engine.interpreter.events import Call
@@ -279,7 +280,9 @@ def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Val
         element = replace(element, time=time, lazy=lazy, filtered=filtered)
     if node.kind == "dict":
         return Mapping({}, [element], element.taint.without(Taint.ELEMENT))
-    return Sequence([], [element], node.kind, element.taint.without(Taint.ELEMENT), repeated=True)
+    held = [element] if not others and not first.conditions and surely_any(source) else []
+    taint = element.taint.without(Taint.ELEMENT)
+    return Sequence(held, [element], node.kind, taint, repeated=True)
 
 
 def _bind_clauses(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
+from fsdplint.knowledge.checkpoints import ALWAYS_THERE
 
 _LEAVES = (ir.Return, ir.Raise, ir.Break, ir.Continue)
 
@@ -54,6 +55,30 @@ def adds_to_itself(node: ir.Assign) -> bool:
 
 def only_imports(body: Items[ir.Stmt]) -> bool:
     return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
+
+
+def imports_only_what_is_there(body: Items[ir.Stmt]) -> bool:
+    """True if statements import what each release of PyTorch has, and set flags."""
+    imports = [node for node in body if isinstance(node, (ir.Import, ir.ImportFrom))]
+    names = [name for node in imports for name in _imported(node)]
+    flags = [node for node in body if isinstance(node, ir.Assign)]
+    constants = all(isinstance(node.value, ir.Constant) for node in flags)
+    return (
+        bool(names)
+        and constants
+        and len(imports) + len(flags) == len(body)
+        and (ALWAYS_THERE.issuperset(names))
+    )
+
+
+def _imported(node: ir.Import | ir.ImportFrom) -> Iterator[str]:
+    if isinstance(node, ir.Import):
+        yield from (name for name, _ in node.names)
+        return
+    dots = "." * node.level
+    yield from (f"{dots}{node.module}.{name}" for name, _ in node.names)
+    if not node.names:
+        yield f"{dots}{node.module}.*"
 
 
 def expects_failed_import(node: ir.Try) -> bool:

@@ -10,7 +10,12 @@ from fsdplint.engine.interpreter import branches, calls, declared, tensors
 from fsdplint.engine.interpreter.elements import extend, hashable
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.functions import decorators
-from fsdplint.engine.interpreter.shape import adds_to_itself, expects_failed_import, only_imports
+from fsdplint.engine.interpreter.shape import (
+    adds_to_itself,
+    expects_failed_import,
+    imports_only_what_is_there,
+    only_imports,
+)
 from fsdplint.engine.interpreter.state import EXIT, Flow, Frame, PathState
 from fsdplint.engine.interpreter.stores import bind_target
 from fsdplint.engine.interpreter.values import (
@@ -206,6 +211,8 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     handlers = [statement for handler in node.handlers for statement in handler.body]
     failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
     fails = False
+    if imports_only_what_is_there(node.body):
+        handlers = []
     matter = state.priorities.leads_to_events(state.project, handlers, frame.unit)
     if (matter or _starts_over(node)) and not state.importing:
         fails = state.decisions.decide(failed, False, state.priorities.priority(handlers), node)
@@ -238,6 +245,8 @@ def _attempt(
     state: PathState, node: ir.Try, handlers: Items[ir.Stmt], failed: Value, frame: Frame
 ) -> Flow:
     """Execute the body of a `try` that does not fail on this path."""
+    if imports_only_what_is_there(node.body):
+        return state.run((*node.body, *node.orelse), frame)
     if state.importing or only_imports(node.body):
         return branches.both(state, failed, node, handlers, node.body, frame)
     flow = state.run((*node.body, *node.orelse), frame)

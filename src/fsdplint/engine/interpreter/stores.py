@@ -10,6 +10,7 @@ from fsdplint.engine.interpreter import access, tracking
 from fsdplint.engine.interpreter.elements import (
     EVERY,
     container_items,
+    restore,
     store_key,
     unpacked,
 )
@@ -184,6 +185,7 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
             owner.escaped = state.tick()  # it now differs from the file
         if _is_new_entry(owner, index, value):
             fill(state, owner, [value], in_loop=frame.loops > 0)
+        restore(owner, index)
         if isinstance(index, Const) and isinstance(index.value, (int, str)):
             owner.elements[index.value] = value
         compose(state, owner, value, "[]")

@@ -361,9 +361,12 @@ def _divides_evenly(sampler: Value) -> bool:
 
 
 def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
-    """Evaluate ``any(isinstance(m, FSDP) for m in …)`` if every element is known to be false."""
+    """Evaluate ``any(isinstance(m, FSDP) for m in …)`` if the elements are known well enough."""
     value = followed(arguments.args[0]) if arguments.args else NONE
     items = [*value.items, *value.rest] if isinstance(value, Sequence) else []
+    held = value.items if isinstance(value, Sequence) else []
+    if any(isinstance(item, Const) and item.value for item in held):
+        return Const(True)
     if items and all(isinstance(item, Const) and not item.value for item in items):
         return Const(False)
     return None
@@ -372,6 +375,8 @@ def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
 def _variables(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """Evaluate ``vars(options)``, whose items are the attributes."""
     value = followed(arguments.args[0]) if arguments.args else NONE
+    if isinstance(value, Symbol):
+        return Symbol(f"{value.name}.__dict__")
     if isinstance(value, Object) and not value.attrs:
         return state.part(value, ".__dict__")
     return None

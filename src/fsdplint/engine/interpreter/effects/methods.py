@@ -16,8 +16,10 @@ from fsdplint.engine.interpreter.elements import (
     copied,
     element_of,
     hashable,
+    is_popped,
     materialized,
     merge,
+    pop,
     store_key,
 )
 from fsdplint.engine.interpreter.events import Call, NoSync
@@ -153,6 +155,22 @@ def _entry_of_file(
     return access.item(state, receiver, arguments.args[0])
 
 
+def _entry_of_object(
+    state: PathState, receiver: Object, arguments: Arguments, *_: object
+) -> Value | None:
+    """Evaluate ``config.get(key, default)``, as far as the key was taken out or a file has it."""
+    if arguments.args and is_popped(receiver, arguments.args[0]):
+        return arguments.get(1, "default") or NONE
+    return _entry_of_file(state, receiver, arguments)
+
+
+def _popped(state: PathState, receiver: Object, arguments: Arguments, *_: object) -> Value | None:
+    """Take a key out of what may be a dict, if it has it."""
+    if arguments.args and receiver.cls is None and not state.undecided:
+        pop(receiver, arguments.args[0])
+    return _entry_of_file(state, receiver, arguments)
+
+
 def _no_sync(
     state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
@@ -258,7 +276,8 @@ _METHODS: MappingType[str, _Method] = {
     **{name: partial(_view, name) for name in (*known.SUBMODULE_VIEWS, "items", "keys")},
     "values": _itself,
     "get_submodule": _submodule,
-    **dict.fromkeys(("get", "pop"), _entry_of_file),
+    "get": _entry_of_object,
+    "pop": _popped,
     "state_dict": saving.state_of,
     **dict.fromkeys(known.RETURNS_SELF, _itself_if_module),
     **dict.fromkeys(("to", "cuda"), _itself),

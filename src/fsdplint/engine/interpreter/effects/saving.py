@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
@@ -83,9 +84,14 @@ def _plain_write(
 def _plain_read(
     name: str, state: PathState, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
-    """Return what a file holds, e.g. by ``torch.load``; its parts know where they come from."""
+    """Return what a file holds, e.g. by ``torch.load``; its parts know where they come from.
+
+    It holds the same whichever device the rank puts it on.
+    """
     at = known.PLAIN_READS[name]
-    made = calls.result_of(state, ("call", name), Symbol(name), arguments)
+    keywords = {key: arguments.keywords[key] for key in arguments.keywords.keys() - known.PLACEMENT}
+    read = replace(arguments, keywords=keywords)
+    made = calls.result_of(state, ("call", name), Symbol(name), read)
     made.site, made.file = state.site(node, frame), arguments.get(at.position, at.keyword)
     return made
 
