@@ -181,6 +181,14 @@ LAYER_COUNTS = frozenset(
 HUGGING_FACE_CONSTRUCTORS = frozenset({"from_pretrained", "from_config", "_from_config"})
 
 
+_LAYERS = ("Attention", "Block", "Layer", "MLP")
+
+
+def is_hugging_face_layer(name: str) -> bool:
+    """Whether a class of transformers, by canonical name, is a layer and no whole model."""
+    return name.startswith("transformers.models.") and name.endswith(_LAYERS)
+
+
 def hugging_face_blocks(name: str) -> tuple[str, ...] | None:
     """Block containers of a model class by canonical name.
 

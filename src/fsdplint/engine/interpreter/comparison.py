@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
-from fsdplint.engine.interpreter.elements import hashable, is_popped
+from fsdplint.engine.interpreter.elements import hashable, is_popped, is_submodule
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -37,6 +37,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.kinds import asked_kind, kind_of
+from fsdplint.knowledge.modules import hugging_face_blocks, is_hugging_face_layer
 from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE, NN, OPTIMIZER
 from fsdplint.knowledge.tensors import DTYPES
 
@@ -181,6 +182,8 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
         return True
     if isinstance(cls, ClassValue) and isinstance(value.cls, Symbol):
         return False if known.is_harmless(value.cls.name) else None
+    if isinstance(cls, Symbol) and is_hugging_face_layer(cls.name) and _is_whole_model(value):
+        return False
     asked = asked_kind(cls.name) if isinstance(cls, Symbol) else None
     if asked is not None and (kinds := _kinds(value)):
         return asked in kinds
@@ -189,9 +192,13 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
     return None
 
 
+def _is_whole_model(value: Object) -> bool:
+    return any(hugging_face_blocks(name) is not None for name in class_names(value.cls))
+
+
 def _kinds(value: Object) -> set[str]:
     """Return the kinds of PyTorch's objects that an object surely is of."""
-    if is_module(value):
+    if is_module(value) or is_submodule(value):
         return {MODULE}
     if value.captures:
         return {OPTIMIZER}

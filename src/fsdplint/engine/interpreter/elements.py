@@ -183,6 +183,12 @@ def submodules(state: PathState, view: Value) -> list[Value]:
     return [*pairs, *others]
 
 
+def is_submodule(element: Object) -> bool:
+    """True if an object is what a loop over ``model.children()`` and the like visits."""
+    view = element.parent
+    return view is not None and view.step in _VIEWS and surely_any(view)
+
+
 def surely_any(view: Value) -> bool:
     """True if what ``model.children()`` and the like give surely has an element."""
     whole = view.parent if isinstance(view, Object) else None
