@@ -6,7 +6,9 @@ is known to be harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator
+from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls, optimizers, tensors, tracking
@@ -31,6 +33,7 @@ from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Context,
+    Mapping,
     ModuleScope,
     Object,
     Origin,
@@ -68,6 +71,8 @@ from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
 from fsdplint.knowledge.tensors import DIVISIONS, MAKES_TENSOR, TENSOR
 
+# Methods of Python's containers do nothing to what a container holds.
+_OF_CONTAINERS = frozenset(name for kind in (dict, list, set, tuple, deque) for name in dir(kind))
 _MAKES_GROUP = frozenset({INIT, *MESHES, DEVICE_MESH})
 # Where one of these is called, something has made the process group.
 _NEEDS_GROUP = frozenset({*C10D_CALLS, GET_RANK, GET_WORLD_SIZE})
@@ -157,7 +162,8 @@ def method(
     optimizers.used(state, receiver, name, arguments)
     time, destroyed = state.tick(), state.group is Group.DESTROYED
     result = methods.known_method(state, receiver, name, arguments, node, frame)
-    tracking.used(state, time, name, [receiver, *arguments.values()], node, frame)
+    if not (name in _OF_CONTAINERS and isinstance(receiver, (Mapping, Sequence))):
+        tracking.used(state, time, name, [receiver, *arguments.values()], node, frame)
     _note_weights(state, receiver, name, arguments)
     if name in DIVISIONS and arguments.args:
         quotient = receiver if name.endswith("_") else result
@@ -297,7 +303,7 @@ def _device(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame)
 
 
 # By canonical name; a later row overrides an earlier one.
-EFFECTS: Mapping[str, Effect] = {
+EFFECTS: MappingType[str, Effect] = {
     **saving.EFFECTS,
     **sharding.EFFECTS,
     **rows.EFFECTS,
