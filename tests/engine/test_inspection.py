@@ -513,3 +513,27 @@ def test_what_a_schedule_of_torch_takes_is_an_optimizer(
 def test_what_is_only_stepped_and_zeroed_may_be_an_engine(schedule: str) -> None:
     found = inspected(SCHEDULED.format(made="build(model)", schedule=schedule))
     assert not found.entries[0].optimizers
+
+
+def test_the_first_path_takes_a_choice_before_it_fails_for_want_of_one() -> None:
+    (entry,) = inspected("""\
+        import sys
+
+        import torch
+        from model import Net
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def build(name, parameters):
+            if name == "adamw":
+                return torch.optim.AdamW(parameters)
+            if name == "sgd":
+                return torch.optim.SGD(parameters)
+            raise ValueError(name)
+
+
+        model = FSDP(Net())
+        optimizer = build(sys.argv[1], model.parameters())
+        """).entries
+
+    assert [optimizer.name for optimizer in entry.optimizers] == ["AdamW"]

@@ -16,7 +16,13 @@ from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_i
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.priority import spelled
 from fsdplint.engine.interpreter.ranks import launched
-from fsdplint.engine.interpreter.shape import assigned, exits_cleanly, leaves, returns_value
+from fsdplint.engine.interpreter.shape import (
+    assigned,
+    exits_cleanly,
+    fails_unless,
+    leaves,
+    returns_value,
+)
 from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.state import Flow, Frame, Group, PathState
 from fsdplint.engine.interpreter.values import (
@@ -84,7 +90,8 @@ def _branch(
 
     If the arm that is left out promises more than the other, or if the test is a constant that a
     function returned, the decisions that the test follows from get the priority of that arm: they
-    were made for another branch, and flipping one of them may be the only way to reach it.
+    were made for another branch, and flipping one of them may be the only way to reach it. An arm
+    that leaves the function leaves out the rest of it.
     """
     outcome = state.decisions.known(test)
     if outcome is None and _takes_one_arm(state, test):
@@ -95,8 +102,9 @@ def _branch(
         return both(state, test, place, body, orelse, frame)
     declared.tested(state, test, outcome, place, frame)
     taken, other = (body, orelse) if outcome else (orelse, body)
-    promise = state.priorities.priority(other)
-    if promise > state.priorities.priority(taken) or (other and isinstance(test, Const)):
+    left_out = _block(frame) if leaves(taken) and isinstance(test, Const) else other
+    promise = state.priorities.priority(left_out)
+    if promise > state.priorities.priority(taken) or (left_out and isinstance(test, Const)):
         state.decisions.raise_priority(test, promise)
     guard = state.guard(test, place, outcome, frame)
     with state.under([guard] if not isinstance(test, Const) else []):
@@ -133,7 +141,7 @@ def _decide_branch(
     if body_may_shard != orelse_may_shard and not (leaves_body or leaves_orelse):
         prefer = body_may_shard
     else:
-        prefer = not leaves_body or leaves_orelse
+        prefer = not leaves_body or leaves_orelse or _is_last_choice(place, frame)
     prefer = prefer if distributed is None else distributed
     other_may_shard = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
@@ -143,6 +151,16 @@ def _decide_branch(
     else:
         priority = 0 if other_leaves and _returns_nothing_asked_for(state, other, frame) else 1
     return state.decisions.decide(test, prefer, priority, place)
+
+
+def _is_last_choice(place: ir.Node, frame: Frame) -> bool:
+    """True if a function that gets past a branch only has others like it, and then an error."""
+    return fails_unless(_block(frame), place)
+
+
+def _block(frame: Frame) -> Items[ir.Stmt]:
+    """Return the statements of the function that runs, or of the module."""
+    return frame.unit.module.body if frame.function is None else frame.function.function.body
 
 
 def _returns_nothing_asked_for(state: PathState, arm: Items[ir.Stmt], frame: Frame) -> bool:

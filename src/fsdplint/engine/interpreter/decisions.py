@@ -9,7 +9,7 @@ combines, and such a path must not witness a finding.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -147,6 +147,12 @@ class Decisions:
             for part in value.items if isinstance(value, Sequence) else (value,):
                 if isinstance(part, Const):
                     self.sources[Identity(part)] = range(mark, len(self.made))
+
+    def keep_source(self, outcome: Value, compared: Iterable[Value]) -> None:
+        """Note that the outcome of a comparison comes from a constant that a function returned."""
+        for value in compared if isinstance(outcome, Const) else ():
+            if (found := self.sources.get(Identity(value))) is not None:
+                self.sources[Identity(outcome)] = found
 
     def hold_only_where(self, test: Value, outcome: bool, mark: int) -> None:
         """Hold the decisions from ``mark`` on only where ``test`` has ``outcome``.

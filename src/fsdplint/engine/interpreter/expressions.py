@@ -106,7 +106,10 @@ def not_(state: PathState, node: ir.Not, frame: Frame) -> Value:
 
 def compare(state: PathState, node: ir.Compare, frame: Frame) -> Value:
     left, right = state.evaluate(node.left, frame), state.evaluate(node.right, frame)
-    return tensors.compared(state, node.op, left, right) or comparison.compare(node.op, left, right)
+    found = tensors.compared(state, node.op, left, right)
+    outcome = found or comparison.compare(node.op, left, right)
+    state.decisions.keep_source(outcome, (left, right))
+    return outcome
 
 
 def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:

@@ -53,6 +53,19 @@ def adds_to_itself(node: ir.Assign) -> bool:
     return isinstance(left, ir.Name) and isinstance(target, ir.Name) and left.id == target.id
 
 
+def fails_unless(block: Items[ir.Stmt], test: ir.Node) -> bool:
+    """True if a block raises, unless an `if` of ``test`` or one behind it returns before."""
+    at = next((i for i, node in enumerate(block) if getattr(node, "test", None) is test), None)
+    if at is None or not isinstance(block[-1], ir.Raise):
+        return False
+    choices = block[at:-1]
+    return all(isinstance(node, ir.If) and _only_returns(node) for node in choices)
+
+
+def _only_returns(node: ir.If) -> bool:
+    return bool(node.body) and isinstance(node.body[-1], ir.Return) and not node.orelse
+
+
 def only_imports(body: Items[ir.Stmt]) -> bool:
     return bool(body) and all(isinstance(node, (ir.Import, ir.ImportFrom)) for node in body)
 
