@@ -102,8 +102,16 @@ def as_unit(program: Program, unit: Sharding, at: Site) -> str:
     where = program.where(unit.site, at)
     if isinstance(unit, Shard):
         return f"which `{program.text(unit.site.path, unit.call.func)}` shards {where}"
-    how = "annotation" if isinstance(unit, Declared) and unit.annotated else "test"
-    return f"a unit of {unit.generation.value} by the {how} {where}"
+    return f"a unit of {unit.generation.value} by the {_how(unit)} {where}"
+
+
+def _how(unit: Declared) -> str:
+    """Return what says of a model that it is a unit."""
+    if unit.annotated:
+        return "annotation"
+    node = unit.site.node
+    is_call = isinstance(node, ir.Call) and ir.last_name(node.func) != "isinstance"
+    return "call" if is_call else "test"
 
 
 def as_state(program: Program, unit: Sharding, at: Site, verb: str = "sharded") -> str:

@@ -1,4 +1,4 @@
-"""What the code says of its values: an annotation, or a test that a value is a unit.
+"""What the code says of its values: an annotation, a test or a call only for units says what it is.
 
 Only of values that come from outside of the program, whose sharding nothing shows. A value that the
 program makes is what it is, whatever is said of it.
@@ -12,6 +12,8 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Declared
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
+    NONE,
+    Arguments,
     Condition,
     Object,
     Origin,
@@ -20,7 +22,8 @@ from fsdplint.engine.interpreter.values import (
     Value,
     followed,
 )
-from fsdplint.knowledge.calls import UNIT_CLASSES
+from fsdplint.knowledge.calls import UNIT_CLASSES, Generation
+from fsdplint.knowledge.fsdp import FSDP1_STATICS
 
 _FROM_OUTSIDE = frozenset({Origin.PARAMETER, Origin.UNKNOWN, Origin.PART})
 
@@ -45,6 +48,15 @@ def tested(state: PathState, test: Value, outcome: bool, node: ir.Node, frame: F
         _declare(state, value, classes, node, frame)
 
 
+def given(
+    state: PathState, function: str, arguments: Arguments, node: ir.Call, frame: Frame
+) -> None:
+    """Note that the model of ``FSDP.state_dict_type(model, …)`` and the like is a unit of FSDP1."""
+    position, keyword, _ = FSDP1_STATICS[function]
+    value = followed(arguments.get(position, keyword) or NONE)
+    _note(state, value, Generation.FSDP1, node, frame)
+
+
 def _declare(
     state: PathState,
     value: Value,
@@ -55,7 +67,19 @@ def _declare(
 ) -> None:
     kinds = {UNIT_CLASSES.get(each.name) if isinstance(each, Symbol) else None for each in classes}
     generation = kinds.pop() if len(kinds) == 1 else None
-    if generation is None or not isinstance(value, Object) or state.importing or state.enumerating:
+    if generation is not None:
+        _note(state, value, generation, node, frame, annotated)
+
+
+def _note(
+    state: PathState,
+    value: Value,
+    generation: Generation,
+    node: ir.Node,
+    frame: Frame,
+    annotated: bool = False,
+) -> None:
+    if not isinstance(value, Object) or state.importing or state.enumerating:
         return
     if value.origin not in _FROM_OUTSIDE or value.cls is not None or value.sharded:
         return

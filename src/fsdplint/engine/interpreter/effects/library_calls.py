@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import calls, optimizers, tensors, tracking
+from fsdplint.engine.interpreter import calls, declared, optimizers, tensors, tracking
 from fsdplint.engine.interpreter.definitions import note_construction
 from fsdplint.engine.interpreter.effects import (
     builtins,
@@ -54,6 +54,7 @@ from fsdplint.knowledge import calls as known
 from fsdplint.knowledge import ranks
 from fsdplint.knowledge.collectives import C10D_CALLS, MAKES_EQUAL, WORLD_CALLS
 from fsdplint.knowledge.frameworks import is_training_arguments
+from fsdplint.knowledge.fsdp import FSDP1_STATICS
 from fsdplint.knowledge.initialisation import SEEDS
 from fsdplint.knowledge.launch import (
     DESTROY,
@@ -83,6 +84,8 @@ def call(
 ) -> Value:
     """Call a library's function or class: apply its effect, and note the call if it is watched."""
     time, name, destroyed = state.tick(), symbol.name, state.group is Group.DESTROYED
+    if name in FSDP1_STATICS:
+        declared.given(state, name, arguments, node, frame)
     result = _known_call(state, symbol, arguments, node, frame)
     tracking.used(state, time, name, arguments.values(), node, frame)
     if name in known.WATCHED_CALLS:
