@@ -9,7 +9,9 @@ import pytest
 from helpers import event, path_of, program, script
 from limits import limit
 
+from fsdplint.engine.facts.clipping import local_norms
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs, unreduced_steps
+from fsdplint.engine.facts.sharding import as_unit
 from fsdplint.engine.facts.state_files import sharded_writes
 from fsdplint.engine.program import Program
 from fsdplint.rules.direct_forward import skipped_hooks
@@ -658,3 +660,38 @@ def test_optimizers_on_unsharded_roots(tmp_path: Path, between: str, expected: s
 )
 def test_roots_that_stay_unsharded(tmp_path: Path, sharding: str, expected: bool) -> None:
     assert bool(opened(tmp_path, f"{NO_GRAD}model(x)", sharding)) == expected
+
+
+# Clipping
+
+
+@pytest.mark.parametrize(
+    ("bound", "measures"),
+    [('float("inf")', True), ("math.inf", True), ("1.0", False), ("limit", False)],
+)
+def test_an_infinite_bound_clips_nothing(tmp_path: Path, bound: str, measures: bool) -> None:
+    found = script(
+        tmp_path,
+        f"""\
+        import math
+        from settings import limit
+        model = FSDP(Net())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), {bound})
+    """,
+    )
+    assert [fact.only_measures for fact in local_norms(found)] == [measures]
+
+
+@pytest.mark.parametrize(
+    ("says", "how"),
+    [
+        ("def clip(model: FSDP):", "annotation"),
+        ("def clip(model):\n    assert isinstance(model, FSDP)", "test"),
+        ("def clip(model):\n    FSDP.set_state_dict_type(model, LOCAL)", "call"),
+    ],
+)
+def test_what_says_that_a_model_is_a_unit(tmp_path: Path, says: str, how: str) -> None:
+    clips = "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    found = script(tmp_path, f"from settings import LOCAL\n{says}\n{clips}\n")
+    (fact,) = local_norms(found)
+    assert f"a unit of FSDP1 by the {how} " in as_unit(found, fact.shard, fact.call.site)
