@@ -63,6 +63,8 @@ def _given(sources: list[ir.Node], function: ir.Function, call: ir.Node) -> list
 
 # Words of a place that each node may have for itself.
 _OWN_PLACE = re.compile(r"tmp|temp|scratch|local|node|host|shm|rank|cache", re.IGNORECASE)
+# Words of an option that asks for a file on each node.
+_FOR_EACH = re.compile(r"(each|every|per)_?node", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,15 @@ def node_writes(program: Program) -> Iterator[NodeWrite]:
             if not tests or any(not guard.rank_sources for guard in tests):
                 continue
             local = all(guard.rank_sources <= TELL_LOCAL for guard in tests)
-            if not local or _has_own_place(program, write):
+            if not local or _is_meant(program, write) or _has_own_place(program, write):
                 continue
             if not is_for_one_node(program, trace, write.site):
                 yield NodeWrite(write, tests[-1], shard)
+
+
+def _is_meant(program: Program, write: PlainWrite) -> bool:
+    """Whether the write depends on an option that asks for it on each node."""
+    return any(_FOR_EACH.search(program.text(each.path, each.test)) for each in write.site.guards)
 
 
 def _has_own_place(program: Program, write: PlainWrite) -> bool:

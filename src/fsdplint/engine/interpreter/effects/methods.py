@@ -167,6 +167,7 @@ def _entry_of_object(
 def _popped(state: PathState, receiver: Object, arguments: Arguments, *_: object) -> Value | None:
     """Take a key out of what may be a dict, if it has it."""
     if arguments.args and receiver.cls is None and not state.undecided:
+        state.note_change(receiver)
         pop(receiver, arguments.args[0])
     return _entry_of_file(state, receiver, arguments)
 
