@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -108,9 +108,13 @@ class Judged:
 
 
 def read(file: Path) -> list[Label]:
-    """The labels in a table whose columns are called like the attributes of `Label`."""
+    """The labels in a table whose columns are called like the attributes of `Label`.
+
+    Other columns, such as the outcome of an earlier run, are left out.
+    """
+    names = [field.name for field in fields(Label)]
     with file.open(encoding="utf-8", newline="") as table:
-        rows = list(csv.DictReader(table))
+        rows = [{name: row[name] for name in names} for row in csv.DictReader(table)]
     return [Label(**{**row, "line": int(row["line"])}) for row in rows]  # type: ignore[arg-type]
 
 
