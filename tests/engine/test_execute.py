@@ -1441,3 +1441,28 @@ def test_the_objects_of_a_class_that_share_their_attributes_are_set_up_once(tmp_
         ("Shard", "fully_shard(model)"),
         ("DirectForward", "Run().model.forward(1)"),
     ]
+
+
+@pytest.mark.parametrize(("given", "runs"), [("settings", 1), ("model", 2)])
+def test_a_function_that_calls_itself_runs_once_more_only_for_what_rules_ask_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, runs: int
+) -> None:
+    text = f"""\
+        def walk(value, depth):
+            return walk(value, Depth(depth))
+
+        class Depth:
+            def __init__(self, inner):
+                self.inner = inner
+
+        settings = load("settings.yaml")
+        model = nn.Linear(4, 4)
+        fully_shard(model)
+        walk({given}, None)
+    """
+    made = objects_made(monkeypatch)
+    found = script(tmp_path, text)
+    depths = [
+        each for each in made if getattr(getattr(each.cls, "node", None), "name", "") == "Depth"
+    ]
+    assert len(depths) == runs * len(found.traces)

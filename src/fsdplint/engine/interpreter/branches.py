@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import declared
+from fsdplint.engine.interpreter import declared, tracking
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.priority import spelled
@@ -28,20 +28,15 @@ from fsdplint.engine.interpreter.state import Flow, Frame, Group, PathState
 from fsdplint.engine.interpreter.values import (
     Condition,
     Const,
-    Symbol,
     Taint,
     Value,
     choice,
-    class_names,
-    contained,
     followed,
     key_of,
-    reachable,
     same,
     taint_of,
 )
 from fsdplint.engine.project.project import BUILTINS, identifiers
-from fsdplint.knowledge.names import of_torch
 
 
 def if_(state: PathState, node: ir.If | ir.Case, frame: Frame) -> Flow:
@@ -180,22 +175,12 @@ def _returns_nothing_asked_for(state: PathState, arm: Items[ir.Stmt], frame: Fra
     others = identifiers(*arm)[0] - own
     if not all(frame.unit.is_own_constant(name) for name in others):
         return False
-    return not any(_is_asked_for(state, value) for value in frame.scope.names.values())
+    return not any(tracking.is_asked_for(state, value) for value in frame.scope.names.values())
 
 
 def _assigned_names(arm: Items[ir.Stmt]) -> set[str]:
     targets = (target for node in arm for target in assigned(node))
     return {target.id for target in targets if isinstance(target, ir.Name)}
-
-
-def _is_asked_for(state: PathState, value: Value) -> bool:
-    """True if rules ask about a value, or about something that it holds."""
-    if any(isinstance(each, Symbol) and of_torch(each.name) for each in contained(value)):
-        return True
-    return any(
-        item.sharded or item in state.tracked or any(map(of_torch, class_names(item.cls)))
-        for item in reachable(value)
-    )
 
 
 def _decide_for_later(state: PathState, test: Value, place: ir.Node, frame: Frame) -> bool | None:

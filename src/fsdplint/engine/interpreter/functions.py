@@ -42,7 +42,7 @@ def invoke(
     Args:
         more: whether further keyword arguments may be given that are not known.
     """
-    again = state.active.count(function.function) > 1
+    again = _runs_enough(state, function, [*args, *keywords.values()])
     if again or len(state.calls) >= state.project.budget.depth:
         if not again:
             _stopped_at(state, function)
@@ -78,6 +78,21 @@ def invoke(
     result = choice(inner.returned) if inner.returned else NONE
     state.decisions.note_source(result, decided)
     return result
+
+
+def _runs_enough(state: PathState, function: FunctionValue, given: list[Value]) -> bool:
+    """True if a function that calls itself need not run again.
+
+    It runs twice, which covers what it does to what it is called on again. Once is enough if it has
+    no event and gets nothing that rules ask about, like a loader of nested settings.
+    """
+    active = state.active.count(function.function)
+    if active != 1:
+        return active > 1
+    body, unit = function.function.body, function.scope.unit
+    return not state.priorities.leads_to_events(state.project, body, unit) and not any(
+        tracking.is_asked_for(state, each) for each in given
+    )
 
 
 def _stopped_at(state: PathState, function: FunctionValue) -> None:

@@ -11,11 +11,14 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Parameters,
     StateDict,
+    Symbol,
     Tensor,
     Value,
+    class_names,
     contained,
     reachable,
 )
+from fsdplint.knowledge.names import of_torch
 
 
 def track(state: PathState, item: Object) -> None:
@@ -61,6 +64,16 @@ def changed(
         given = concerned & got
         only = frozenset() if given else frozenset(got)
         state.trace.uses.append(Use(time, state.site(node, frame), name, concerned, given, only))
+
+
+def is_asked_for(state: PathState, value: Value) -> bool:
+    """True if rules ask about a value, or about something that it holds."""
+    if any(isinstance(each, Symbol) and of_torch(each.name) for each in contained(value)):
+        return True
+    return any(
+        item.sharded or item in state.tracked or any(map(of_torch, class_names(item.cls)))
+        for item in reachable(value)
+    )
 
 
 def _above(items: Iterable[Object]) -> set[Object]:
