@@ -185,7 +185,7 @@ _LAYERS = ("Attention", "Block", "Layer", "MLP")
 
 
 def is_hugging_face_layer(name: str) -> bool:
-    """Whether a class of transformers, by canonical name, is a layer and no whole model."""
+    """Whether a class of transformers, by canonical name, is a layer rather than a model."""
     return name.startswith("transformers.models.") and name.endswith(_LAYERS)
 
 

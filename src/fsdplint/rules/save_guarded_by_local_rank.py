@@ -64,7 +64,7 @@ def _given(sources: list[ir.Node], function: ir.Function, call: ir.Node) -> list
 # Words of a place that each node may have for itself.
 _OWN_PLACE = re.compile(r"tmp|temp|scratch|local|node|host|shm|rank|cache", re.IGNORECASE)
 # Words of an option that asks for a file on each node.
-_FOR_EACH = re.compile(r"(each|every|per)_?node", re.IGNORECASE)
+_FOR_EACH = re.compile(r"(each|every)_?node", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def node_writes(program: Program) -> Iterator[NodeWrite]:
 
 
 def _is_meant(program: Program, write: PlainWrite) -> bool:
-    """Whether the write depends on an option that asks for it on each node."""
+    """Whether an option asks for the write on each node."""
     return any(_FOR_EACH.search(program.text(each.path, each.test)) for each in write.site.guards)
 
 

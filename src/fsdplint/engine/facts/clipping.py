@@ -42,7 +42,7 @@ class LocalNorm:
 
     @property
     def only_measures(self) -> bool:
-        """Whether it scales nothing: no norm is above an infinite one."""
+        """Whether the call only measures the norm, because its bound is infinite."""
         bound = self.call.argument(1, "max_norm")
         number = bound.value if isinstance(bound, Const) else None
         endless = isinstance(number, float) and math.isinf(number)

@@ -30,13 +30,13 @@ _SUMMONS = "summon_full_params"
 
 
 def is_alone(init: Call) -> bool:
-    """Whether the group is one of a single process."""
+    """Whether a process group has a single process."""
     size = init.arguments.get(3, "world_size")
     return isinstance(size, Const) and size.value == 1
 
 
 def runs_alone(trace: Trace) -> bool:
-    """Whether the program runs as a single process, which holds every shard."""
+    """Whether the program runs as a single process, so that nothing is sharded."""
     return any(is_alone(init) for init in trace.calls(INIT))
 
 
@@ -106,7 +106,7 @@ def as_unit(program: Program, unit: Sharding, at: Site) -> str:
 
 
 def _how(unit: Declared) -> str:
-    """Return what says of a model that it is a unit."""
+    """Return the word for the code that marks a model as a unit."""
     if unit.annotated:
         return "annotation"
     node = unit.site.node

@@ -149,12 +149,12 @@ def _decide_branch(
 
 
 def _is_last_choice(place: ir.Node, frame: Frame) -> bool:
-    """True if a function that gets past a branch only has others like it, and then an error."""
+    """True if only branches that return, and then a ``raise``, follow a branch."""
     return fails_unless(_block(frame), place)
 
 
 def _block(frame: Frame) -> Items[ir.Stmt]:
-    """Return the statements of the function that runs, or of the module."""
+    """Return the body of the active function, or of the module."""
     return frame.unit.module.body if frame.function is None else frame.function.function.body
 
 

@@ -69,7 +69,7 @@ def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
 
 
 def _note_maker(made: Object, node: ir.Call, frame: Frame) -> None:
-    """Note the call that a new object comes from, if it is unknown and no deeper call's."""
+    """Note the call that returned a new unknown object, unless a deeper call is known."""
     if made.origin is Origin.UNKNOWN and made.made_by is None:
         made.made_by = (frame.unit.path, node)
 

@@ -149,7 +149,7 @@ class Decisions:
                     self.sources[Identity(part)] = range(mark, len(self.made))
 
     def keep_source(self, outcome: Value, compared: Iterable[Value]) -> None:
-        """Note that the outcome of a comparison comes from a constant that a function returned."""
+        """Note the source of a comparison's outcome: a constant that a function returned."""
         for value in compared if isinstance(outcome, Const) else ():
             if (found := self.sources.get(Identity(value))) is not None:
                 self.sources[Identity(outcome)] = found

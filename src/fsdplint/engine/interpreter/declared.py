@@ -51,7 +51,7 @@ def tested(state: PathState, test: Value, outcome: bool, node: ir.Node, frame: F
 def given(
     state: PathState, function: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> None:
-    """Note that the model of ``FSDP.state_dict_type(model, …)`` and the like is a unit of FSDP1."""
+    """Note a model as a unit of FSDP1 if it is given to ``FSDP.state_dict_type`` and the like."""
     position, keyword, _ = FSDP1_STATICS[function]
     value = followed(arguments.get(position, keyword) or NONE)
     _note(state, value, Generation.FSDP1, node, frame)

@@ -152,7 +152,7 @@ def _run_purely(state: PathState, node: ir.ClassDef, body: Frame) -> bool:
 
 
 def _plain(value: Value, body: Scope) -> ir.Function | Const | Symbol | None:
-    """Return what a class body binds if it is the same on each path, a method without its scope."""
+    """Return a value of a class body if it is the same on each path; a method without its scope."""
     if isinstance(value, FunctionValue) and value.scope is body and value.only is None:
         return value.function
     return value if isinstance(value, (Const, Symbol)) else None

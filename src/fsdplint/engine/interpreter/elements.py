@@ -184,13 +184,13 @@ def submodules(state: PathState, view: Value) -> list[Value]:
 
 
 def is_submodule(element: Object) -> bool:
-    """True if an object is what a loop over ``model.children()`` and the like visits."""
+    """True if an object is an element of ``model.children()`` or a similar view."""
     view = element.parent
     return view is not None and view.step in _VIEWS and surely_any(view)
 
 
 def surely_any(view: Value) -> bool:
-    """True if what ``model.children()`` and the like give surely has an element."""
+    """True if ``model.children()`` or a similar view surely has an element."""
     whole = view.parent if isinstance(view, Object) else None
     if whole is None or not isinstance(view, Object) or view.step not in _VIEWS:
         return False
@@ -297,7 +297,7 @@ _POPPED = "*popped*"
 
 
 def pop(owner: Object, key: Value) -> None:
-    """Note that an object of unknown class has no entry for ``key`` any more."""
+    """Note that ``key`` was popped from an object of unknown class."""
     if isinstance(key, Const) and isinstance(key.value, str):
         gone = owner.attrs.setdefault(_POPPED, Mapping({}, []))
         assert isinstance(gone, Mapping)
@@ -305,13 +305,13 @@ def pop(owner: Object, key: Value) -> None:
 
 
 def is_popped(owner: Object, key: Value) -> bool:
-    """True if an object surely has no entry for ``key``, which was taken out."""
+    """True if ``key`` was popped from an object."""
     gone = owner.attrs.get(_POPPED)
     return isinstance(gone, Mapping) and isinstance(key, Const) and key.value in gone.items
 
 
 def restore(owner: Object, key: Value) -> None:
-    """Note that an object has an entry for ``key``, or may have one for any key."""
+    """Forget that ``key`` was popped; if the key is unknown, forget all popped keys."""
     gone = owner.attrs.get(_POPPED)
     if isinstance(gone, Mapping) and isinstance(key, Const):
         gone.items.pop(key.value, None)

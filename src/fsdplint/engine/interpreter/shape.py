@@ -54,7 +54,7 @@ def adds_to_itself(node: ir.Assign) -> bool:
 
 
 def fails_unless(block: Items[ir.Stmt], test: ir.Node) -> bool:
-    """True if a block raises, unless an `if` of ``test`` or one behind it returns before."""
+    """True if a block ends in a ``raise`` unless the ``if`` on ``test`` or a later one returns."""
     at = next((i for i, node in enumerate(block) if getattr(node, "test", None) is test), None)
     if at is None or not isinstance(block[-1], ir.Raise):
         return False
@@ -71,7 +71,7 @@ def only_imports(body: Items[ir.Stmt]) -> bool:
 
 
 def imports_only_what_is_there(body: Items[ir.Stmt]) -> bool:
-    """True if statements import what each release of PyTorch has, and set flags."""
+    """True if statements only set flags and import names of `ALWAYS_THERE`."""
     imports = [node for node in body if isinstance(node, (ir.Import, ir.ImportFrom))]
     names = [name for node in imports for name in _imported(node)]
     flags = [node for node in body if isinstance(node, ir.Assign)]

@@ -409,7 +409,7 @@ class PathState:
         return ("key", self.project.keys.setdefault(key, next(self.project.numbers)))
 
     def note_change(self, value: Value | None = None) -> None:
-        """Note that something changed that may have been there before."""
+        """Note a change of ``value``, or of something without a number."""
         number = value.serial if isinstance(value, Object) else 0
         self.oldest_changed = max(self.oldest_changed, min(number, 0))
 

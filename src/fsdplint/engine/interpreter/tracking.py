@@ -67,7 +67,7 @@ def changed(
 
 
 def is_asked_for(state: PathState, value: Value) -> bool:
-    """True if rules ask about a value, or about something that it holds."""
+    """True if a value, or something that it holds, matters to a rule."""
     if any(isinstance(each, Symbol) and of_torch(each.name) for each in contained(value)):
         return True
     return any(

@@ -108,13 +108,13 @@ def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
 
 
 def _is_set(value: Object, name: str) -> bool:
-    """True if an attribute was assigned, and not made up for code that reads it."""
+    """True if the program assigned an attribute, rather than only read it."""
     held = value.attrs.get(name)
     return held is not None and (held.__class__ is not Object or _is_set_at_start(value, name))
 
 
 def _is_set_at_start(value: Object, name: str) -> bool:
-    """True if a constructor of the project assigns an attribute, whatever its arguments are."""
+    """True if a constructor of the project always assigns an attribute."""
     for cls in value.cls.lineage() if isinstance(value.cls, ClassValue) else ():
         start = cls.attrs.get("__init__") if isinstance(cls, ClassValue) else None
         body = start.function.body if isinstance(start, FunctionValue) else ()
@@ -129,14 +129,14 @@ def _is_attribute(target: ir.Expr, name: str) -> bool:
 
 
 def _is_unwrapped(state: PathState, given: Value) -> bool:
-    """True if a value is an object of a project's class, and no wrapper around one."""
+    """True if a value is an object of a project class and not a wrapper."""
     wrapping = state.trace.calls(*WRAPPERS)
     wrapped = [followed(each) for call in wrapping for each in call.arguments.values()]
     return all(_has_no_module(each) and each not in wrapped for each in may_be(given))
 
 
 def _has_no_module(value: Value) -> bool:
-    """True if neither the class of an object nor the path gives it what wrappers hold."""
+    """True if an object surely has no attribute that holds a wrapped module."""
     cls = value.cls if isinstance(value, Object) else None
     if not isinstance(cls, ClassValue) or not isinstance(value, Object):
         return False
@@ -149,7 +149,7 @@ def _has_no_module(value: Value) -> bool:
 
 
 def _own_attributes(cls: ClassValue) -> frozenset[str]:
-    """The attributes that a class defines, or that its methods name of ``self``."""
+    """Return the attributes of a class body, and those of ``self`` in its methods."""
     nodes = ir.walk(cls.node)
     attributes = (node for node in nodes if isinstance(node, ir.Attribute))
     named = (node.attr for node in attributes if _is_self(node.value))
@@ -361,7 +361,7 @@ def _divides_evenly(sampler: Value) -> bool:
 
 
 def _any_true(_: PathState, arguments: Arguments, *__: object) -> Value | None:
-    """Evaluate ``any(isinstance(m, FSDP) for m in …)`` if the elements are known well enough."""
+    """Evaluate ``any(isinstance(m, FSDP) for m in …)`` if the known elements decide it."""
     value = followed(arguments.args[0]) if arguments.args else NONE
     items = [*value.items, *value.rest] if isinstance(value, Sequence) else []
     held = value.items if isinstance(value, Sequence) else []

@@ -158,14 +158,14 @@ def _entry_of_file(
 def _entry_of_object(
     state: PathState, receiver: Object, arguments: Arguments, *_: object
 ) -> Value | None:
-    """Evaluate ``config.get(key, default)``, as far as the key was taken out or a file has it."""
+    """Evaluate ``config.get(key, default)`` for a popped key or for an entry of a file."""
     if arguments.args and is_popped(receiver, arguments.args[0]):
         return arguments.get(1, "default") or NONE
     return _entry_of_file(state, receiver, arguments)
 
 
 def _popped(state: PathState, receiver: Object, arguments: Arguments, *_: object) -> Value | None:
-    """Take a key out of what may be a dict, if it has it."""
+    """Pop a key from an object that may be a dict."""
     if arguments.args and receiver.cls is None and not state.undecided:
         state.note_change(receiver)
         pop(receiver, arguments.args[0])
