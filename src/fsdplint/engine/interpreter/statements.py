@@ -208,25 +208,30 @@ def _context(
 
 def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     """Execute a ``try``; if its handlers matter, also on a path where the body fails at once."""
+    if imports_only_what_is_there(node.body):
+        flow = state.run((*node.body, *node.orelse), frame)
+    else:
+        flow = _try_that_may_fail(state, node, frame)
+    final = state.run(node.final, frame)
+    return final if final is not Flow.NEXT else flow
+
+
+def _try_that_may_fail(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     handlers = [statement for handler in node.handlers for statement in handler.body]
     failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
     fails = False
-    if imports_only_what_is_there(node.body):
-        handlers = []
     matter = state.priorities.leads_to_events(state.project, handlers, frame.unit)
     if (matter or _starts_over(node)) and not state.importing:
         fails = state.decisions.decide(failed, False, state.priorities.priority(handlers), node)
     if fails:
         guard = state.guard(failed, node.handlers[0], True, frame)
         with state.under([guard]):
-            flow = state.run(handlers, frame)
-    else:
-        outer = state.expecting_failure
-        state.expecting_failure |= expects_failed_import(node)
-        flow = _attempt(state, node, handlers, failed, frame)
-        state.expecting_failure = outer
-    final = state.run(node.final, frame)
-    return final if final is not Flow.NEXT else flow
+            return state.run(handlers, frame)
+    outer = state.expecting_failure
+    state.expecting_failure |= expects_failed_import(node)
+    flow = _attempt(state, node, handlers, failed, frame)
+    state.expecting_failure = outer
+    return flow
 
 
 def _starts_over(node: ir.Try) -> bool:
@@ -245,8 +250,6 @@ def _attempt(
     state: PathState, node: ir.Try, handlers: Items[ir.Stmt], failed: Value, frame: Frame
 ) -> Flow:
     """Execute the body of a `try` that does not fail on this path."""
-    if imports_only_what_is_there(node.body):
-        return state.run((*node.body, *node.orelse), frame)
     if state.importing or only_imports(node.body):
         return branches.both(state, failed, node, handlers, node.body, frame)
     flow = state.run((*node.body, *node.orelse), frame)
