@@ -37,7 +37,8 @@ class Budget:
         cuts_per_function: paths that are cut in one function before later ones stop on entering it.
         unsharded_file_steps: the steps of entries in one file, none of which shards.
         unsharded_steps: the steps of entries one after the other, none of which shards.
-        steps: the steps of all entries together, one or two minutes.
+        steps: the steps of all entries that are no tests, two minutes.
+        test_steps: those of all tests, which come last.
         shard_pairs: pairs of sharding calls, over all paths of all entries.
         users: in a large project, files taken for using code that shards.
     """
@@ -47,10 +48,10 @@ class Budget:
     path_cost: float = 4_000
     paths: int = 200
     entry_steps: int = 1_000_000
-    unsharded_entry_steps: int = 100_000
+    unsharded_entry_steps: int = 200_000
     stale_steps: int = 100_000
     repeated_steps: int = 15_000
-    rest_steps: int = 200_000
+    rest_steps: int = 400_000
     entry_cost: float = 40_000
     cut_paths: int = 1
     repeats: int = 6
@@ -58,7 +59,8 @@ class Budget:
     cuts_per_function: int = 3
     unsharded_file_steps: int = 600_000
     unsharded_steps: int = 1_200_000
-    steps: int = 6_000_000
+    steps: int = 9_000_000
+    test_steps: int = 1_000_000
     shard_pairs: int = 1_000_000
     users: int = 1_000
 

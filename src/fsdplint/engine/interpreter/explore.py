@@ -37,6 +37,7 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     # nothing of how a program uses it, so that no method is followed from there.
     explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
     explorer.follow_methods()
+    explorer.allow(project.budget.test_steps)
     explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
     return explorer.programs, explorer.methods
 
@@ -100,6 +101,8 @@ class _Explorer:
         types: what an entry can reach.
         programs: the traces that start where a program can.
         methods: those of methods that nothing calls.
+        steps: the steps of all entries so far.
+        allowed: those after which no further entry is followed.
         pairs: sharding calls squared per path, which is what rules that compare them cost.
         unsharded: steps since the last entry that shards.
         unsharded_in: steps per file in entries that do not shard.
@@ -113,9 +116,14 @@ class _Explorer:
         self.methods: list[Trace] = []
         self.known = Known(project.budget)
         self.steps = 0
+        self.allowed = project.budget.steps
         self.pairs = 0
         self.unsharded = 0
         self.unsharded_in: Counter[Unit] = Counter()
+
+    def allow(self, steps: int) -> None:
+        """Allow further entries so many steps in all."""
+        self.allowed = self.steps + steps
 
     def follow_entries(self, units: list[Unit]) -> None:
         """Follow the scripts, then the functions and methods that these do not reach."""
@@ -179,7 +187,7 @@ class _Explorer:
     def _limit_reached(self, entry: Entry) -> str:
         """Return why an entry is not followed, "" if it may be."""
         budget, unit = self.project.budget, entry.unit
-        if self.steps > budget.steps or self.pairs > budget.shard_pairs:
+        if self.steps > self.allowed or self.pairs > budget.shard_pairs:
             return "the project has too much code that shards"
         if entry.driven is not None:
             return ""  # its path shards
