@@ -37,8 +37,8 @@ class Budget:
         cuts_per_function: paths that are cut in one function before later ones stop on entering it.
         unsharded_file_steps: the steps of entries in one file, none of which shards.
         unsharded_steps: the steps of entries one after the other, none of which shards.
-        steps: the steps of all entries that are no tests, two minutes.
-        test_steps: those of all tests, which come last.
+        steps: the steps of all entries outside tests, about two minutes.
+        test_steps: the steps of all entries in tests.
         shard_pairs: pairs of sharding calls, over all paths of all entries.
         users: in a large project, files taken for using code that shards.
     """

@@ -37,7 +37,7 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     # nothing of how a program uses it, so that no method is followed from there.
     explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
     explorer.follow_methods()
-    explorer.allow(project.budget.test_steps)
+    explorer.allowed = explorer.steps + project.budget.test_steps
     explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
     return explorer.programs, explorer.methods
 
@@ -102,7 +102,7 @@ class _Explorer:
         programs: the traces that start where a program can.
         methods: those of methods that nothing calls.
         steps: the steps of all entries so far.
-        allowed: those after which no further entry is followed.
+        allowed: the steps after which no further entry is followed.
         pairs: sharding calls squared per path, which is what rules that compare them cost.
         unsharded: steps since the last entry that shards.
         unsharded_in: steps per file in entries that do not shard.
@@ -120,10 +120,6 @@ class _Explorer:
         self.pairs = 0
         self.unsharded = 0
         self.unsharded_in: Counter[Unit] = Counter()
-
-    def allow(self, steps: int) -> None:
-        """Allow further entries so many steps in all."""
-        self.allowed = self.steps + steps
 
     def follow_entries(self, units: list[Unit]) -> None:
         """Follow the scripts, then the functions and methods that these do not reach."""
