@@ -262,16 +262,16 @@ def test_every_limit_is_reported(
     assert line in ran.err.splitlines()
 
 
-def test_tests_have_a_budget_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_leave_some_budget_to_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     script = f"{HEAD}model = torch.nn.Linear(8, 8)\n{BUILD}\nfully_shard(model)\noptimizer.step()\n"
-    written(script, "tests/test_train.py")
-    limit(monkeypatch, steps=-1)  # what the programs used up is not taken from the tests
-    assert concise("tests", "--strict").code == 1
-    limit(monkeypatch, steps=100_000, test_steps=-1)
+    stopped = "tests/test_train.py` stopped early (the project has too much code that shards)"
     written(script)
-    ran = concise(".", "--strict")
-    assert "train.py:" in ran.out and "test_train.py:" not in ran.out
-    assert "tests/test_train.py` stopped early (the project has too much code that" in ran.err
+    written(script, "tests/test_train.py")
+    for total, least, followed in ((-1, -1, False), (-1, 1000, True), (1000, -1, True)):
+        limit(monkeypatch, steps_with_tests=total, test_steps=least)
+        ran = concise(".", "--strict")
+        assert ("\ntrain.py:" in f"\n{ran.out}", stopped in ran.err) == (True, not followed)
+        assert ("tests/test_train.py:" in ran.out) == followed
 
 
 # Imports

@@ -37,7 +37,8 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     # nothing of how a program uses it, so that no method is followed from there.
     explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
     explorer.follow_methods()
-    explorer.allowed = explorer.steps + project.budget.test_steps
+    budget = project.budget
+    explorer.allowed = max(budget.steps_with_tests, explorer.steps + budget.test_steps)
     explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
     return explorer.programs, explorer.methods
 
