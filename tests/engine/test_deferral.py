@@ -77,6 +77,27 @@ def test_what_the_project_decorates_is_run_at_once(
     assert deferred_names(tmp_path, files) == deferred
 
 
+@pytest.mark.parametrize(
+    ("made", "decorator", "waits"),
+    [
+        ("APIRouter(prefix='/jobs')", "app.get('/', dependencies=[Depends(check)])", True),
+        ("APIRouter()", "app.get(prefix())", False),
+        ("APIRouter(prefix=prefix())", "app.get('/')", False),
+        ("{}", "app.get('/')", False),
+        ("typer.Typer()", "app.command()", False),
+    ],
+)
+def test_what_an_object_of_a_library_decorates_waits(
+    tmp_path: Path, made: str, decorator: str, waits: bool
+) -> None:
+    text = (
+        "import typer\nfrom fastapi import APIRouter, Depends\n"
+        "def check(): pass\ndef prefix(): return '/'\n"
+        f"app = {made}\n@{decorator}\ndef jobs(): pass\n"
+    )
+    assert ("jobs" in deferred_names(tmp_path, {"module.py": text})) is waits
+
+
 def test_what_imports_a_registry_is_run_at_once(tmp_path: Path) -> None:
     files = {
         "deco.py": f"TABLE = {{}}\n{KEEPS}\n",

@@ -172,6 +172,28 @@ def test_an_argument_of_a_decorator_hands_out_nothing(
     assert {state.trace.entry for state in followed} == {"<module>", "Case.apply", "serve"}
 
 
+ROUTES = """\
+from fastapi import APIRouter
+router = APIRouter()
+@router.post("/train")
+def train(model):
+    fully_shard(model)
+@router.get("/jobs")
+def jobs():
+    return router.routes
+"""
+
+
+def test_an_object_of_a_library_hands_out_nothing(
+    tmp_path: Path, followed: list[PathState]
+) -> None:
+    script(tmp_path, ROUTES)
+    assert {state.trace.entry for state in followed} == {"<module>", "train"}
+    followed.clear()
+    script(tmp_path, ROUTES.replace("APIRouter()", "Routes()") + "class Routes:\n    pass\n")
+    assert {state.trace.entry for state in followed} == {"<module>", "train", "jobs"}
+
+
 MANY = "    x = x + 1\n" * 50
 LONG = "".join(f"def f{i}(m):\n    slow(m)\n    fully_shard(m)\n" for i in range(8))
 

@@ -246,13 +246,16 @@ def test_a_table_goes_on_in_lines_that_are_not_indented(tmp_path: Path) -> None:
 def test_a_file_registers_when_a_decorated_function_shards(tmp_path: Path) -> None:
     registry = "TABLE = {}\ndef register(f):\n    TABLE[f.__name__] = f\n    return f\n"
     body = SHARD + "from registry import register\n@register\ndef shard(m): {}\n"
+    routes = body.replace("from registry import", "from web import app\nregister = app\n#")
     files = {
         "registry.py": registry,
         "hot.py": body.format("fully_shard(m)"),
         "cold.py": body.format("pass"),
+        "routes.py": routes.format("fully_shard(m)"),
     }
     units = program(tmp_path, files).units
-    assert {Path(each.path).stem: each.registers for each in units} == {"hot": True, "cold": False}
+    told = {Path(each.path).stem: each.registers for each in units}
+    assert told == {"hot": True, "cold": False, "routes": False}
 
 
 @pytest.mark.parametrize("order", [*permutations("abcd")], ids="".join)

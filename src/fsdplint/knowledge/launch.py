@@ -102,6 +102,7 @@ METHODS_RUN_FUNCTION: dict[str, tuple[str, str]] = {
 # Classes of command lines: ``@app.command()`` registers a function, and ``app()`` runs it if it is
 # the only one, with options for its parameters (typer 0.29).
 COMMAND_LINES = frozenset({"typer.Typer", "typer.main.Typer"})
+COMMAND_LINE_PACKAGES = frozenset(name.split(".")[0] for name in COMMAND_LINES)
 COMMAND = "command"
 COMMANDS = "registered_commands"
 

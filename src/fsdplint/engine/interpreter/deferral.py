@@ -72,9 +72,9 @@ def _can_wait(project: Project, unit: Unit, node: ir.Stmt) -> bool:
     """True if a statement does nothing but bind names."""
     match node:
         case ir.FunctionDef():
-            return not _runs_own_code(project, unit, *node.function.decorators)
+            return _only_decorate(project, unit, node.function.decorators)
         case ir.ClassDef():
-            return not _runs_own_code(project, unit, *node.decorators)
+            return _only_decorate(project, unit, node.decorators)
         case ir.Import():
             return all(unit.reads_from(alias or name.split(".")[0]) for name, alias in node.names)
         case ir.ImportFrom():
@@ -112,6 +112,23 @@ def _gives_definition(unit: Unit, call: ir.Call) -> bool:
     return not names.isdisjoint(
         name for name, definition in unit.definitions.items() if definition.kind != "variable"
     )
+
+
+def _only_decorate(project: Project, unit: Unit, decorators: tuple[ir.Expr, ...]) -> bool:
+    """True if no decorator hands what it decorates to the project's code, or runs that."""
+    return not any(_keeps(project, unit, each) for each in decorators)
+
+
+def _keeps(project: Project, unit: Unit, decorator: ir.Expr) -> bool:
+    """True if a decorator is the project's code, or a library's with arguments that run such."""
+    object_ = decorator.func if isinstance(decorator, ir.Call) else decorator
+    while isinstance(object_, ir.Attribute):
+        object_ = object_.value
+    if not isinstance(object_, ir.Name) or not project.is_of_library(unit, object_.id):
+        return _runs_own_code(project, unit, decorator)
+    given = decorator.args if isinstance(decorator, ir.Call) else ()
+    calls = (node for each in given for node in ir.walk(each.value) if isinstance(node, ir.Call))
+    return _runs_own_code(project, unit, *(call.func for call in calls))
 
 
 def _runs_own_code(project: Project, unit: Unit, *nodes: ir.Expr) -> bool:

@@ -26,6 +26,7 @@ from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.finding import EarlyStop
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.frameworks import is_setting, sets_sharding
+from fsdplint.knowledge.launch import COMMAND_LINE_PACKAGES
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.star_imports import STAR_NAMES
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
@@ -279,6 +280,29 @@ class Project:
             if imported and self.find(module, level, unit) is not None:
                 return True
         return False
+
+    def decorator(self, unit: Unit, name: str) -> Definition | None:
+        """Return the definition that a decorator begins with, if it may keep what it decorates."""
+        found = self.loaded_definition(unit, name)
+        return None if found is None or self._is_of_library(found) else found
+
+    def is_of_library(self, unit: Unit, name: str) -> bool:
+        """True if a name is an object that a library made, such as a web application's router.
+
+        What such an object decorates, only the library calls. Commands are an exception: the
+        program's are followed.
+        """
+        found = self.loaded_definition(unit, name)
+        return found is not None and self._is_of_library(found)
+
+    def _is_of_library(self, definition: Definition) -> bool:
+        unit, names = definition.unit, definition.names - BUILTINS
+        if definition.kind != "variable" or not names or self.defines_one(unit, names):
+            return False
+        sources = [unit.bindings[name] for name in names]
+        packages = {module.split(".")[0] for module, _, _ in sources}
+        relative = any(level for _, level, _ in sources)
+        return not relative and packages.isdisjoint(COMMAND_LINE_PACKAGES)
 
     def definition(self, unit: Unit, name: str) -> Definition | None:
         """Return the function or class that a name refers to, in whatever file."""

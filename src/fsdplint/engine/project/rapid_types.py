@@ -119,7 +119,7 @@ class RapidTypes:
 
     def _decorators(self, definition: Definition) -> Iterator[Definition]:
         for name in definition.decorators:
-            decorator = self.project.loaded_definition(definition.unit, name)
+            decorator = self.project.decorator(definition.unit, name)
             if decorator is not None:
                 yield decorator
 

@@ -46,8 +46,10 @@ def mark_reachability(project: Project, units: list[Unit]) -> None:
 
 
 def is_registered(project: Project, definition: Definition) -> bool:
-    """True if a function of the project decorates it, so that importing it has effects."""
-    return project.defines_one(definition.unit, definition.decorators)
+    """True if code of the project decorates it, so that importing it has effects."""
+    unit = definition.unit
+    names = (name for name in definition.decorators if not project.is_of_library(unit, name))
+    return project.defines_one(unit, names)
 
 
 def _spread(start: Iterable[Definition], *users: Users) -> set[Definition]:
@@ -99,7 +101,7 @@ def _hand_out(project: Project, registered: Iterable[Definition], users: Users) 
     """Add that definitions beside a decorator may use what it decorates."""
     for definition in registered:
         for name in definition.decorators:
-            decorator = project.definition(definition.unit, name)
+            decorator = project.decorator(definition.unit, name)
             if decorator is not None:
                 users[definition].append(decorator.unit)
                 users[decorator.unit] = [*decorator.unit.definitions.values()]
