@@ -99,6 +99,24 @@ def test_what_another_entry_has_followed_is_followed_in_a_few_combinations_only(
     assert counts == {"<module>": 1, "one": 10, "two": 3}
 
 
+@pytest.mark.parametrize(("most", "left"), [(1_600, {"one"}), (9_000, set())])
+def test_what_is_left_of_an_entry_waits_until_every_one_had_its_turn(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    followed: list[PathState],
+    most: int,
+    left: set[str],
+) -> None:
+    limit(monkeypatch, stale_steps=500, rest_steps=8_000, steps=most)
+    arms = "".join(f"    if o.a{i}:\n        torch.save(x, 'x')\n" for i in range(9))
+    one = f"def one(x, o):\n    fully_shard(x)\n    slow(x)\n{arms}"
+    found = script(tmp_path, f"{SLOW}{one}def two(x):\n    fully_shard(x)\n    slow(x)\n")
+    order = [state.trace.entry for state in followed if state.trace.entry != "<module>"]
+    assert order[:4] == ["one", "one", "one", "two"]
+    assert set(stopped(found)) == left
+    assert bool(left) is (order[4:] == [])
+
+
 def test_what_another_entry_has_followed_is_followed_if_sharding_depends_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:

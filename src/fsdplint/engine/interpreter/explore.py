@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.entry_point import Driven, Entry
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.live import Live, chains, mentioned, uses_sharded
-from fsdplint.engine.interpreter.paths import Known, paths
+from fsdplint.engine.interpreter.paths import Exploration, Known
 from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project, identifiers
@@ -37,9 +37,11 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     # nothing of how a program uses it, so that no method is followed from there.
     explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
     explorer.follow_methods()
+    explorer.follow_the_rest()
     budget = project.budget
     explorer.allowed = max(budget.steps_with_tests, explorer.steps + budget.test_steps)
     explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
+    explorer.follow_the_rest()
     return explorer.programs, explorer.methods
 
 
@@ -102,6 +104,7 @@ class _Explorer:
         types: what an entry can reach.
         programs: the traces that start where a program can.
         methods: those of methods that nothing calls.
+        unfinished: the entries that shard and have paths left.
         steps: the steps of all entries so far.
         allowed: the steps after which no further entry is followed.
         pairs: sharding calls squared per path, which is what rules that compare them cost.
@@ -116,6 +119,7 @@ class _Explorer:
         self.programs: list[Trace] = []
         self.methods: list[Trace] = []
         self.known = Known(project.budget)
+        self.unfinished: list[Exploration] = []
         self.steps = 0
         self.allowed = project.budget.steps
         self.pairs = 0
@@ -167,19 +171,45 @@ class _Explorer:
         if limit := self._limit_reached(entry):
             self.project.stop_early(path, name, limit)
             return
-        try:
-            found, steps = paths(self.project, entry, self.priorities, self.known)
-        except Exception as error:  # a fault of the engine's costs no other entry
-            self.project.crashes[entry.unit.path] = error
-            return
-        (self.programs if entry.driven is None else self.methods).extend(found)
-        self.steps += steps
-        self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in found)
-        if not found:
+        exploration = Exploration(self.project, entry, self.priorities, self.known)
+        steps = self._go_on(exploration, exploration.follow_all)
+        if exploration.limit and exploration.found:
+            self.unfinished.append(exploration)
+        elif exploration.limit:
+            self.project.stop_early(path, name, exploration.limit)
+        if not exploration.found:
             self.unsharded += steps
             self.unsharded_in[entry.unit] += steps
         elif self.unsharded <= self.project.budget.unsharded_steps:
             self.unsharded = 0
+
+    def follow_the_rest(self) -> None:
+        """Follow what is left of the entries, once each had its turn.
+
+        What the others have followed meanwhile is left for none.
+        """
+        for exploration in self.unfinished:
+            if self.steps <= self.allowed:
+                self._go_on(exploration, exploration.follow_the_rest)
+            if exploration.limit:
+                entry = exploration.entry
+                self.project.stop_early(entry.unit.path, entry.name, exploration.limit)
+        self.unfinished.clear()
+
+    def _go_on(self, exploration: Exploration, follow: Callable[[], None]) -> int:
+        """Follow paths of an entry; return their steps."""
+        before, found = exploration.effort.steps, len(exploration.found)
+        try:
+            follow()
+        except Exception as error:  # a fault of the engine's costs no other entry
+            self.project.crashes[exploration.entry.unit.path] = error
+            del exploration.found[found:]
+        traces = exploration.found[found:]
+        (self.programs if exploration.entry.driven is None else self.methods).extend(traces)
+        self.pairs += sum(len(trace.of(Shard)) ** 2 for trace in traces)
+        steps = exploration.effort.steps - before
+        self.steps += steps
+        return steps
 
     def _limit_reached(self, entry: Entry) -> str:
         """Return why an entry is not followed, "" if it may be."""

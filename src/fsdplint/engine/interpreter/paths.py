@@ -88,39 +88,31 @@ class Known:
         return fresh
 
 
-def paths(
-    project: Project, entry: Entry, priorities: Priorities, known: Known
-) -> tuple[list[Trace], int]:
-    """Follow the paths of an entry.
-
-    Returns:
-        The traces of the paths that shard, the preferred path first, and the steps of all paths.
-    """
-    project.keys = {}  # those of other entries would keep the objects of their paths alive
-    frontier, effort = Frontier(project.budget, known.outcomes), Effort(project.budget)
-    exploration = Exploration(project, entry, priorities, known, frontier, effort)
-    exploration.follow_all()
-    return exploration.found, exploration.effort.steps
-
-
 @dataclass(slots=True)
 class Exploration:
     """The paths of one entry that were followed, and those that are left.
 
     Attributes:
-        found: the traces of the paths that shard.
+        found: the traces of the paths that shard, the preferred path first.
+        limit: why paths are left, "" if none is.
     """
 
     project: Project
     entry: Entry
     priorities: Priorities
     known: Known
-    frontier: Frontier
-    effort: Effort
+    frontier: Frontier = field(init=False)
+    effort: Effort = field(init=False)
     found: list[Trace] = field(default_factory=list)
+    limit: str = ""
+
+    def __post_init__(self) -> None:
+        self.frontier = Frontier(self.project.budget, self.known.outcomes)
+        self.effort = Effort(self.project.budget)
 
     def follow_all(self) -> None:
         """Follow paths until none is left that is worth its cost, or until the budget is used."""
+        self.project.keys = {}  # those of other entries would keep the objects of their paths alive
         limit = ""
         prefix: tuple[bool, ...] | None = self._first()
         while prefix is not None and not limit:
@@ -130,15 +122,14 @@ class Exploration:
             limit = self.effort.limit_reached(bool(self.found), self.frontier.repeating)
         if prefix is not None and not self.frontier.repeating:
             self.frontier.put_back()
-            if not self.found or not self._follow_the_rest():
-                self.project.stop_early(self.entry.unit.path, self.entry.name, limit)
+            self.limit = limit
 
-    def _follow_the_rest(self) -> bool:
+    def follow_the_rest(self) -> None:
         """Follow paths that each take as many outcomes as they can that no path has followed.
 
-        Outcomes on sharding paths of earlier entries count as followed. Returns whether none is
-        left.
+        Outcomes on sharding paths of other entries count as followed.
         """
+        self.project.keys = {}
         most = self.effort.steps + self.project.budget.rest_steps
         prefix: tuple[bool, ...] | None = self._first()
         while prefix is not None and self.effort.allows_more(most):
@@ -147,7 +138,8 @@ class Exploration:
             # Of a path that does not shard, the first of its new outcomes may be the reason.
             self.frontier.add(made if shards else made[: len(prefix)], len(prefix))
             prefix = self.frontier.next_open()
-        return prefix is None
+        if prefix is None:
+            self.limit = ""
 
     def _first(self) -> tuple[bool, ...]:
         return self.entry.driven.found.outcomes if self.entry.driven else ()
