@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.weights import is_loaded, root
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Const, Object, class_names
+from fsdplint.engine.interpreter.values import Const, Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.arguments import drop_argument
@@ -49,7 +50,7 @@ class SpreadModel:
 def spread_models(program: Program) -> Iterator[SpreadModel]:
     """Models of Transformers that are loaded with a device map and sharded on the same path."""
     for trace in program.traces:
-        for model in dict.fromkeys(_whole(shard.module) for shard in trace.of(Shard)):
+        for model in dict.fromkeys(root(shard.module) for shard in trace.of(Shard)):
             fact = _spread(program, trace, model)
             if fact is not None:
                 yield fact
@@ -59,24 +60,11 @@ def _spread(program: Program, trace: Trace, model: Object) -> SpreadModel | None
     given = model.keywords.get("device_map")
     if not isinstance(given, Const) or given.value not in _SPREADING or model.site is None:
         return None
-    if not _is_loaded(model):
+    if not is_loaded(model):
         return None
-    shards = [shard for shard in trace.of(Shard) if _whole(shard.module) is model]
+    shards = [shard for shard in trace.of(Shard) if root(shard.module) is model]
     known = [shard for shard in shards if program.together(model.site, shard.site)]
     return SpreadModel(model.site, str(given.value), known[0]) if known else None
-
-
-def _whole(module: Object) -> Object:
-    *_, whole = module, *module.ancestors()
-    return whole
-
-
-def _is_loaded(model: Object) -> bool:
-    """Whether Transformers' ``from_pretrained`` made it."""
-    node = model.site.node if model.site is not None else None
-    function = node.func if isinstance(node, ir.Call) else None
-    by_name = isinstance(function, ir.Attribute) and function.attr == "from_pretrained"
-    return by_name and any(name.startswith("transformers.") for name in class_names(model.cls))
 
 
 def reports(program: Program) -> Iterator[Report]:

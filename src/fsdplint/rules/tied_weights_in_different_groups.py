@@ -10,8 +10,17 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import surely_in
 from fsdplint.engine.facts.loops import is_known_one
 from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.facts.weights import is_loaded, root
 from fsdplint.engine.interpreter.events import Shard, Store, Trace
-from fsdplint.engine.interpreter.values import Object, class_names, followed
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    Const,
+    Object,
+    Origin,
+    class_names,
+    followed,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
@@ -19,6 +28,7 @@ from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import PARAMETER_LAYERS
+from fsdplint.knowledge.tied_weights import HEAD, OVERRIDES, REPLACES, tied_embedding
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -32,8 +42,26 @@ RULE = declare(
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """Two modules hold one parameter.
+
+    Attributes:
+        site: what makes them share it.
+        time: when that is.
+        name: the attribute that it is in either.
+        owner: the module that is given the parameter of the other one, the ``source``.
+    """
+
+    site: Site
+    time: int
+    name: str
+    owner: Object
+    source: Object
+
+
+@dataclass(frozen=True, slots=True)
 class Tie:
-    """``store`` gives one module the parameter of another, which is in another unit.
+    """Two modules share a parameter, and are in different units.
 
     Attributes:
         unit: the call that makes the smaller unit.
@@ -43,7 +71,7 @@ class Tie:
         open: some loop may shard ``outside``, or a part of the model around it, as well.
     """
 
-    store: Store
+    shared: Shared
     unit: Shard
     inside: Object
     outside: Object
@@ -54,34 +82,93 @@ class Tie:
 def ties(program: Program) -> Iterator[Tie]:
     """Parameters that two modules share and two FSDP2 units would manage."""
     for trace in program.traces:
-        for store in trace.of(Store) if trace.of(Shard) else ():
-            found = _tie(trace, store)
+        for shared in (*_assigned(trace), *_loaded(trace)) if trace.of(Shard) else ():
+            found = _tie(trace, shared)
             if found is not None and _always(program, found):
                 yield found
 
 
-def _tie(trace: Trace, store: Store) -> Tie | None:
-    owner, value = store.owner, followed(store.value)
-    source = value.parent if isinstance(value, Object) else None
-    if not isinstance(owner, Object) or source is None or source is owner:
+def _assigned(trace: Trace) -> Iterator[Shared]:
+    """Parameters that the program assigns to a second module."""
+    for store in trace.of(Store):
+        owner, value = store.owner, followed(store.value)
+        source = value.parent if isinstance(value, Object) else None
+        if not isinstance(owner, Object) or source is None or source is owner:
+            continue
+        known = class_names(source.cls) | class_names(owner.cls)
+        if value.step == f".{store.name}" and known & PARAMETER_LAYERS:  # type: ignore[union-attr]  # an Object, since it has a parent
+            yield Shared(store.site, store.time, store.name, owner, source)
+
+
+def _loaded(trace: Trace) -> Iterator[Shared]:
+    """Parameters that a published checkpoint ties, in models that nothing else may have changed."""
+    for model in dict.fromkeys(root(shard.module) for shard in trace.of(Shard)):
+        embedding = _tied_embedding(model)
+        if embedding is None or model.site is None or _may_be_untied(trace, model):
+            continue
+        weights = _part(model, f"{HEAD}.weight"), _part(model, f"{embedding}.weight")
+        owner, source = (weight and weight.parent for weight in weights)
+        if owner is not None and source is not None:
+            yield Shared(model.site, model.born, "weight", owner, source)
+
+
+def _tied_embedding(model: Object) -> str | None:
+    """The path of the embedding that is tied in the checkpoint that a model is loaded from."""
+    if not is_loaded(model) or model.open or OVERRIDES & model.keywords.keys():
         return None
-    known = class_names(source.cls) | class_names(owner.cls)
-    if value.step != f".{store.name}" or not known & PARAMETER_LAYERS:  # type: ignore[union-attr]  # an Object, since it has a parent
+    keyword = model.keywords.get("pretrained_model_name_or_path")
+    checkpoint = must_be(model.args[0] if model.args else keyword)
+    if not isinstance(checkpoint, Const) or not isinstance(checkpoint.value, str):
         return None
+    found = (tied_embedding(name, checkpoint.value) for name in class_names(model.cls))
+    return next(filter(None, found), None)
+
+
+def _may_be_untied(trace: Trace, model: Object) -> bool:
+    """Whether unread code got the model, or a method replaced a layer, before it is sharded."""
+    first = min(shard.time for shard in trace.of(Shard) if root(shard.module) is model)
+    if model.escaped is not None and model.escaped < first:
+        return True
+    return any(time < first and name in REPLACES for time, name in trace.called)
+
+
+def _part(model: Object, path: str) -> Object | None:
+    """A part of a model of a library, whether the program names it or not.
+
+    None where the program has put something else there.
+    """
+    part = model
+    for name in path.split("."):
+        named = part.attrs.get(name)
+        if named is None:
+            named = Object(0, Origin.PART, parent=part, step=f".{name}")
+        if not isinstance(named, Object) or named.origin is not Origin.PART:
+            return None
+        part = named
+    return part
+
+
+def _tie(trace: Trace, shared: Shared) -> Tie | None:
+    owner, source = shared.owner, shared.source
     ours, theirs = _unit(trace, owner), _unit(trace, source)
     if ours is None or theirs is None or _same_unit(ours, theirs):
         return None
-    if store.time > min(ours.time, theirs.time):
+    if shared.time > min(ours.time, theirs.time):
         return None
     open_ones = _is_open(trace, owner, ours), _is_open(trace, source, theirs)
-    alone = _is_alone(owner, ours) or _is_alone(source, theirs)
-    if any(open_ones) and not alone:
+    alone = _is_alone(owner, ours), _is_alone(source, theirs)
+    if any(open_ones) and not any(alone):
         return None
-    if ours.module in source.ancestors():
-        return Tie(store, theirs, source, owner, ours, open_ones[0])
-    if theirs.module in owner.ancestors() or ours.time > theirs.time:
-        return Tie(store, ours, owner, source, theirs, open_ones[1])
-    return Tie(store, theirs, source, owner, ours, open_ones[0])
+    if alone[0] is alone[1]:
+        around = theirs.module in owner.ancestors()
+        ours_is_smaller = around or (
+            ours.time > theirs.time and ours.module not in source.ancestors()
+        )
+    else:
+        ours_is_smaller = alone[0]
+    if ours_is_smaller:
+        return Tie(shared, ours, owner, source, theirs, open_ones[1])
+    return Tie(shared, theirs, source, owner, ours, open_ones[0])
 
 
 def _unit(trace: Trace, module: Object) -> Shard | None:
@@ -114,7 +201,7 @@ def _always(program: Program, tie: Tie) -> bool:
     if not (is_known_one(program, tie.unit) and is_known_one(program, tie.around)):
         return False
     sites = (tie.unit.site, tie.around.site)
-    guards = {(g.key, g.taken) for g in tie.store.site.guards}
+    guards = {(g.key, g.taken) for g in tie.shared.site.guards}
     if any(guards - {(g.key, g.taken) for g in site.guards} for site in sites):
         return False
     return not exclude_each_other(*sites) and program.together(*sites)
@@ -128,15 +215,15 @@ def reports(program: Program) -> Iterator[Report]:
     raises = program.torch.overlaps(lower=_CHECKS)
     harm = "the first forward raises" if raises else "they are two parameters from here on"
     for fact in ties(program):
-        site, store = fact.unit.site, fact.store
+        site, shared = fact.unit.site, fact.shared
         inside, outside = (each.path().strip(".") for each in (fact.inside, fact.outside))
         yield Report(
             program.span(site),
             f"`{program.text(site.path, fact.unit.call)}` shards `{inside}` apart from "
-            f"`{outside}`, with which it shares its `{store.name}`: {harm}",
-            f"takes the {store.name} of both",
+            f"`{outside}`, with which it shares its `{shared.name}`: {harm}",
+            f"takes the {shared.name} of both",
             (
-                program.evidence(store.site, "shared from here on"),
+                program.evidence(shared.site, "shared from here on"),
                 program.evidence(fact.around.site, f"takes `{outside}`"),
                 *program.conditions(site),
             ),
@@ -151,6 +238,9 @@ def _fix(program: Program, fact: Tie) -> Fix | Declined:
         return Declined(f"a loop may shard `{fact.outside.path().strip('.')}` by itself as well")
     code = Code.of(program.tree(fact.unit.site.path))
     if fact.around.module is not fact.outside:
+        if fact.around.time < fact.unit.time:
+            outside = fact.outside.path().strip(".")
+            return Declined(f"`{outside}` is already sharded by then")
         return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), None)
     return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), fact.around.call)
 

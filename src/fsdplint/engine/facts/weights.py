@@ -18,6 +18,7 @@ from fsdplint.engine.interpreter.values import (
     Context,
     Object,
     Symbol,
+    class_names,
     followed,
     must_be,
 )
@@ -55,6 +56,14 @@ class UndefinedWeights:
     @property
     def whole(self) -> Object:
         return root(self.module)
+
+
+def is_loaded(model: Object) -> bool:
+    """Whether Transformers' ``from_pretrained`` made it."""
+    node = model.site.node if model.site is not None else None
+    function = node.func if isinstance(node, ir.Call) else None
+    by_name = isinstance(function, ir.Attribute) and function.attr == "from_pretrained"
+    return by_name and any(name.startswith("transformers.") for name in class_names(model.cls))
 
 
 def undefined_weights(program: Program) -> Iterator[UndefinedWeights]:
