@@ -178,7 +178,8 @@ HUGGING_FACE_AUTO = frozenset(
 LAYER_COUNTS = frozenset(
     {"num_hidden_layers", "num_layers", "n_layers", "n_layer", "num_encoder_layers", "depth"}
 )
-HUGGING_FACE_CONSTRUCTORS = frozenset({"from_pretrained", "from_config", "_from_config"})
+FROM_PRETRAINED = "from_pretrained"
+HUGGING_FACE_CONSTRUCTORS = frozenset({FROM_PRETRAINED, "from_config", "_from_config"})
 
 
 _LAYERS = ("Attention", "Block", "Layer", "MLP")
@@ -202,8 +203,13 @@ def hugging_face_blocks(name: str) -> tuple[str, ...] | None:
     return HUGGING_FACE_BLOCKS.get(cls)
 
 
+def is_hugging_face_model(name: str) -> bool:
+    """Whether a class, by canonical name, is transformers' `PreTrainedModel` or derived from it."""
+    return _PRETRAINED.match(name) is not None
+
+
 def makes_module(name: str) -> bool:
     """Whether calling ``name``, or deriving a class from it, gives a ``torch.nn.Module``."""
-    if name == FSDP1 or _PRETRAINED.match(name):
+    if name == FSDP1 or is_hugging_face_model(name):
         return True
     return _CLASS.match(name) is not None and name not in _NO_MODULES

@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, calls, optimizers, stores, tensors
+from fsdplint.engine.interpreter import access, calls, optimizers, stores, tensors, tracking
+from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.effects import saving
 from fsdplint.engine.interpreter.effects.rows import made_of_rows
 from fsdplint.engine.interpreter.elements import (
@@ -53,6 +54,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import ROW_METHODS
 from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES, METHODS_RUN_FUNCTION
+from fsdplint.knowledge.modules import FROM_PRETRAINED, is_hugging_face_model
 from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
 
 
@@ -70,6 +72,8 @@ def known_method(
             return made or state.unknown(tensor.taint)
     if isinstance(receiver, Object):
         return _object_method(state, receiver, name, arguments, node, frame)
+    if isinstance(receiver, ClassValue) and name == FROM_PRETRAINED and _is_hugging_face(receiver):
+        return _loaded(state, receiver, arguments, node, frame)
     if isinstance(receiver, Sequence):
         return _sequence_method(state, receiver, name, arguments, frame)
     if isinstance(receiver, Mapping):
@@ -84,6 +88,36 @@ def known_method(
             return text
     state.escape(node, frame, *arguments.values())
     return calls.result_of(state, ("method", key_of(receiver), name), receiver, arguments)
+
+
+def _is_hugging_face(cls: ClassValue) -> bool:
+    """True if a class of the program derives from a model of transformers."""
+    return any(map(is_hugging_face_model, class_names(cls)))
+
+
+def _loaded(
+    state: PathState, cls: ClassValue, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value:
+    """Construct a class of the program that transformers loads, and give it its weights.
+
+    The configuration is that of the checkpoint if the program gives none. It then takes the keyword
+    arguments that it has attributes for, and the constructor gets what is left.
+    """
+    given = arguments.keywords.get("config")
+    init = cls.lookup("__init__")
+    parameters = init.function.parameters if isinstance(init, FunctionValue) else ()
+    keywords = {
+        parameter.name: arguments.keywords[parameter.name] if given else state.unknown()
+        for parameter in parameters
+        if parameter.name in arguments.keywords and parameter.name != "config"
+    }
+    config = given or calls.result_of(state, ("config", key_of(cls)), cls, arguments)
+    to_init = Arguments([config, *arguments.args[1:]], keywords, arguments.open)
+    made = instantiate(state, cls, to_init, node, frame)
+    if isinstance(made, Object):
+        made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
+        tracking.used(state, state.tick(), FROM_PRETRAINED, [made], node, frame)
+    return made
 
 
 def _object_method(
