@@ -1295,6 +1295,30 @@ def test_a_class_as_configuration_may_be_changed(
     assert reached is expected
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("for key in names:\n    node = getattr(node, key)\nsetattr(node, leaf, value)", True),
+        ("setattr(getattr(node, key), leaf, value)", True),
+        ("setattr(getattr(other, key), leaf, value)", False),
+        ("setattr(node, leaf, value)", False),
+        ("getattr(node, key)", False),
+    ],
+)
+def test_nested_settings_may_be_changed_by_names_that_are_not_known(
+    tmp_path: Path, change: str, expected: bool
+) -> None:
+    text = (
+        "class Node:\n    pass\n"
+        "config, other = Node(), Node()\nconfig.system = Node()\nconfig.system.parallel = Node()\n"
+        "config.system.parallel.fsdp = False\nnode = config\n"
+        f"{change}\nmodel = Net()\nfully_shard(model.part)\n"
+        "if config.system.parallel.fsdp:\n    fully_shard(model)\n"
+    )
+    reached = any(("Shard", "fully_shard(model)") in path for path in paths(tmp_path, text))
+    assert reached is expected
+
+
 def test_a_function_of_another_file_by_every_way_of_importing(tmp_path: Path) -> None:
     calls = ["a(m)", "lib.wrap.shard(m)", "w.shard(m)", "shard(m)", "again(m)", "inner.shard(m)"]
     files = {

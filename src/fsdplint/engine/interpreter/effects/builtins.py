@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
@@ -20,6 +21,7 @@ from fsdplint.engine.interpreter.modules import holds_fsdp2, is_in_unit, is_modu
 from fsdplint.engine.interpreter.state import EXIT, Effect, Frame, PathState, is_const
 from fsdplint.engine.interpreter.tensors import tensor_of
 from fsdplint.engine.interpreter.values import (
+    MAX_REACHABLE,
     NONE,
     Arguments,
     ClassValue,
@@ -47,6 +49,9 @@ from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.names import DTENSOR, FSDP1
+
+# The step to an attribute of unknown name.
+_SOME = ".?"
 
 
 def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
@@ -183,7 +188,7 @@ def _get_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
         if isinstance(value, Symbol):
             return Symbol(f"{value.name}.?")
         if isinstance(value, Object):
-            return state.part(value, ".?", taint=name.taint & Taint.RANK)
+            return state.part(value, _SOME, taint=name.taint & Taint.RANK)
         return state.unknown(taint_of(value, name))
     if isinstance(value, Object) and is_unit(value) and name.value in known.ABSENT_FROM_FSDP2:
         return arguments.args[2] if len(arguments.args) > 2 else state.unknown()
@@ -209,7 +214,8 @@ def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
             if isinstance(name, Const):
                 owner.attrs[known_name] = value
             elif not is_module(owner):
-                _unsettle(state, owner)
+                for each in _walked(owner):
+                    _unsettle(state, each)
             stores.stored(state, owner, known_name, value, node, frame)
         elif isinstance(owner, ClassValue):  # a class that is a program's configuration
             if isinstance(name, Const):
@@ -220,6 +226,29 @@ def _set_attribute(state: PathState, arguments: Arguments, node: ir.Call, frame:
         elif isinstance(owner, Parameters) and isinstance(name, Const):
             state.note(Store, node, frame, owner, str(name.value), value)
     return NONE
+
+
+def _walked(owner: Object) -> Iterator[Object]:
+    """Yield what an object may be that ``getattr`` with unknown names led to.
+
+    A loop over the names may run any number of times: it may be any object of settings that is
+    nested in the first one, and that one too.
+    """
+    first = owner
+    while first.step == _SOME and first.parent is not None:
+        first = first.parent
+    if first is owner or is_module(first):
+        yield owner
+        return
+    seen: set[Object] = set()
+    stack = [first]
+    while stack and len(seen) < MAX_REACHABLE:
+        current = stack.pop()
+        if current not in seen and not is_module(current):
+            seen.add(current)
+            yield current
+            held = map(followed, list(current.attrs.values()))
+            stack.extend(value for value in held if isinstance(value, Object))
 
 
 def _unsettle(state: PathState, owner: Object) -> None:
