@@ -1295,6 +1295,37 @@ def test_a_class_as_configuration_may_be_changed(
     assert reached is expected
 
 
+def test_a_dict_that_fills_itself(tmp_path: Path) -> None:
+    text = """\
+        from collections import defaultdict
+        groups, nested = defaultdict(list), defaultdict(lambda: defaultdict(list))
+        counts, options = defaultdict(int), defaultdict(dict, shard=True)
+        groups["a"].append(Net())
+        groups["b"].append(Net())
+        nested["x"]["y"].append(Net())
+        for model in [*groups["a"], *nested["x"]["y"]]:
+            fully_shard(model)
+        for model in groups["b"]:
+            model.no_sync()
+        if groups.get("c"):
+            fully_shard(other)
+        if options["shard"] and "shard" in options:
+            fully_shard(options["made"].setdefault("net", Net()))
+        options["made"]["net"].no_sync()
+        counts["steps"] += 1
+        if counts["steps"] and not counts["other"]:
+            fully_shard(third)
+    """
+    first, *_ = paths(tmp_path, text)
+    assert first == [
+        ("Shard", "fully_shard(model)"),
+        ("Shard", "fully_shard(model)"),
+        ("Shard", 'fully_shard(options["made"].setdefault("net", Net()))'),
+        ("NoSync", 'options["made"]["net"].no_sync()'),
+        ("Shard", "fully_shard(third)"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

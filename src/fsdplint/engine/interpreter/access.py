@@ -7,7 +7,13 @@ from dataclasses import replace
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import tensors
 from fsdplint.engine.interpreter.comparison import compare
-from fsdplint.engine.interpreter.elements import BY_RANK, element_of, hashable, named_items
+from fsdplint.engine.interpreter.elements import (
+    BY_RANK,
+    element_of,
+    fill_missing,
+    hashable,
+    named_items,
+)
 from fsdplint.engine.interpreter.events import Unwrap
 from fsdplint.engine.interpreter.frameworks import class_of_part
 from fsdplint.engine.interpreter.functions import decorators, invoke
@@ -208,6 +214,7 @@ def item(state: PathState, value: Value, index: Value) -> Value:
     if isinstance(value, Sequence):
         return element_of(state, value)
     if isinstance(value, Mapping):
+        fill_missing(state, value, index)
         return mapping_item(state, value, index)
     if isinstance(value, StateDict):
         return entry(state, value, index)

@@ -240,7 +240,7 @@ def copied(value: Value) -> Value:
             list(value.items), list(value.rest), value.kind, value.taint, value.repeated
         )
     if isinstance(value, Mapping):
-        return Mapping(dict(value.items), list(value.rest), value.taint)
+        return replace(value, items=dict(value.items), rest=list(value.rest))
     return value
 
 
@@ -286,6 +286,14 @@ def store_key(target: Mapping, key: Value, value: Value) -> None:
         target.items[hashable(key.value)] = value
     else:
         target.rest.append(value)
+
+
+def fill_missing(state: PathState, target: Mapping, key: Value) -> None:
+    """Give a key of a ``defaultdict`` that may not be there its first value, which stays there."""
+    there = isinstance(key, Const) and hashable(key.value) in target.items
+    if target.factory is not None and not target.rest and not there:
+        state.note_change()
+        store_key(target, key, target.factory())
 
 
 def hashable(value: object) -> object:

@@ -249,11 +249,13 @@ class Mapping:
     Attributes:
         items: the values whose keys are known.
         rest: values under unknown keys.
+        factory: makes the value of a key that is read and is not there, as in a ``defaultdict``.
     """
 
     items: dict[object, Value] = field(default_factory=dict)
     rest: list[Value] = field(default_factory=list)
     taint: Taint = Taint.NONE
+    factory: Callable[[], Value] | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Mapping as MappingType
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import access, batches, calls, names, stores
@@ -346,6 +347,25 @@ def _new_dict(state: PathState, arguments: Arguments, *_: object) -> Value:
     return made
 
 
+def _new_defaultdict(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    """Create a dict that fills itself by calling its first argument."""
+    factory, *others = map(followed, arguments.args or [NONE])
+    made = Mapping(dict(arguments.keywords.items()))
+    for value in others:
+        merge(made, value)
+    if not is_const(factory, None):
+        made.factory = partial(_first_value, state, factory, node, frame)
+    return made
+
+
+def _first_value(state: PathState, factory: Value, node: ir.Call, frame: Frame) -> Value:
+    """Return the value of a new key: a container or an object, or a number of which many differ."""
+    made = calls.apply(state, factory, Arguments([], {}), node, frame)
+    container = isinstance(made, (Sequence, Mapping))
+    allocated = isinstance(made, Object) and made.origin is Origin.ALLOCATED
+    return made if container or allocated else state.unknown(made.taint)
+
+
 def _environment_call(state: PathState, arguments: Arguments, *_: object) -> Value:
     return access.environment(state, arguments.args[0] if arguments.args else NONE)
 
@@ -455,6 +475,7 @@ EFFECTS: MappingType[str, Effect] = {
     "builtins.enumerate": _enumerated,
     "builtins.zip": _zipped,
     "builtins.dict": _new_dict,
+    "collections.defaultdict": _new_defaultdict,
     "collections.OrderedDict": _new_dict,
     "builtins.int": _whole,
     "builtins.len": _length,
