@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterator
 
 import pytest
+from torch import nn
 
 from fsdplint.knowledge import calls, kinds, modules, names
 from fsdplint.knowledge.calls import Signature
@@ -355,6 +356,15 @@ def test_a_class_of_torch_has_the_kind_that_is_told(package: str) -> None:
         if told is not None:
             real = [kind for kind, base in bases.items() if issubclass(found, base)]
             assert real == [told], own
+
+
+def test_a_plain_layer_derives_from_no_other_one() -> None:
+    classes = {n: c for n, c in vars(nn).items() if inspect.isclass(c) and issubclass(c, nn.Module)}
+    plain = {name for name in classes if kinds.is_plain_layer(f"torch.nn.{name}")}
+    assert {"Linear", "Embedding", "LayerNorm", "ModuleList", "Sequential"} <= plain
+    for name in plain:
+        above = {other for other in classes.values() if issubclass(classes[name], other)}
+        assert above == {nn.Module, classes[name]}, name
 
 
 def test_some_classes_have_a_kind() -> None:

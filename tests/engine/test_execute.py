@@ -1295,6 +1295,47 @@ def test_a_class_as_configuration_may_be_changed(
     assert reached is expected
 
 
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("type(model).__name__ == 'Net'", True),
+        ("type(model).__name__ == 'Block'", False),
+        ("model.__class__.__name__ in ('Other', 'Net')", True),
+        ("'et' in type(model).__name__", True),
+        ("type(model) is Net", True),
+        ("type(model) in (Block, torch.nn.Linear)", False),
+        ("type(layer) is torch.nn.Linear and type(layer).__name__ == 'Linear'", True),
+        ("type(layer) is torch.nn.Embedding", False),
+        ("isinstance(layer, torch.nn.Module)", True),
+        ("isinstance(layer, (torch.nn.Embedding, torch.nn.LazyLinear))", False),
+        ("isinstance(special, torch.nn.Embedding)", False),
+        ("isinstance(special, torch.nn.Linear)", True),
+        # what may have another class
+        ("type(sharded).__name__ == 'Net'", None),
+        ("type(torch.compile(model)).__name__ == 'Net'", None),
+        ("type(given).__name__ == 'Net'", None),
+        ("isinstance(recurrent, torch.nn.RNNBase)", None),
+        ("isinstance(norm, torch.nn.SyncBatchNorm)", None),
+    ],
+)
+def test_what_class_an_object_is_of(tmp_path: Path, test: str, expected: bool | None) -> None:
+    text = f"""\
+        class Net(torch.nn.Module):
+            pass
+        class Block(torch.nn.Module):
+            pass
+        class Special(torch.nn.Linear):
+            pass
+        model, layer, special = Net(), torch.nn.Linear(1, 1), Special(1, 1)
+        recurrent, norm = torch.nn.LSTM(1, 1), torch.nn.BatchNorm1d(1)
+        sharded = fully_shard(Net())
+        if {test}:
+            fully_shard(outcome)
+    """
+    found = {("Shard", "fully_shard(outcome)") in path for path in paths(tmp_path, text)}
+    assert found == ({True, False} if expected is None else {expected})
+
+
 def test_a_dict_that_fills_itself(tmp_path: Path) -> None:
     text = """\
         from collections import defaultdict

@@ -25,6 +25,17 @@ _NO_MODULES = frozenset(
         "LinearCrossEntropyOptions",
     }
 )
+# Modules in torch.nn that derive from others in it (torch 2.13): those that fix some of the
+# arguments, and kinds of recurrent ones. `Lazy…` do too, and turn into what they derive from.
+_DERIVED = frozenset(
+    {
+        *("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell", "NLLLoss2d", "ReLU6"),
+        *("UpsamplingBilinear2d", "UpsamplingNearest2d"),
+        *("ZeroPad1d", "ZeroPad2d", "ZeroPad3d"),
+    }
+)
+# `SyncBatchNorm.convert_sync_batchnorm` puts others in the place of these.
+_REPLACED = frozenset({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d"})
 # Model classes of other libraries, by package; an `AutoModel` is what makes one.
 _MODELS = {
     "transformers": re.compile(r"(?!TF|Flax|DataCollator)\w*?(Model|For(?!Rope$)[A-Z]\w+)"),
@@ -47,6 +58,17 @@ def kind_of(name: str) -> str | None:
         return MODULE
     models = _MODELS.get(name.split(".")[0])
     return MODULE if models is not None and models.fullmatch(attribute) else None
+
+
+@functools.cache
+def is_plain_layer(name: str) -> bool:
+    """Whether a class is a module of torch.nn of which no other class there is a base.
+
+    Its objects are of this one class of torch.nn, and stay so.
+    """
+    package, _, attribute = name.rpartition(".")
+    other = attribute.startswith("Lazy") or attribute in _DERIVED | _REPLACED
+    return package == NN and kind_of(name) == MODULE and not other
 
 
 def asked_kind(name: str) -> str | None:

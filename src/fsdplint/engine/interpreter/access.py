@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import tensors
-from fsdplint.engine.interpreter.comparison import compare
+from fsdplint.engine.interpreter.comparison import class_name, compare, exact_class
 from fsdplint.engine.interpreter.elements import (
     BY_RANK,
     element_of,
@@ -78,6 +78,8 @@ def read(state: PathState, value: Value, name: str, node: ir.Node, frame: Frame)
     tensor = tensors.attribute(state, value, name)
     if tensor is not None:
         return tensor
+    if name == "__name__" and (named := class_name(value)) is not None:
+        return Const(named)
     if isinstance(value, Symbol):
         return Symbol(canonical(f"{value.name}.{name}"))
     if isinstance(value, UnitValue):
@@ -112,6 +114,8 @@ def _object_attribute(
         return value.attrs[name]
     if name == "__dict__" and value.shared is not None:
         return value.shared
+    if name == "__class__" and (cls := exact_class(value)) is not None:
+        return cls
     found = value.cls.lookup(name) if isinstance(value.cls, ClassValue) else None
     if isinstance(found, FunctionValue):
         return _bind(state, value, found, node, frame)

@@ -32,11 +32,12 @@ from fsdplint.engine.interpreter.values import (
     class_names,
     followed,
     key_of,
+    same,
     taint_of,
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.fsdp import WRAPPERS
-from fsdplint.knowledge.kinds import asked_kind, kind_of
+from fsdplint.knowledge.kinds import asked_kind, is_plain_layer, kind_of
 from fsdplint.knowledge.modules import hugging_face_blocks, is_hugging_face_layer
 from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, MODULE, NN, OPTIMIZER
 from fsdplint.knowledge.tensors import DTYPES
@@ -45,6 +46,7 @@ _OPERATORS: dict[str, Callable[[object, object], object]] = {
     "Equal": operator.eq,
     "Is": operator.eq,
     "GreaterThan": operator.gt,  # type: ignore[dict-item]  # raises TypeError, caught
+    "In": lambda item, whole: item in whole,  # type: ignore[operator]  # the same
 }
 _NEGATED = {"NotEqual": "Equal", "IsNot": "Is", "NotIn": "In", "LessThanEqual": "GreaterThan"}
 
@@ -119,6 +121,8 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
             return None
     if op in ("Equal", "Is") and _dtype(left) and _dtype(right):
         return _dtype(left) == _dtype(right)
+    if op in ("Equal", "Is") and _is_exact(left) and _is_exact(right):
+        return same(left, right)
     for value, other in ((left, right), (right, left)):
         if isinstance(value, Choice):
             outcomes = {_decided(op, option, other) for option in value.options}
@@ -137,6 +141,34 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
     if op == "In" and isinstance(right, Object) and is_popped(right, left):
         return False
     return None
+
+
+def exact_class(value: Value) -> ClassValue | Symbol | None:
+    """Return what ``type(value)`` is: a class of the program or a layer of torch.nn.
+
+    None if it may be another one: sharding and `torch.compile` give a module a class of their own.
+    """
+    if not isinstance(value, Object) or value.origin is not Origin.ALLOCATED:
+        return None
+    if value.sharded or value.hooked_methods or value.cls is None or not _is_exact(value.cls):
+        return None
+    if isinstance(value.cls, ClassValue) and value.cls.lookup("__new__") is not None:
+        return None
+    return value.cls
+
+
+def _is_exact(value: Value) -> bool:
+    """True for a class that is no other one under another name."""
+    return isinstance(value, ClassValue) or (
+        isinstance(value, Symbol) and is_plain_layer(value.name)
+    )
+
+
+def class_name(cls: Value) -> str | None:
+    """Return the ``__name__`` of a class, if it is known."""
+    if isinstance(cls, ClassValue):
+        return cls.node.name
+    return cls.name.rpartition(".")[2] if isinstance(cls, Symbol) and _is_exact(cls) else None
 
 
 def _dtype(value: Value) -> str | None:
@@ -184,12 +216,24 @@ def _instance_of(value: Value, cls: Value) -> bool | None:
         return False if known.is_harmless(value.cls.name) else None
     if isinstance(cls, Symbol) and is_hugging_face_layer(cls.name) and _is_whole_model(value):
         return False
+    if isinstance(cls, Symbol) and _is_of_torch_nn(cls) and _is_plain(value):
+        return cls.name == MODULE
     asked = asked_kind(cls.name) if isinstance(cls, Symbol) else None
     if asked is not None and (kinds := _kinds(value)):
         return asked in kinds
     if isinstance(value.cls, ClassValue):
         return _inherits(value.cls, cls)
     return None
+
+
+def _is_of_torch_nn(cls: Symbol) -> bool:
+    return cls.name.rpartition(".")[0] == NN
+
+
+def _is_plain(value: Object) -> bool:
+    """True if an object that the program constructed is of one class of torch.nn."""
+    made = value.origin is Origin.ALLOCATED and isinstance(value.cls, Symbol)
+    return made and _is_exact(value.cls)  # type: ignore[arg-type]  # a Symbol
 
 
 def _is_whole_model(value: Object) -> bool:
@@ -221,5 +265,6 @@ def _inherits(own: ClassValue, cls: Value) -> bool | None:
     if not cls.name.startswith(f"{NN}."):
         return None
     library = {base.name for base in lineage if isinstance(base, Symbol)}
-    plain = not own.opaque() and library <= {MODULE}  # others of torch have bases not known here
+    bases = {name for name in library if not is_plain_layer(name)}
+    plain = not own.opaque() and bases <= {MODULE}  # others of torch have bases not known here
     return True if cls.name in library else False if plain else None

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import access, batches, calls, names, stores
-from fsdplint.engine.interpreter.comparison import is_instance
+from fsdplint.engine.interpreter.comparison import exact_class, is_instance
 from fsdplint.engine.interpreter.elements import (
     COUNTED,
     copied,
@@ -89,6 +89,10 @@ def _is_instance(state: PathState, arguments: Arguments, node: ir.Call, frame: F
     if denied and isinstance(value, Object) and is_unit(value) and _names_fsdp1(*options):
         state.note(Call, node, frame, "builtins.isinstance", None, arguments, test)
     return test
+
+
+def _type_of(_: PathState, arguments: Arguments, *__: object) -> Value | None:
+    return exact_class(followed(arguments.args[0])) if len(arguments.args) == 1 else None
 
 
 def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
@@ -462,6 +466,7 @@ _SAME_ITERABLE = (
 EFFECTS: MappingType[str, Effect] = {
     **dict.fromkeys(_SAME_ITERABLE, _same_iterable),
     "builtins.isinstance": _is_instance,
+    "builtins.type": _type_of,
     "builtins.hasattr": _has_attribute,
     "builtins.float": _number,
     "builtins.callable": _is_callable,
