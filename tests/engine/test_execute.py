@@ -1314,6 +1314,7 @@ def test_a_class_as_configuration_may_be_changed(
         ("type(sharded).__name__ == 'Net'", None),
         ("type(torch.compile(model)).__name__ == 'Net'", None),
         ("type(given).__name__ == 'Net'", None),
+        ("type(turned).__name__ == 'Net'", None),
         ("isinstance(recurrent, torch.nn.RNNBase)", None),
         ("isinstance(norm, torch.nn.SyncBatchNorm)", None),
     ],
@@ -1328,7 +1329,8 @@ def test_what_class_an_object_is_of(tmp_path: Path, test: str, expected: bool | 
             pass
         model, layer, special = Net(), torch.nn.Linear(1, 1), Special(1, 1)
         recurrent, norm = torch.nn.LSTM(1, 1), torch.nn.BatchNorm1d(1)
-        sharded = fully_shard(Net())
+        sharded, turned = fully_shard(Net()), Net()
+        turned.__class__ = Block
         if {test}:
             fully_shard(outcome)
     """

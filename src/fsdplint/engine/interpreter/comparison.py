@@ -150,7 +150,9 @@ def exact_class(value: Value) -> ClassValue | Symbol | None:
     """
     if not isinstance(value, Object) or value.origin is not Origin.ALLOCATED:
         return None
-    if value.sharded or value.hooked_methods or value.cls is None or not _is_exact(value.cls):
+    if value.sharded or value.hooked_methods or "__class__" in value.attrs:
+        return None
+    if value.cls is None or not _is_exact(value.cls):
         return None
     if isinstance(value.cls, ClassValue) and value.cls.lookup("__new__") is not None:
         return None
