@@ -15,6 +15,8 @@ from dataclasses import dataclass
 HEAD = "lm_head"
 # The Auto class that loads a checkpoint as the class of its family.
 _AUTO = "AutoModelForCausalLM"
+# Where a model says whether they are tied.
+SETTING = "config.tie_word_embeddings"
 # Arguments of `from_pretrained` that may turn the tie off.
 OVERRIDES = frozenset({"config", "tie_word_embeddings"})
 # Methods of a model that replace one of the two layers.

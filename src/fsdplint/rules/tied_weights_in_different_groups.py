@@ -17,6 +17,7 @@ from fsdplint.engine.interpreter.values import (
     Const,
     Object,
     Origin,
+    Symbol,
     class_names,
     followed,
     must_be,
@@ -28,7 +29,13 @@ from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import PARAMETER_LAYERS
-from fsdplint.knowledge.tied_weights import HEAD, OVERRIDES, REPLACES, tied_embedding
+from fsdplint.knowledge.tied_weights import (
+    HEAD,
+    OVERRIDES,
+    REPLACES,
+    SETTING,
+    tied_embedding,
+)
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -116,18 +123,24 @@ def _tied_embedding(model: Object) -> str | None:
     """The path of the embedding that is tied in the checkpoint that a model is loaded from."""
     if not is_loaded(model) or model.open or OVERRIDES & model.keywords.keys():
         return None
+    if not isinstance(model.cls, Symbol):
+        return None  # a class of the program may tie nothing
     keyword = model.keywords.get("pretrained_model_name_or_path")
     checkpoint = must_be(model.args[0] if model.args else keyword)
     if not isinstance(checkpoint, Const) or not isinstance(checkpoint.value, str):
         return None
-    found = (tied_embedding(name, checkpoint.value) for name in class_names(model.cls))
-    return next(filter(None, found), None)
+    return tied_embedding(model.cls.name, checkpoint.value)
 
 
 def _may_be_untied(trace: Trace, model: Object) -> bool:
-    """Whether unread code got the model, or a method replaced a layer, before it is sharded."""
+    """Whether unread code got the model, or something replaced a layer, before it is sharded.
+
+    Layers that get another size are tied again only if the configuration still says so.
+    """
     first = min(shard.time for shard in trace.of(Shard) if root(shard.module) is model)
     if model.escaped is not None and model.escaped < first:
+        return True
+    if _part(model, SETTING) is None:
         return True
     return any(time < first and name in REPLACES for time, name in trace.called)
 
