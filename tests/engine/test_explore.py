@@ -107,9 +107,9 @@ def test_what_is_left_of_an_entry_waits_until_every_one_had_its_turn(
     most: int,
     left: set[str],
 ) -> None:
-    limit(monkeypatch, stale_steps=500, rest_steps=8_000, steps=most)
-    arms = "".join(f"    if o.a{i}:\n        torch.save(x, 'x')\n" for i in range(9))
-    one = f"def one(x, o):\n    fully_shard(x)\n    slow(x)\n{arms}"
+    limit(monkeypatch, stale_steps=500, rest_steps=1_000, steps=most)
+    arms = "".join(f"    elif o == {i}:\n        kept = fully_shard\n" for i in range(9))
+    one = f"def one(x, o):\n    fully_shard(x)\n    slow(x)\n    if not o:\n        pass\n{arms}"
     found = script(tmp_path, f"{SLOW}{one}def two(x):\n    fully_shard(x)\n    slow(x)\n")
     order = [state.trace.entry for state in followed if state.trace.entry != "<module>"]
     assert order[:4] == ["one", "one", "one", "two"]

@@ -28,7 +28,7 @@ class Budget:
         stale_steps: steps of paths in a row without a new event.
         repeated_steps: the same where the next path only combines branches already followed. No
             code is left out.
-        rest_steps: the steps of paths that each follow many of the outcomes left by then.
+        rest_steps: the steps of one turn of an entry that has paths left, when all had their first.
         entry_cost: the cost of all paths through one entry.
         cut_paths: paths of one entry that are cut before they shard.
         repeats: paths of one entry that only combine followed branches. No code is left out.

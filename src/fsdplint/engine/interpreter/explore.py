@@ -184,16 +184,20 @@ class _Explorer:
             self.unsharded = 0
 
     def follow_the_rest(self) -> None:
-        """Follow what is left of the entries, once each had its turn.
+        """Follow what is left of the entries in turn, once each had its first.
 
         What the others have followed meanwhile is left for none.
         """
+        steps = -1
+        while steps < self.steps <= self.allowed:
+            steps = self.steps
+            for exploration in self.unfinished:
+                if self.steps <= self.allowed:
+                    self._go_on(exploration, exploration.follow_the_rest)
+            self.unfinished = [each for each in self.unfinished if each.limit]
         for exploration in self.unfinished:
-            if self.steps <= self.allowed:
-                self._go_on(exploration, exploration.follow_the_rest)
-            if exploration.limit:
-                entry = exploration.entry
-                self.project.stop_early(entry.unit.path, entry.name, exploration.limit)
+            entry = exploration.entry
+            self.project.stop_early(entry.unit.path, entry.name, exploration.limit)
         self.unfinished.clear()
 
     def _go_on(self, exploration: Exploration, follow: Callable[[], None]) -> int:

@@ -140,6 +140,8 @@ class Exploration:
             prefix = self.frontier.next_open()
         if prefix is None:
             self.limit = ""
+        else:
+            self.frontier.put_back()
 
     def _first(self) -> tuple[bool, ...]:
         return self.entry.driven.found.outcomes if self.entry.driven else ()
