@@ -52,8 +52,8 @@ class Budget:
     unsharded_entry_steps: int = 200_000
     stale_steps: int = 100_000
     repeated_steps: int = 15_000
-    rest_steps: int = 400_000
-    entry_cost: float = 40_000
+    rest_steps: int = 100_000
+    entry_cost: float = 160_000
     cut_paths: int = 1
     repeats: int = 6
     cut_path_steps: int = 5_000

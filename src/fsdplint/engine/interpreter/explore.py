@@ -104,7 +104,7 @@ class _Explorer:
         types: what an entry can reach.
         programs: the traces that start where a program can.
         methods: those of methods that nothing calls.
-        unfinished: the entries that shard and have paths left.
+        unfinished: the entries that have paths left.
         steps: the steps of all entries so far.
         allowed: the steps after which no further entry is followed.
         pairs: sharding calls squared per path, which is what rules that compare them cost.
@@ -173,10 +173,8 @@ class _Explorer:
             return
         exploration = Exploration(self.project, entry, self.priorities, self.known)
         steps = self._go_on(exploration, exploration.follow_all)
-        if exploration.limit and exploration.found:
+        if exploration.limit:
             self.unfinished.append(exploration)
-        elif exploration.limit:
-            self.project.stop_early(path, name, exploration.limit)
         if not exploration.found:
             self.unsharded += steps
             self.unsharded_in[entry.unit] += steps

@@ -125,12 +125,20 @@ class Exploration:
             self.limit = limit
 
     def follow_the_rest(self) -> None:
-        """Follow paths that each take as many outcomes as they can that no path has followed.
-
-        Outcomes on sharding paths of other entries count as followed.
-        """
+        """Follow some of the paths that are left, and forget the limit if none is."""
         self.project.keys = {}
         most = self.effort.steps + self.project.budget.rest_steps
+        prefix = self._take_new_outcomes(most) if self.found else self._look_for_sharding(most)
+        if prefix is None:
+            self.limit = ""
+        else:
+            self.frontier.put_back()
+
+    def _take_new_outcomes(self, most: int) -> tuple[bool, ...] | None:
+        """Follow paths that each take as many outcomes as they can that no path has followed.
+
+        Outcomes on sharding paths of other entries count as followed. Returns the next path.
+        """
         prefix: tuple[bool, ...] | None = self._first()
         while prefix is not None and self.effort.allows_more(most):
             shards, state = self._follow(prefix, self.frontier.but_for_sharding())
@@ -138,10 +146,16 @@ class Exploration:
             # Of a path that does not shard, the first of its new outcomes may be the reason.
             self.frontier.add(made if shards else made[: len(prefix)], len(prefix))
             prefix = self.frontier.next_open()
-        if prefix is None:
-            self.limit = ""
-        else:
-            self.frontier.put_back()
+        return prefix
+
+    def _look_for_sharding(self, most: int) -> tuple[bool, ...] | None:
+        """Follow paths until one shards; return the next path."""
+        prefix = self.frontier.next(sharding_seen=False)
+        while prefix is not None and not self.found and self.effort.allows_more(most):
+            _, state = self._follow(prefix)
+            self.frontier.add(state.decisions.made, len(prefix))
+            prefix = self.frontier.next(sharding_seen=bool(self.found))
+        return prefix
 
     def _first(self) -> tuple[bool, ...]:
         return self.entry.driven.found.outcomes if self.entry.driven else ()
@@ -225,7 +239,9 @@ class Effort:
 
     def allows_more(self, steps: int) -> bool:
         """True if another path may follow, of so many steps for all."""
-        return self.steps < steps and self.cost + self.budget.path_cost < self.budget.entry_cost
+        budget = self.budget
+        cut = self.cut > budget.cut_paths
+        return not cut and self.steps < steps and self.cost + budget.path_cost < budget.entry_cost
 
 
 # Whether a path only combines branches already followed, its priority negated, a number, the
