@@ -9,8 +9,10 @@ import pytest
 from helpers import HEADER, paths_started, program, script
 from limits import limit
 
+from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.program import Program
+from fsdplint.knowledge.calls import Generation
 
 
 @pytest.fixture
@@ -128,6 +130,25 @@ def test_what_another_entry_has_followed_is_followed_if_sharding_depends_on_it(
     )
     script(tmp_path, f"{build}{calls}")
     assert Counter(state.trace.entry for state in followed)["two"] == 2
+
+
+CHAIN = """\
+def spread(model, way):
+    if way == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    if way == "fsdp1":
+        return FSDP(model)
+    if way == "fsdp2":
+        fully_shard(model)
+        return model
+    raise ValueError(way)
+"""
+
+
+def test_every_choice_of_a_chain_that_shards_is_followed(tmp_path: Path) -> None:
+    found = script(tmp_path, f"{CHAIN}spread(model, args.way).no_sync()\n")
+    shards = [shard.generation for trace in found.traces for shard in trace.of(Shard)]
+    assert shards == [Generation.FSDP1, Generation.FSDP2]
 
 
 def test_a_path_with_something_new_is_followed_however_long_it_is(tmp_path: Path) -> None:

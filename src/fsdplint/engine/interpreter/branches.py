@@ -125,7 +125,7 @@ def _decide_branch(
     It loses nothing if no arm reaches an event and no arm leaves the block, unless the test asks
     for a distributed run: what such a run sets here goes with what it does further down. The
     preferred arm is that of a distributed run, if this is known, else the one that may shard; of
-    two alike, the one that goes on.
+    two alike, the one that goes on. An arm that goes on leads to what comes after the branch.
     """
     distributed = launched(test)
     body_may_shard = state.priorities.may_shard(body)
@@ -136,21 +136,28 @@ def _decide_branch(
     if body_may_shard != orelse_may_shard and not (leaves_body or leaves_orelse):
         prefer = body_may_shard
     else:
-        prefer = not leaves_body or leaves_orelse or _is_last_choice(place, frame)
+        prefer = not leaves_body or leaves_orelse or _is_last_choice(state, place, body, frame)
     prefer = prefer if distributed is None else distributed
-    other_may_shard = orelse_may_shard if prefer else body_may_shard
     other_leaves = leaves_orelse if prefer else leaves_body
     other = orelse if prefer else body
-    if other_may_shard:
+    if (leaves_body if prefer else leaves_orelse) and not other_leaves:
+        other = [*other, *_after(place, frame)]
+    if state.priorities.may_shard(other):
         priority = state.priorities.priority(other)
     else:
         priority = 0 if other_leaves and _returns_nothing_asked_for(state, other, frame) else 1
     return state.decisions.decide(test, prefer, priority, place)
 
 
-def _is_last_choice(place: ir.Node, frame: Frame) -> bool:
-    """True if only branches that return, and then a ``raise``, follow a branch."""
-    return fails_unless(_block(frame), place)
+def _is_last_choice(state: PathState, place: ir.Node, body: Items[ir.Stmt], frame: Frame) -> bool:
+    """True if only branches that return less, and then a ``raise``, follow a branch."""
+    priority = state.priorities.priority
+    return fails_unless(_block(frame), place) and priority(body) >= priority(_after(place, frame))
+
+
+def _after(place: ir.Node, frame: Frame) -> list[ir.Stmt]:
+    """Return the statements of the active function's body that come after a branch."""
+    return [node for node in _block(frame) if node.start >= place.end]
 
 
 def _block(frame: Frame) -> Items[ir.Stmt]:
