@@ -21,6 +21,15 @@ FILLS = (LOAD,)
 LOADS = (*FILLS, LOAD_STATE_DICT)
 SAVES = (SAVE, ASYNC_SAVE, SAVE_STATE_DICT)
 
+# Writers to the folder that their first parameter names, or else `checkpoint_id`.
+FILE_WRITERS = frozenset(
+    {
+        f"{CHECKPOINT}.FileSystemWriter",
+        f"{CHECKPOINT}.filesystem.FileSystemWriter",
+        f"{CHECKPOINT}.FsspecWriter",
+    }
+)
+
 # What every release of PyTorch with FSDP2 can import. Source: torch 2.4 to 2.13.
 ALWAYS_THERE = frozenset(
     {

@@ -95,20 +95,45 @@ def _roles(cls: str, called: bool) -> dict[str, Role]:
     return next((roles for classes, roles in table if classes.fullmatch(cls)), {})
 
 
+# The time of day as a process reads it; of formats, see `FINE_FORMAT`.
+FORMATS_TIME = frozenset({"time.strftime"})
+CLOCKS = FORMATS_TIME | {
+    *("time.time", "time.time_ns", "time.ctime", "time.asctime", "time.localtime", "time.gmtime"),
+    *("datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow"),
+}
+# What no two processes have alike.
+UNEQUAL = CLOCKS | {
+    *("uuid.uuid1", "uuid.uuid4", "os.getpid", "os.urandom"),
+    *("secrets.token_hex", "secrets.token_urlsafe", "tempfile.mkdtemp", "tempfile.mktemp"),
+}
 # What each process makes up for itself, or each node: no two have to have the same. Equal seeds
 # make equal random numbers, which are left out.
-MADE_UP = frozenset(
+MADE_UP = UNEQUAL | {
+    *("socket.gethostname", "socket.getfqdn", "os.uname", "platform.node", "platform.uname"),
+    *("uuid.getnode", "tempfile.mkstemp", "tempfile.gettempdir", "tempfile.NamedTemporaryFile"),
+    *("tempfile.TemporaryFile", "tempfile.TemporaryDirectory", "tempfile.SpooledTemporaryFile"),
+}
+
+# Directives of a format that tell minutes or less apart: all ranks agree on the day and the hour
+# in nearly every run.
+FINE_FORMAT = re.compile(r"(?<!%)(%%)*%[-#]?[MSfsTXcrR]")
+
+# What gives unequal texts and paths for unequal arguments, and methods, with the keywords that
+# leave it so.
+KEEPING_FUNCTIONS = frozenset(
     {
-        *("uuid.uuid1", "uuid.uuid4", "uuid.getnode", "os.getpid", "os.urandom"),
-        *("socket.gethostname", "socket.getfqdn", "os.uname", "platform.node", "platform.uname"),
-        *("time.time", "time.time_ns", "time.ctime", "time.localtime", "time.strftime"),
-        *("time.gmtime", "datetime.datetime.now", "datetime.datetime.today"),
-        *("datetime.datetime.utcnow", "secrets.token_hex", "secrets.token_urlsafe"),
-        *("tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.mktemp", "tempfile.gettempdir"),
-        *("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile", "tempfile.TemporaryDirectory"),
-        "tempfile.SpooledTemporaryFile",
+        *("builtins.str", "builtins.int", "builtins.repr", "builtins.round", "os.fspath"),
+        *("os.path.join", "os.path.abspath", "os.path.realpath", "os.path.expanduser"),
+        *("pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath"),
     }
 )
+KEEPING_METHODS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("absolute", "as_posix", "expanduser", "joinpath", "resolve"), frozenset()),
+    **dict.fromkeys(("astimezone", "hex", "isoformat", "timestamp"), frozenset()),
+    **dict.fromkeys(("join", "lower", "strip", "upper"), frozenset()),
+    "replace": frozenset({"microsecond", "tzinfo"}),
+}
+KEEPING_ATTRIBUTES = frozenset({"hex"})
 
 # A parameter of a function that a launcher outside the program calls. `rank` alone may be LoRA's:
 # it counts where the function is told the number of ranks too.

@@ -50,7 +50,7 @@ def collectives(trace: Trace) -> Iterator[Collective]:
         before = [shard for shard in shards if shard.time < call.time]
         shard = _needs(trace, call, before) or _framework_needs(call, framework)
         participants = EVERY_RANK if shard is None else _sharded_by(shard)
-        if shard is None and not roles and call.name in known.WORLD_CALLS and _by_all(call):
+        if shard is None and not roles and call.name in known.WORLD_CALLS and is_by_all(call):
             shard = (*shards, *framework)[0]
         if shard is None:
             continue
@@ -86,7 +86,7 @@ def _sharded_by(shard: Sharding | Call) -> frozenset[int]:
     return shard.site.ranks() if isinstance(shard, Shard) else EVERY_RANK
 
 
-def _by_all(call: Call) -> bool:
+def is_by_all(call: Call) -> bool:
     """Whether a call of c10d or of a distributed checkpoint is one of all ranks."""
     group = known.WORLD_CALLS[call.name]
     given = call.argument(group.position, group.keyword)

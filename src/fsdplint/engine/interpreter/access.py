@@ -7,6 +7,7 @@ from dataclasses import replace
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import tensors
 from fsdplint.engine.interpreter.comparison import class_name, compare, exact_class
+from fsdplint.engine.interpreter.differing import differing, sliced
 from fsdplint.engine.interpreter.elements import (
     BY_RANK,
     element_of,
@@ -56,7 +57,7 @@ from fsdplint.knowledge.calls import (
 from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
 from fsdplint.knowledge.data import ROWS
 from fsdplint.knowledge.names import canonical
-from fsdplint.knowledge.ranks import ENVIRONMENT, VARIABLES, Role, role_of
+from fsdplint.knowledge.ranks import ENVIRONMENT, KEEPING_ATTRIBUTES, VARIABLES, Role, role_of
 
 # Attributes that are taken for bound methods even where no class is known to define them.
 _BOUND_METHODS = frozenset(
@@ -139,6 +140,8 @@ def _object_attribute(
         state.note(Unwrap, node, frame, value, name)
     made = value.attrs[name] = state.part(value, f".{name}", taint=taint)
     made.role, made.cls = library_role(value, name), class_of_part(value, name)
+    if name in KEEPING_ATTRIBUTES:
+        made.differs = differing(value)
     if made.role not in (None, Role.SIZE):
         made.taint |= Taint.RANK
     return made
@@ -204,9 +207,13 @@ def subscript(state: PathState, node: ir.Subscript, frame: Frame) -> Value:
     value = followed(state.evaluate(node.value, frame))
     index = state.evaluate(node.index, frame)
     # Only for a slice: an element chosen by the rank may have parts that are equal on all ranks.
-    sliced = isinstance(node.index, ir.Opaque) and isinstance(value, Object)
-    if sliced and isinstance(value, Object) and taint_of(index) & Taint.RANK:
+    is_slice = isinstance(node.index, ir.Opaque)
+    if is_slice and isinstance(value, Object) and taint_of(index) & Taint.RANK:
         return _rows_of_rank(state, value)
+    if is_slice and (source := sliced(value)) is not None:
+        made = state.unknown(value.taint, key=("item", key_of(value), key_of(index)))
+        made.differs = source
+        return made
     return item(state, value, index)
 
 

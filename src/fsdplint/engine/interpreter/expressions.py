@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import batches, comparison, tensors
+from fsdplint.engine.interpreter.differing import differing, is_fine, parts
 from fsdplint.engine.interpreter.elements import (
     element_of,
     extend,
@@ -122,7 +123,7 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
     if node.op == "Add" and _is_text(left) and _is_text(right):
         assert isinstance(left, Const) and isinstance(right, Const)
         return _bounded_text(state, f"{left.value}{right.value}", taint_of(left, right))
-    if node.op == "Modulo" and isinstance(node.left, (ir.Constant, ir.FormattedString)):
+    if node.op == "Modulo" and _is_pattern(node.left):
         _look_formatted(state, right, node.right, frame)
     else:
         if frame.loops and (kept := tensors.accumulated(state, node.op, right)) is not None:
@@ -132,12 +133,22 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
             return made
     taint = taint_of(left, right)
     result = state.unknown(taint, key=(node.op, key_of(left), key_of(right)))
+    if node.op in _JOINS or (node.op == "Modulo" and _is_pattern(node.left)):
+        result.differs = differing(left, *parts(right))
     if node.op == "Divide":
         tensors.divided(state, left, right, result, node, frame)
     if node.op == "MatrixMultiply":
         given = Arguments([left, right], {})
         state.note(Call, node, frame, MATMUL, None, given, result)
     return result
+
+
+def _is_pattern(node: ir.Expr) -> bool:
+    return isinstance(node, (ir.Constant, ir.FormattedString))
+
+
+# Operators that join texts or paths.
+_JOINS = ("Add", "Divide")
 
 
 def _bounded_text(state: PathState, text: str, taint: Taint) -> Value:
@@ -171,9 +182,22 @@ def formatted(state: PathState, node: ir.FormattedString, frame: Frame) -> Value
         pieces = [text + str(value) for text, value in zip(node.literals, known, strict=False)]
         return _bounded_text(state, "".join(pieces) + node.literals[-1], taint_of(*values))
     made = state.unknown(taint_of(*values), key=("text", *map(key_of, values)))
-    made.site = state.site(node, frame)
+    made.site, made.differs = state.site(node, frame), _differing_text(node, values, frame)
     made.args = tuple(v for v in values if isinstance(v, Object) and _is_plain(v))
     return made
+
+
+def _differing_text(node: ir.FormattedString, values: list[Value], frame: Frame) -> Object | None:
+    """Return by what an f-string differs between ranks; a time may be formatted to its date."""
+    text = frame.unit.text
+    for value, place in zip(values, node.values, strict=True):
+        end = text.find("}", place.end)
+        specification = text[place.end : end] if text[place.end] == ":" else ""
+        if "%" not in specification or is_fine(Const(specification)):
+            source = differing(value)
+            if source is not None:
+                return source
+    return None
 
 
 def yield_(state: PathState, node: ir.Yield, frame: Frame) -> Value:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.accelerators import prepares_sharded
 from fsdplint.engine.interpreter.decisions import Decisions
+from fsdplint.engine.interpreter.differing import forget
 from fsdplint.engine.interpreter.events import (
     Call,
     Divided,
@@ -429,6 +430,7 @@ class PathState:
         had: set[Object] = set()
         grown: list[Mapping] = []
         for value in values:
+            forget(value, self.unknown)
             for item in contained(value):
                 if isinstance(item, StateDict):
                     item.escaped = True

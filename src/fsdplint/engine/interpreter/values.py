@@ -428,7 +428,10 @@ class Object:
         captures: the parameters an optimizer was built on.
         offered: those that it may have been built on, if it is one.
         role: the number of this rank, the number of ranks and so on, if it surely is one.
-        rank_source: the function or environment variable that the role is known from, "" otherwise.
+        rank_source: the function or environment variable that the role is known from, or the
+            function by which each process makes the value up, "" otherwise.
+        differs: the rank, or what each process makes up, by which a text or path with it surely
+            differs between ranks (see `interpreter.differing`).
         born: the time it was created.
         on_meta: it was built on the meta device, None where that depends.
         file: the file that it was read from, e.g. by ``torch.load``.
@@ -459,6 +462,7 @@ class Object:
     offered: Offered | None = None
     role: Role | None = None
     rank_source: str = ""
+    differs: Object | None = None
     born: int = 0
     on_meta: bool | None = False
     file: Value | None = None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import calls, declared, optimizers, tensors, tracking
+from fsdplint.engine.interpreter import calls, declared, differing, optimizers, tensors, tracking
 from fsdplint.engine.interpreter.definitions import note_construction
 from fsdplint.engine.interpreter.effects import (
     builtins,
@@ -96,8 +96,10 @@ def call(
         optimizers.scheduled(state, arguments)
     if name in SEEDS:  # modules built from here on draw their weights by this seed
         state.seed_differs = bool(taint_of(*arguments.values()) & Taint.RANK)
-    if name in MAKES_EQUAL and arguments.args and _is_of_all(state, name, arguments):
-        _make_equal(state, arguments.args[0])
+    if name in MAKES_EQUAL and arguments.args:
+        if _is_of_all(state, name, arguments):
+            _make_equal(state, arguments.args[0])
+        differing.forget(arguments.args[0], state.unknown)
     state.group = _group_after(state.group, name, arguments)
     return result
 
@@ -226,6 +228,9 @@ def _unlisted(
     result = _result(state, symbol, arguments, node, frame)
     if symbol.name in ranks.MADE_UP:
         result.taint |= Taint.OWN
+        if isinstance(result, Object) and result.site is None:
+            result.site = state.site(node, frame)
+    differing.called(symbol.name, result, arguments)
     return result
 
 

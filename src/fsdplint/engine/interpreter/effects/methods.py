@@ -9,7 +9,15 @@ from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, calls, optimizers, stores, tensors, tracking
+from fsdplint.engine.interpreter import (
+    access,
+    calls,
+    differing,
+    optimizers,
+    stores,
+    tensors,
+    tracking,
+)
 from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.effects import saving
 from fsdplint.engine.interpreter.effects.rows import made_of_rows
@@ -87,7 +95,9 @@ def known_method(
         if text is not None:
             return text
     state.escape(node, frame, *arguments.values())
-    return calls.result_of(state, ("method", key_of(receiver), name), receiver, arguments)
+    result = calls.result_of(state, ("method", key_of(receiver), name), receiver, arguments)
+    differing.called_method(name, receiver, result, arguments)
+    return result
 
 
 def _is_hugging_face(cls: ClassValue) -> bool:
@@ -145,6 +155,7 @@ def _other_method(
     result.role = access.library_role(receiver, name, called=True)
     if result.role is not None or name in known.RANK_ATTRIBUTES:
         result.taint |= Taint.RANK
+    differing.called_method(name, receiver, result, arguments)
     return result
 
 
