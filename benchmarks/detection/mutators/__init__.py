@@ -60,6 +60,7 @@ from benchmarks.detection.mutators import (
     sharded_twice,
     sync_left_off,
     ties,
+    unawaited_saves,
     wrap_policies,
 )
 from benchmarks.detection.program import Mutant, Program
@@ -113,6 +114,7 @@ MUTATORS: tuple[Mutator, ...] = (
     loaded_state.mutate,
     distributed_loads.mutate,
     scattered_saves.mutate,
+    unawaited_saves.mutate,
     replaced_parameters.mutate,
     reduced_loss.mutate,
     reduce_dtype.mutate,
