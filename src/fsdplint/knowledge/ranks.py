@@ -135,6 +135,14 @@ KEEPING_METHODS: dict[str, frozenset[str]] = {
 }
 KEEPING_ATTRIBUTES = frozenset({"hex"})
 
+_AGREEING = re.compile(r"agree|bcast|broadcast|common|gather|same|share|(?<!a)sync", re.IGNORECASE)
+
+
+def means_agreeing(name: str) -> bool:
+    """Whether the name of a function hints that all ranks have the same value after it."""
+    return _AGREEING.search(name) is not None
+
+
 # A parameter of a function that a launcher outside the program calls. `rank` alone may be LoRA's:
 # it counts where the function is told the number of ranks too.
 PARAMETERS = frozenset({"local_rank", "global_rank", "world_rank"})

@@ -29,6 +29,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    preview="no public code that was looked at makes this mistake.",
 )
 
 
@@ -98,6 +99,9 @@ def _is_own(program: Program, source: Object, save: Site) -> bool:
     if not is_made_up(source):
         return True
     if source.site is None or any(guard.divergent for guard in source.site.guards):
+        return False
+    # Where one path makes the value equal, another that does not may be that of a single process.
+    if any(source.site.node in trace.agreed for trace in program.traces):
         return False
     calls = [call for call in save.calls if call not in source.site.calls]
     return not any(_starts_processes(program, *call) for call in calls)

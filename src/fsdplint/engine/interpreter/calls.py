@@ -11,6 +11,7 @@ from collections.abc import Sequence as Items
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import access, optimizers, tracking
 from fsdplint.engine.interpreter.definitions import instantiate
+from fsdplint.engine.interpreter.differing import places
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
 from fsdplint.engine.interpreter.modules import is_module, is_unit
@@ -42,6 +43,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.launch import COMMAND_LINES, COMMANDS
 from fsdplint.knowledge.names import REGISTER_FORWARD, is_optimizer
+from fsdplint.knowledge.ranks import means_agreeing
 from fsdplint.knowledge.tensors import means_combining
 
 # What an optimizer of the program's own is called for, however it is written.
@@ -60,6 +62,8 @@ def call(state: PathState, node: ir.Call, frame: Frame) -> Value:
     function = evaluate_callee(state, node.func, frame)
     arguments = evaluate_arguments(state, node.args, frame)
     _note_combining(state, node, arguments)
+    if means_agreeing(ir.last_name(node.func)):
+        state.trace.agreed.update(places(*arguments.values()))
     last, imported = state.serial, state.imported_serial
     result = apply(state, function, arguments, node, frame)
     made = followed(result)

@@ -7,10 +7,12 @@ be the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from fsdplint.engine import ir
 from fsdplint.engine.interpreter.values import (
     Arguments,
+    Choice,
     Const,
     Mapping,
     Object,
@@ -97,16 +99,23 @@ def sliced(value: Value) -> Object | None:
     return source if random else None
 
 
-def forget(value: Value, unknown: Callable[[Taint], Value]) -> None:
-    """Note that the elements of lists and dicts in ``value`` may be the same on all ranks now."""
-    for held in contained(value):
-        if isinstance(held, Sequence) and held.kind == "list":
-            held.items[:] = [unknown(i.taint) if _is_own(i) else i for i in held.items]
-        elif isinstance(held, Mapping):
-            held.items.update({k: unknown(i.taint) for k, i in held.items.items() if _is_own(i)})
+def places(*values: Value) -> Iterator[ir.Node]:
+    """Yield the calls that made up what is in ``values``."""
+    for value in values:
+        for source in map(differing, contained(value)):
+            if source is not None and source.site is not None:
+                yield source.site.node
+
+
+def forget(held: Value, unknown: Callable[[Taint], Value]) -> None:
+    """Note that the elements of a list or dict may be the same on all ranks now."""
+    if isinstance(held, Sequence) and held.kind == "list":
+        held.items[:] = [unknown(i.taint) if _is_own(i) else i for i in held.items]
+    elif isinstance(held, Mapping):
+        held.items.update({k: unknown(i.taint) for k, i in held.items.items() if _is_own(i)})
 
 
 def _is_own(value: Value) -> bool:
     """True if it differs and is not the rank itself, which nobody makes the same."""
-    source = differing(value)
+    source = differing(value) if value.taint or isinstance(value, Choice) else None
     return source is not None and (source is not value or is_made_up(source))

@@ -271,6 +271,8 @@ class Trace:
         uses: the uses of tracked objects, such as a module whose weights are not initialized yet.
         called: the functions and methods of libraries and of unknown code that were called, in
             order: the time, and the name ("?" where that is not known).
+        agreed: the calls that made up values on each rank which were given to code whose name hints
+            that all ranks have the same value after it.
         picked: values that a generator yields only under a test; a loop over the generator need
             not reach them in each iteration.
         decisions: the conditions that were decided, with the outcome, in order.
@@ -293,6 +295,7 @@ class Trace:
     combined: list[int] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     called: list[tuple[int, str]] = field(default_factory=list)
+    agreed: set[ir.Node] = field(default_factory=set)
     picked: set[Object] = field(default_factory=set)
     inside: set[Site] = field(default_factory=set)
     method_code: set[tuple[str, int, int]] | None = None

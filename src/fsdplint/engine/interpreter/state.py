@@ -430,8 +430,8 @@ class PathState:
         had: set[Object] = set()
         grown: list[Mapping] = []
         for value in values:
-            forget(value, self.unknown)
             for item in contained(value):
+                forget(item, self.unknown)
                 if isinstance(item, StateDict):
                     item.escaped = True
                 elif isinstance(item, Mapping):

@@ -99,7 +99,8 @@ def call(
     if name in MAKES_EQUAL and arguments.args:
         if _is_of_all(state, name, arguments):
             _make_equal(state, arguments.args[0])
-        differing.forget(arguments.args[0], state.unknown)
+        for held in contained(arguments.args[0]):
+            differing.forget(held, state.unknown)
     state.group = _group_after(state.group, name, arguments)
     return result
 
