@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from benchmarks.detection.mutators import (
+    async_backends,
     authored,
     casts,
     class_checks,
@@ -121,6 +122,7 @@ MUTATORS: tuple[Mutator, ...] = (
     launch.mutate,
     meeting.mutate,
     offload.mutate,
+    async_backends.mutate,
     options.mutate,
     authored.mutate,
 )

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.literal_arguments import argument, library_name
+from fsdplint.engine.facts.backends import is_nccl_alone, written_backend
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.weights import related
 from fsdplint.engine.interpreter.events import Call, Shard
 from fsdplint.engine.interpreter.values import (
-    Choice,
-    Const,
     Object,
     Parameters,
     Sequence,
-    Symbol,
     Value,
     class_names,
     may_be,
@@ -27,7 +25,7 @@ from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.process_group import with_cpu
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.collectives import CLIPPING
-from fsdplint.knowledge.launch import CUDA_IS_AVAILABLE, INIT, NCCL
+from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import KEYWORD_ONLY
 from fsdplint.knowledge.policies import CPU_OFFLOAD_POLICY
 from fsdplint.rule import Report, declare
@@ -60,7 +58,7 @@ def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
     """The first norm of offloaded gradients on each path whose process groups are NCCL's alone."""
     for trace in program.traces:
         inits = trace.calls(INIT)
-        told = all(_is_nccl_alone(program, call) for call in inits)
+        told = all(is_nccl_alone(program, call) for call in inits)
         offloaded = [s for s in trace.of(Shard) if _offloads(s)] if inits and told else []
         for norm in trace.calls(*CLIPPING) if offloaded else ():
             module = _module(norm.arguments.get(0, "parameters"))
@@ -69,9 +67,7 @@ def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
             if shard is None or init is None or not program.together(init.site, shard.site):
                 continue
             if program.together(norm.site, shard.site):
-                written = argument(init.site.node, 0, "backend")
-                node = init.site.node if written is None else written.value
-                yield NoCpuBackend(init, node, shard, norm)
+                yield NoCpuBackend(init, written_backend(init), shard, norm)
                 break
 
 
@@ -80,56 +76,6 @@ def _module(taken: Value | None) -> Object | None:
     if isinstance(taken, Sequence):
         taken = next((each for each in taken.rest if isinstance(each, Parameters)), taken)
     return taken.module if isinstance(taken, Parameters) else None
-
-
-def _is_nccl_alone(program: Program, call: Call) -> bool:
-    """Whether a group has NCCL's backend only, wherever there is CUDA."""
-    value = call.arguments.get(0, "backend")
-    written = argument(call.site.node, 0, "backend")
-    tree = program.tree(call.site.path)
-    chosen = None if written is None else tree.chosen(written.value)
-    if chosen is not None and isinstance(value, Choice):
-        there = _where_cuda_is(program, call.site.path, *_positive(*chosen))
-        told = isinstance(there, ir.Constant) and there.value == "nccl"
-        return told and set(map(_backend, may_be(value))) == {"nccl", "gloo"}
-    return value is not None and _backend(value) in ("nccl", "cuda:nccl")
-
-
-def _where_cuda_is(
-    program: Program, path: str, test: ir.Expr, there: ir.Expr, otherwise: ir.Expr
-) -> ir.Expr | None:
-    """What a choice by a test for CUDA, or of the device, gives where the program runs on CUDA."""
-    asked = test.func if isinstance(test, ir.Call) else test
-    if library_name(program.project, path, asked) == CUDA_IS_AVAILABLE:
-        return there
-    if not isinstance(test, ir.Compare) or not _is_device(test.left):
-        return None
-    named = test.right.value if isinstance(test.right, ir.Constant) else None
-    if named not in ("cpu", "cuda") or test.op not in ("Equal", "NotEqual"):
-        return None
-    return there if (named == "cuda") is (test.op == "Equal") else otherwise
-
-
-def _is_device(node: ir.Expr) -> bool:
-    """Whether an expression is called a device, such as ``args.device`` or ``device.type``."""
-    if isinstance(node, ir.Attribute) and node.attr == "type":
-        node = node.value
-    return ir.last_name(node).strip("_") in ("device", "device_type")
-
-
-def _positive(
-    test: ir.Expr, there: ir.Expr, otherwise: ir.Expr
-) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
-    """A choice without ``not``."""
-    return (
-        (test.operand, otherwise, there) if isinstance(test, ir.Not) else (test, there, otherwise)
-    )
-
-
-def _backend(value: Value) -> str:
-    if isinstance(value, Symbol) and value.name == NCCL:
-        return "nccl"
-    return str(value.value).lower() if isinstance(value, Const) else ""
 
 
 def _offloads(shard: Shard) -> bool:
