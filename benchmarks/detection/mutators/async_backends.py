@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from benchmarks.detection.mutators.offload import MAKES, Shape
+from benchmarks.detection.mutators.offload import MADE, MAKES, Shape
 from benchmarks.detection.mutators.starts import behind, drawn, with_beside
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
@@ -65,7 +65,10 @@ LEGAL = {
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
-    for module, call, wrong, kind, shape in drawn(program, random, WRONG, LEGAL):
+    # A program that offloads needs a backend for the CPU anyway.
+    offloads = any("CPUOffloadPolicy" in text for text in program.files.values())
+    alone = {kind: shape for kind, shape in LEGAL.items() if not (offloads and shape.call == MADE)}
+    for module, call, wrong, kind, shape in drawn(program, random, WRONG, alone):
         edits = [(*module.span(call), shape.call), behind(module, call, shape.lines)]
         imports = f"import os, torch, torch.distributed.fsdp, {DCP}"
         text = module.edited(edits, imports, shape.helper)

@@ -61,6 +61,12 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         for kind in random.sample(sorted(SAVES), 4):
             code = SAVES[kind].format(mark=MARK, model=training.model)
             yield mutant(program, RULE, kind, training.after(code, IMPORTS))
-        for kind, code in LEGAL.items():
+        # Saves in the background are wrong where the program has NCCL alone.
+        for kind, code in LEGAL.items() if _has_cpu_backend(program) else ():
             text = code.format(model=training.model)
             yield mutant(program, "", kind, training.after(text, IMPORTS))
+
+
+def _has_cpu_backend(program: Program) -> bool:
+    text = "".join(program.files.values())
+    return "init_process_group()" in text or "cpu:gloo,cuda:nccl" in text
