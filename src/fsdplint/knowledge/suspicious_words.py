@@ -22,6 +22,16 @@ _MODEL_PARALLEL = re.compile(
     re.IGNORECASE,
 )
 
+_INVOLVES_OTHERS = re.compile(
+    r"reduce|gather|sync|broadcast|barrier|send|recv|backward|forward|abort|exit|kill|raise|fatal",
+    re.IGNORECASE,
+)
+
+
+def may_involve_others(name: str) -> bool:
+    """Whether the name of a function hints that it meets other ranks, or ends the program."""
+    return _INVOLVES_OTHERS.search(name) is not None
+
 
 def means_model_parallel(text: str) -> bool:
     """Whether the words of an expression hint at ranks that hold different parts of a model."""

@@ -227,9 +227,55 @@ DTYPES: dict[str, str] = {
 
 INFINITIES = frozenset({"math.inf", "torch.inf", "numpy.inf", "numpy.Inf"})
 
+# What a tensor's attributes and methods say of its form, which is alike on all ranks.
+DESCRIBES = frozenset(
+    {"device", "dtype", "grad_fn", "is_cuda", "layout", "ndim", "requires_grad", "shape"}
+)
+# Methods of a tensor that compute on the numbers of this rank alone.
+COMPUTING_METHODS = (
+    ELEMENTWISE
+    | REDUCTIONS.keys()
+    | VIEWS
+    | MAKES_NEW
+    | {
+        *("argmax", "argmin", "bool", "int", "item", "log_softmax", "logsumexp", "long"),
+        *("median", "nanmean", "numpy", "prod", "quantile", "softmax", "std", "tolist", "type"),
+        *("unbind", "var"),
+    }
+)
+# The method by which a GradScaler multiplies its argument.
+SCALE = "scale"
+# Operators on numbers, and tests of numbers, by the names that keys of values have for them.
+ARITHMETIC = frozenset(
+    {
+        *("Add", "Subtract", "Multiply", "Divide", "FloorDivide", "Modulo", "Power"),
+        *("BitAnd", "BitOr", "BitXor", ">", "not", "and", "or"),
+    }
+)
+_COMPUTES_ALONE = re.compile(
+    r"torch\.\w+|torch\.(nn\.functional|special|linalg)\.\w+|(math|numpy)\.\w+"
+    r"|builtins\.(abs|all|any|bool|float|int|max|min|round|sum)"
+)
+_ASKS_FOR_FORM = re.compile(r"torch\.(is_\w+|numel)")
+
+
+def computes_alone(name: str) -> bool:
+    """Whether a function, by canonical name, computes on the numbers of this rank alone."""
+    computes = _COMPUTES_ALONE.fullmatch(name) is not None
+    return computes and _ASKS_FOR_FORM.fullmatch(name) is None
+
+
 _COMBINING = re.compile(r"reduce|gather|sync|average|aggregate|allmean|allsum", re.IGNORECASE)
 
 
 def means_combining(name: str) -> bool:
     """Whether the name of a function hints that it combines the numbers of all ranks."""
     return _COMBINING.search(name) is not None
+
+
+_RECORDING = re.compile(r"log|print|record|append|write|info|warn|debug|scalar|meter|history", re.I)
+
+
+def only_records(name: str) -> bool:
+    """Whether the name of a function hints that it keeps or shows a number and changes nothing."""
+    return _RECORDING.search(name) is not None and not means_combining(name)

@@ -1,0 +1,252 @@
+"""A finding is an ``if`` on what a rank computed of its own batch that skips a collective.
+
+The fact is the test. On the one side of it the path has a forward or backward of a sharded model;
+on the other side the rank goes on without one, and nothing tells the other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.branches import on_every_path
+from fsdplint.engine.facts.feeding import shared_data
+from fsdplint.engine.facts.local_values import LocalValues, local_values
+from fsdplint.engine.facts.sharding import runs_alone, unit_of
+from fsdplint.engine.interpreter.events import Call, Sharding
+from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.engine.interpreter.values import Object, contained, key_of
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports, qualified
+from fsdplint.fixes.names import dotted, fresh, names_in, written_between
+from fsdplint.knowledge.calls import BACKWARDS
+from fsdplint.knowledge.collectives import C10D_CALLS
+from fsdplint.knowledge.suspicious_words import may_involve_others, means_parallel_mode
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD603",
+    summary="a rank skips a training step by a number of its own",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+)
+
+
+# A test of a place, with the outcome that leads there.
+Arm = tuple[ir.Node, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedStep:
+    """A test by which a rank alone may leave out ``skipped``.
+
+    Attributes:
+        skipped: a forward, a backward, or a step of the optimizer alone.
+        source: the forward pass that the test's value is computed from.
+    """
+
+    guard: Guard
+    branch: ir.If
+    skipped: Call
+    source: Call
+    shard: Sharding
+
+
+def skipped_steps(program: Program) -> Iterator[SkippedStep]:
+    """Tests of what this rank computed alone that decide on a part of the training step."""
+    shared = {data.training.forward for data in shared_data(program)}
+    answered = set(_arms_with_collectives(program))
+    found = on_every_path(
+        pair
+        for values in local_values(program.traces)
+        for pair in _judged(program, values, answered)
+    )
+    yield from (fact for fact in found if fact.source not in shared)
+
+
+def _arms_with_collectives(program: Program) -> Iterator[Arm]:
+    """The arms below which some path has what the ranks make together."""
+    for trace in program.traces:
+        for call in trace.calls("forward", *BACKWARDS, *C10D_CALLS):
+            yield from ((guard.test, guard.taken) for guard in call.site.guards)
+
+
+def _judged(
+    program: Program, values: LocalValues, answered: Container[Arm]
+) -> Iterator[tuple[ir.Node, SkippedStep | None]]:
+    """Each test that a part of a step depends on: None where the ranks may agree on it."""
+    trace = values.trace
+    if not trace.units() or runs_alone(trace):
+        return
+    seen: set[ir.Node] = set()
+    for call in trace.calls("forward", "step", *BACKWARDS):
+        for guard in _own_guards(call) if _is_of_unit(values, call) else ():
+            if guard.test not in seen:
+                seen.add(guard.test)
+                yield guard.test, _skipped(program, values, answered, guard, call)
+
+
+def _own_guards(call: Call) -> list[Guard]:
+    return [guard for guard in call.site.guards if not guard.divergent]
+
+
+def _is_of_unit(values: LocalValues, call: Call) -> bool:
+    """Whether it is a forward of a unit, the backward of its result, or a step of its optimizer."""
+    if call.name == "forward":
+        return call in values.forwards
+    if call.name == "step":
+        optimizer = call.receiver
+        captured = optimizer.captures if isinstance(optimizer, Object) else ()
+        return any(unit_of(values.trace, each.module, None) for each in captured)
+    roots = [call.receiver, *call.arguments.args[:1]]
+    held = [item for root in roots if root is not None for item in contained(root)]
+    return any(values.sources(key_of(item)) for item in held)
+
+
+def _skipped(
+    program: Program, values: LocalValues, answered: Container[Arm], guard: Guard, call: Call
+) -> SkippedStep | None:
+    sources, branch = values.sources(guard.key), _branch(program, guard)
+    if not sources or branch is None:
+        return None
+    source = min(sources, key=lambda each: each.time)
+    shard = values.forwards[source]
+    apart = not program.together(call.site, shard.site)
+    if apart or means_parallel_mode(program.words(guard)):
+        return None
+    if (guard.test, not guard.taken) in answered or _may_answer(_other_arm(branch, guard)):
+        return None
+    return SkippedStep(guard, branch, call, source, shard)
+
+
+def _branch(program: Program, guard: Guard) -> ir.If | None:
+    """The ``if`` statement that a guard is the whole test of."""
+    statement = program.tree(guard.path).statement(guard.test)
+    whole = isinstance(statement, ir.If) and guard.test in _negated(statement.test)
+    return statement if whole and isinstance(statement, ir.If) else None
+
+
+def _negated(test: ir.Expr) -> list[ir.Node]:
+    """A test and what it is the opposite of."""
+    return [test, *_negated(test.operand)] if isinstance(test, ir.Not) else [test]
+
+
+def _is_true(branch: ir.If, guard: Guard) -> bool:
+    """Whether a rank that makes the step finds the ``if`` to be true."""
+    turned = _negated(branch.test).index(guard.test) % 2 == 1
+    return guard.taken is not turned
+
+
+def _other_arm(branch: ir.If, guard: Guard) -> tuple[ir.Stmt, ...]:
+    """What a rank runs that skips the step."""
+    return branch.orelse if _is_true(branch, guard) else branch.body
+
+
+def _may_answer(arm: tuple[ir.Stmt, ...]) -> bool:
+    """Whether a rank that skips the step may take part in it still, or end the program."""
+    nodes = [node for each in arm for node in ir.walk(each)]
+    names = [ir.last_name(node.func) for node in nodes if isinstance(node, ir.Call)]
+    return (bool(arm) and isinstance(arm[-1], ir.Raise)) or any(map(may_involve_others, names))
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in skipped_steps(program):
+        site = Site(fact.guard.path, fact.branch.test)
+        skipped, test = fact.skipped.site, program.text(site.path, fact.branch.test)
+        yield Report(
+            program.span(site),
+            f"each rank decides on its own batch whether `{test}`, and {_effect(program, fact)}",
+            "may differ between ranks",
+            (
+                program.evidence(fact.source.site, "each rank computes this on its own batch"),
+                program.evidence(skipped, "a rank may skip this"),
+                program.evidence(fact.shard.site, "the model is sharded here"),
+                *program.conditions(fact.shard.site),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _effect(program: Program, fact: SkippedStep) -> str:
+    site = fact.skipped.site
+    call = f"`{program.text(site.path, site.node)}` {program.where(site, fact.source.site)}"
+    if fact.skipped.name == "step":
+        return (
+            f"one that skips {call} keeps its shards as they were, while the others update theirs"
+        )
+    return f"one that skips {call} leaves the others waiting in it until they time out"
+
+
+def _fix(program: Program, fact: SkippedStep) -> Fix | Declined:
+    site = fact.skipped.site
+    beside = site.node if site.path == fact.guard.path else None
+    code = Code.of(program.tree(fact.guard.path))
+    return agree_first(code, fact.branch, beside, go=_is_true(fact.branch, fact.guard))
+
+
+@builder
+def agree_first(code: Code, branch: ir.If, skipped: ir.Node | None, go: bool) -> Fix:
+    """Has the ranks agree on a test before they branch on it.
+
+    Args:
+        skipped: the call that depends on it, if it is in this file.
+        go: whether the test says to make the step, rather than to skip it.
+    """
+    test = branch.test
+    if code.is_elif(branch) or not code.starts_line(branch):
+        raise NoFixError(f"`{code.short(test)}` is one of several branches")
+    if any(isinstance(node, ir.NamedExpr) for node in ir.walk(test)):
+        raise NoFixError(f"`{code.short(test)}` assigns a variable")
+    tensor = _tensor(code, branch, skipped)
+    imports = Imports(code, branch)
+    torch, dist = imports.module("torch", "torch"), imports.module("torch.distributed", "dist")
+    flag = fresh(code, branch, "proceed" if go else "skip", names_in(test).reads)
+    text = f"bool({code.slice(test)})" if isinstance(test, ir.BoolOp) else code.slice(test)
+    operation = f"{dist}.ReduceOp.{'MIN' if go else 'MAX'}"
+    lines = (
+        f"{flag} = {torch}.tensor(int({text}), device={tensor}.device)",
+        f"{dist}.all_reduce({flag}, op={operation})",
+    )
+    indent = code.indentation(branch)
+    above = "".join(f"{indent}{line}{code.newline}" for line in lines)
+    edits = (
+        code.insert_lines(code.line_start(branch.start), above),
+        code.edit(test.start, test.end, flag),
+        *imports.edits(),
+    )
+    return Fix(f"let the ranks agree on `{code.short(test)}` first", Safety.UNSAFE, edits)
+
+
+def _tensor(code: Code, branch: ir.If, skipped: ir.Node | None) -> str:
+    """The name of a tensor of the loss, on whose device the flag can be."""
+    asked = [node for node in ir.walk(branch.test) if isinstance(node, ir.Call)]
+    by_torch = [call for call in asked if qualified(code, call.func) in _TESTS and call.args]
+    given = [call.args[0].value for call in by_torch]
+    if isinstance(skipped, ir.Call) and ir.last_name(skipped.func) == "backward":
+        given += [argument.value for argument in skipped.args[:1]]
+        given += [skipped.func.value] if isinstance(skipped.func, ir.Attribute) else []
+    names = [name for node in given for name in _tensors(node)]
+    before = written_between(code, branch, 0, branch.start)
+    for name in names:
+        if name in before:
+            return name
+    raise NoFixError("no tensor of the loss has a name there, and the flag needs its device")
+
+
+def _tensors(node: ir.Expr) -> list[str]:
+    """The names in an expression that are its tensor, be it scaled."""
+    if isinstance(node, ir.BinOp):
+        return _tensors(node.left) + _tensors(node.right)
+    if isinstance(node, ir.Call) and ir.last_name(node.func) == "scale" and node.args:
+        return _tensors(node.args[0].value)
+    name = dotted(node)
+    return [] if name is None else [name]
+
+
+_TESTS = frozenset({"torch.isfinite", "torch.isnan", "torch.isinf"})
