@@ -16,7 +16,7 @@ from fsdplint.engine.facts.feeding import shared_data
 from fsdplint.engine.facts.local_values import LocalValues, local_values
 from fsdplint.engine.facts.sharding import runs_alone, unit_of
 from fsdplint.engine.interpreter.events import Call, Sharding
-from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.interpreter.values import Object, contained, key_of
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
@@ -93,7 +93,8 @@ def _judged(
 
 
 def _own_guards(call: Call) -> list[Guard]:
-    return [guard for guard in call.site.guards if not guard.divergent]
+    """The branches around a call that do not ask for the rank by its number."""
+    return [guard for guard in call.site.guards if guard.ranks == EVERY_RANK]
 
 
 def _is_of_unit(values: LocalValues, call: Call) -> bool:

@@ -24,8 +24,10 @@ from fsdplint.engine.interpreter.values import (
     contained,
     key_of,
     read_from,
+    taint_of,
 )
 from fsdplint.knowledge.collectives import ACCELERATOR_METHODS, C10D_CALLS
+from fsdplint.knowledge.initialisation import SEEDS
 from fsdplint.knowledge.names import NN
 from fsdplint.knowledge.tensors import (
     ARITHMETIC,
@@ -57,7 +59,7 @@ class LocalValues:
         return {
             each.call: each.shard
             for each in found
-            if not isinstance(each.shard, Call) and not _is_fed_alike(each.call)
+            if not isinstance(each.shard, Call) and not _is_fed_alike(self.trace, each.call)
         }
 
     @cached_property
@@ -167,21 +169,26 @@ def _is_loss(call: Call) -> bool:
 
 def _may_combine(node: ir.Node) -> bool:
     """Whether a call of code that is not known may do more with a number than to record it."""
-    return not (isinstance(node, ir.Call) and only_records(ir.last_name(node.func)))
+    name = ir.last_name(node.func) if isinstance(node, ir.Call) else ""
+    return name not in (SCALE, "backward") and not only_records(name)
 
 
-def _is_fed_alike(forward: Call) -> bool:
+def _is_fed_alike(trace: Trace, forward: Call) -> bool:
     """Whether every rank surely computes on the same batch: of one file, or made up on the spot."""
     items = [item for value in forward.arguments.values() for item in contained(value)]
     given = [item for item in items if isinstance(item, Object)]
-    return bool(given) and not forward.arguments.open and all(map(_is_alike, given))
+    if not given or forward.arguments.open:
+        return False
+    seeds = (seed for seed in trace.calls(*SEEDS) if seed.time < forward.time)
+    apart = any(taint_of(*seed.arguments.values()) & Taint.RANK for seed in seeds)
+    return all(_is_alike(item, apart) for item in given)
 
 
-def _is_alike(item: Object) -> bool:
+def _is_alike(item: Object, seeded_apart: bool) -> bool:
     made = any(TENSOR in class_names(each.cls) for each in (item, *item.ancestors()))
     file = read_from(item)
     common = file is not None and file.file is not None and not file.file.taint & Taint.RANK
-    return (made or common) and not item.taint & Taint.RANK
+    return ((made and not seeded_apart) or common) and not item.taint & Taint.RANK
 
 
 def _options(value: object) -> list[object]:
