@@ -25,7 +25,12 @@ from fsdplint.fixes.imports import Imports, qualified
 from fsdplint.fixes.names import dotted, fresh, names_in, written_between
 from fsdplint.knowledge.calls import BACKWARDS
 from fsdplint.knowledge.collectives import C10D_CALLS
-from fsdplint.knowledge.suspicious_words import may_involve_others, means_parallel_mode
+from fsdplint.knowledge.suspicious_words import (
+    may_involve_others,
+    means_rank_count,
+    means_sharding,
+)
+from fsdplint.knowledge.tensors import SCALE
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -118,8 +123,9 @@ def _skipped(
         return None
     source = min(sources, key=lambda each: each.time)
     shard = values.forwards[source]
-    apart = not program.together(call.site, shard.site)
-    if apart or means_parallel_mode(program.words(guard)):
+    words = program.words(guard)
+    alone = means_rank_count(words) or means_sharding(words)  # of a run of one process, perhaps
+    if alone or not program.together(call.site, shard.site):
         return None
     if (guard.test, not guard.taken) in answered or _may_answer(_other_arm(branch, guard)):
         return None
@@ -232,22 +238,23 @@ def _tensor(code: Code, branch: ir.If, skipped: ir.Node | None) -> str:
     if isinstance(skipped, ir.Call) and ir.last_name(skipped.func) == "backward":
         given += [argument.value for argument in skipped.args[:1]]
         given += [skipped.func.value] if isinstance(skipped.func, ir.Attribute) else []
-    names = [name for node in given for name in _tensors(node)]
     before = written_between(code, branch, 0, branch.start)
-    for name in names:
+    for name in (_scaled(code, node) for node in given):
         if name in before:
             return name
     raise NoFixError("no tensor of the loss has a name there, and the flag needs its device")
 
 
-def _tensors(node: ir.Expr) -> list[str]:
-    """The names in an expression that are its tensor, be it scaled."""
+def _scaled(code: Code, node: ir.Expr) -> str:
+    """The name of the tensor that an expression scales or reduces, "" for another one."""
     if isinstance(node, ir.BinOp):
-        return _tensors(node.left) + _tensors(node.right)
-    if isinstance(node, ir.Call) and ir.last_name(node.func) == "scale" and node.args:
-        return _tensors(node.args[0].value)
-    name = dotted(node)
-    return [] if name is None else [name]
+        return _scaled(code, node.left)
+    if not isinstance(node, ir.Call):
+        return dotted(node) or ""
+    of_torch = (qualified(code, node.func) or "").startswith("torch.")
+    if of_torch or ir.last_name(node.func) == SCALE:
+        return _scaled(code, node.args[0].value) if node.args else ""
+    return _scaled(code, node.func.value) if isinstance(node.func, ir.Attribute) else ""
 
 
 _TESTS = frozenset({"torch.isfinite", "torch.isnan", "torch.isinf"})
