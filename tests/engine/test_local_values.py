@@ -121,8 +121,31 @@ def test_the_first_part_of_a_step_that_is_skipped(tmp_path: Path, lines: str, sk
         "if loss > 1:\n    dist.barrier()\n    continue\nloss.backward()",
         "if loss > 1:\n    continue\nhead(x).sum().backward()",
         "loss.backward()\noptimizer.step()\nif loss > 1:\n    print(loss)",
+        "if args.world_size == 1:\n    if loss > 1:\n        continue\nloss.backward()",
+        "if args.world_size == 1:\n    if loss > 1:\n        continue\n    loss.backward()",
     ],
 )
 def test_a_rank_that_skips_nothing_or_ends_all_is_left(tmp_path: Path, lines: str) -> None:
     text = STEP + "".join(f"        {line}\n" for line in lines.split("\n"))
     assert not list(skipped_steps(script(tmp_path, text)))
+
+
+def test_a_model_that_may_reduce_its_loss_is_left(tmp_path: Path) -> None:
+    text = """
+class Model(nn.Linear):
+    def forward(self, x):
+        loss = super().forward(x).mean()
+        dist.all_reduce(loss)
+        return loss
+
+def main(batches):
+    model = fully_shard(Model(8, 8))
+    for x in batches:
+        loss = model(x)
+        if torch.isnan(loss):
+            continue
+        loss.backward()
+"""
+    assert not list(skipped_steps(script(tmp_path, text)))
+    text = text.replace("        dist.all_reduce(loss)\n", "")
+    assert len(list(skipped_steps(script(tmp_path, text)))) == 1

@@ -123,13 +123,19 @@ def _skipped(
         return None
     source = min(sources, key=lambda each: each.time)
     shard = values.forwards[source]
-    words = program.words(guard)
-    alone = means_rank_count(words) or means_sharding(words)  # of a run of one process, perhaps
-    if alone or not program.together(call.site, shard.site):
+    if _may_run_alone(program, call.site, shard.site) or call.site.ranks() != EVERY_RANK:
         return None
     if (guard.test, not guard.taken) in answered or _may_answer(_other_arm(branch, guard)):
         return None
     return SkippedStep(guard, branch, call, source, shard)
+
+
+def _may_run_alone(program: Program, site: Site, shard: Site) -> bool:
+    """Whether branches there may be those of a run of one process, or of one without sharding."""
+    shared = {(guard.key, guard.taken) for guard in shard.guards}
+    own = [program.words(each) for each in site.guards if (each.key, each.taken) not in shared]
+    hinted = any(means_rank_count(words) or means_sharding(words) for words in own)
+    return hinted or not program.together(site, shard)
 
 
 def _branch(program: Program, guard: Guard) -> ir.If | None:

@@ -16,6 +16,7 @@ from fsdplint.engine.facts.collectives import collectives
 from fsdplint.engine.interpreter.events import Call, Divided, Sharding, Trace
 from fsdplint.engine.interpreter.values import (
     Choice,
+    ClassValue,
     Identity,
     Object,
     Symbol,
@@ -26,7 +27,7 @@ from fsdplint.engine.interpreter.values import (
     read_from,
     taint_of,
 )
-from fsdplint.knowledge.collectives import ACCELERATOR_METHODS, C10D_CALLS
+from fsdplint.knowledge.collectives import ACCELERATOR_METHODS, C10D_CALLS, MAKES_EQUAL
 from fsdplint.knowledge.initialisation import SEEDS
 from fsdplint.knowledge.names import NN
 from fsdplint.knowledge.tensors import (
@@ -59,7 +60,7 @@ class LocalValues:
         return {
             each.call: each.shard
             for each in found
-            if not isinstance(each.shard, Call) and not _is_fed_alike(self.trace, each.call)
+            if not isinstance(each.shard, Call) and not _may_be_alike(self.trace, each.call)
         }
 
     @cached_property
@@ -171,6 +172,16 @@ def _may_combine(node: ir.Node) -> bool:
     """Whether a call of code that is not known may do more with a number than to record it."""
     name = ir.last_name(node.func) if isinstance(node, ir.Call) else ""
     return name not in (SCALE, "backward") and not only_records(name)
+
+
+def _may_be_alike(trace: Trace, forward: Call) -> bool:
+    """Whether all ranks may get the same from a forward: by its code, or by what it is given."""
+    cls = forward.receiver.cls if isinstance(forward.receiver, Object) else None
+    lineage = cls.lineage() if isinstance(cls, ClassValue) else ()
+    own = [each for each in lineage if isinstance(each, ClassValue)]
+    texts = [each.scope.unit.text[each.node.start : each.node.end] for each in own]
+    combined = any(name.rpartition(".")[2] in text for text in texts for name in MAKES_EQUAL)
+    return combined or _is_fed_alike(trace, forward)
 
 
 def _is_fed_alike(trace: Trace, forward: Call) -> bool:
