@@ -45,6 +45,8 @@ def main(model, batches, args, accelerator, other):
         "value = loss if args.raw else loss.sqrt()\n        if value > 1:",
         "print(loss)\n        args.logger.log(loss)\n        if loss > 1:",
         "loss /= 2\n        if loss > 1:",
+        "loss += args.weight * x.norm()\n        if loss > 1:",
+        "args.total += loss.item()\n        if args.total > 100:",
         "if torch.max(loss, args.floor) > 1:",
         "value = accelerator.scaler.scale(loss)\n        if value > 1:",
     ],

@@ -31,6 +31,7 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
     followed,
+    key_of,
 )
 
 
@@ -68,7 +69,7 @@ def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
         bind_target(state, node.target, counted, frame)
         return Flow.NEXT
     taint = old.taint | value.taint | (Taint.ELEMENT if frame.loops else Taint.NONE)
-    result = state.unknown(taint)
+    result = state.unknown(taint, key=(node.op, key_of(old), key_of(value)))
     if node.op == "Divide":
         tensors.divided(state, old, value, result, node, frame)
     bind_target(state, node.target, result, frame)
