@@ -91,10 +91,10 @@ def _judged(
         return
     seen: set[ir.Node] = set()
     for call in trace.calls("forward", "step", *BACKWARDS):
-        for guard in _own_guards(call) if _is_of_unit(values, call) else ():
-            if guard.test not in seen:
-                seen.add(guard.test)
-                yield guard.test, _skipped(program, values, answered, guard, call)
+        guards = [guard for guard in _own_guards(call) if guard.test not in seen]
+        for guard in guards if guards and _is_of_unit(values, call) else ():
+            seen.add(guard.test)
+            yield guard.test, _skipped(program, values, answered, guard, call)
 
 
 def _own_guards(call: Call) -> list[Guard]:

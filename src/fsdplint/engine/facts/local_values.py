@@ -13,7 +13,7 @@ from functools import cached_property
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.collectives import collectives
-from fsdplint.engine.interpreter.events import Call, Divided, Sharding, Trace
+from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.values import (
     Choice,
     ClassValue,
@@ -64,16 +64,13 @@ class LocalValues:
         }
 
     @cached_property
-    def _made(self) -> dict[int, Call | Divided]:
-        """What made the objects of the path that a key names by their number."""
-        found: dict[int, Call | Divided] = {}
+    def _made(self) -> dict[int, Call]:
+        """The forward that made an object which keys name by its number."""
+        found: dict[int, Call] = {}
         for call in self.trace.calls("forward"):
             own = call in self.forwards or _is_loss(call)
             for part in _parts(call.result) if own else ():
                 found.setdefault(part.serial, call)
-        for division in self.trace.of(Divided):
-            if isinstance(division.result, Object) and division.result is not division.value:
-                found.setdefault(division.result.serial, division)
         return found
 
     @cached_property
@@ -98,7 +95,7 @@ class LocalValues:
         if head == "key":
             return self._expanded(rest[0], depth)
         if head == "object":
-            return self._from_event(self._made.get(rest[0]), depth)
+            return self._from_forward(self._made.get(rest[0]), depth)
         if head == "value":
             return self._of_all(_options(rest[0]), depth)
         if head in ARITHMETIC or (head == "opaque" and len(rest) == 1):
@@ -121,18 +118,18 @@ class LocalValues:
             return _NOTHING
         if head[0] == "call" and isinstance(head[1], str) and computes_alone(head[1]):
             return self._of_any(given, depth)
-        if head[0] == "method" and head[2] in COMPUTING_METHODS:
+        if head[0] == "method" and head[2] in COMPUTING_METHODS:  # not one of a framework's object
             return self._of_any([head[1]], depth)
         if head[0] == "method" and head[2] == SCALE:
             return self._of_any(given, depth)
         return _NOTHING
 
-    def _from_event(self, event: Call | Divided | None, depth: int) -> frozenset[Call]:
-        if isinstance(event, Divided):
-            return self._of_any([key_of(event.value)], depth)
-        if event is None or event in self.forwards:
-            return _NOTHING if event is None else frozenset((event,))
-        return self._of_any(map(key_of, event.arguments.values()), depth)
+    def _from_forward(self, call: Call | None, depth: int) -> frozenset[Call]:
+        if call is None:
+            return _NOTHING
+        if call in self.forwards:
+            return frozenset((call,))
+        return self._of_any(map(key_of, call.arguments.values()), depth)
 
     def _of_any(self, keys: Iterable[object], depth: int) -> frozenset[Call]:
         return _NOTHING.union(*(self.sources(key, depth + 1) for key in keys))
