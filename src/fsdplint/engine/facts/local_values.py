@@ -103,6 +103,8 @@ class LocalValues:
         if head == "==":
             number = rest[1][0] == "const" and rest[1][1] in ("int", "float")
             return self._of_any(rest[:1], depth) if number else self._of_all(rest, depth)
+        if head in ("position", "item"):
+            return self._of_any(rest[:1], depth)
         if head == "part":
             return _NOTHING if rest[1].lstrip(".") in DESCRIBES else self._of_any(rest[:1], depth)
         return self._of_call(head, rest, depth)
