@@ -243,6 +243,8 @@ COMPUTING_METHODS = (
         *("unbind", "var"),
     }
 )
+# Functions of a tensor that say where its numbers are numbers.
+TESTS_FINITE = frozenset({"torch.isfinite", "torch.isinf", "torch.isnan"})
 # The method by which a GradScaler multiplies its argument.
 SCALE = "scale"
 # Operators on numbers, and tests of numbers, by the names that keys of values have for them.

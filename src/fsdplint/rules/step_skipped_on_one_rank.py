@@ -25,12 +25,13 @@ from fsdplint.fixes.imports import Imports, qualified
 from fsdplint.fixes.names import dotted, fresh, names_in, written_between
 from fsdplint.knowledge.calls import BACKWARDS
 from fsdplint.knowledge.collectives import C10D_CALLS
+from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.knowledge.suspicious_words import (
     may_involve_others,
     means_rank_count,
     means_sharding,
 )
-from fsdplint.knowledge.tensors import SCALE
+from fsdplint.knowledge.tensors import SCALE, TESTS_FINITE, computes_alone
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -40,6 +41,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    preview="it has one finding on real code yet, which is right.",
 )
 
 
@@ -218,7 +220,7 @@ def agree_first(code: Code, branch: ir.If, skipped: ir.Node | None, go: bool) ->
         raise NoFixError(f"`{code.short(test)}` assigns a variable")
     tensor = _tensor(code, branch, skipped)
     imports = Imports(code, branch)
-    torch, dist = imports.module("torch", "torch"), imports.module("torch.distributed", "dist")
+    torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
     flag = fresh(code, branch, "proceed" if go else "skip", names_in(test).reads)
     text = f"bool({code.slice(test)})" if isinstance(test, ir.BoolOp) else code.slice(test)
     operation = f"{dist}.ReduceOp.{'MIN' if go else 'MAX'}"
@@ -239,7 +241,7 @@ def agree_first(code: Code, branch: ir.If, skipped: ir.Node | None, go: bool) ->
 def _tensor(code: Code, branch: ir.If, skipped: ir.Node | None) -> str:
     """The name of a tensor of the loss, on whose device the flag can be."""
     asked = [node for node in ir.walk(branch.test) if isinstance(node, ir.Call)]
-    by_torch = [call for call in asked if qualified(code, call.func) in _TESTS and call.args]
+    by_torch = [call for call in asked if qualified(code, call.func) in TESTS_FINITE and call.args]
     given = [call.args[0].value for call in by_torch]
     if isinstance(skipped, ir.Call) and ir.last_name(skipped.func) == "backward":
         given += [argument.value for argument in skipped.args[:1]]
@@ -257,10 +259,7 @@ def _scaled(code: Code, node: ir.Expr) -> str:
         return _scaled(code, node.left)
     if not isinstance(node, ir.Call):
         return dotted(node) or ""
-    of_torch = (qualified(code, node.func) or "").startswith("torch.")
+    of_torch = computes_alone(qualified(code, node.func) or "")
     if of_torch or ir.last_name(node.func) == SCALE:
         return _scaled(code, node.args[0].value) if node.args else ""
     return _scaled(code, node.func.value) if isinstance(node.func, ir.Attribute) else ""
-
-
-_TESTS = frozenset({"torch.isfinite", "torch.isnan", "torch.isinf"})
