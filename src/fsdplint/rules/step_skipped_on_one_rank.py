@@ -176,10 +176,10 @@ def reports(program: Program) -> Iterator[Report]:
         skipped, test = fact.skipped.site, program.text(site.path, fact.branch.test)
         yield Report(
             program.span(site),
-            f"each rank decides on its own batch whether `{test}`, and {_effect(program, fact)}",
+            f"`{test}` depends on this rank's own batch: {_effect(program, fact, site)}",
             "may differ between ranks",
             (
-                program.evidence(fact.source.site, "each rank computes this on its own batch"),
+                program.evidence(fact.source.site, "computed from this rank's own batch"),
                 program.evidence(skipped, "a rank may skip this"),
                 program.evidence(fact.shard.site, "the model is sharded here"),
                 *program.conditions(fact.shard.site),
@@ -188,14 +188,12 @@ def reports(program: Program) -> Iterator[Report]:
         )
 
 
-def _effect(program: Program, fact: SkippedStep) -> str:
+def _effect(program: Program, fact: SkippedStep, at: Site) -> str:
     site = fact.skipped.site
-    call = f"`{program.text(site.path, site.node)}` {program.where(site, fact.source.site)}"
+    call = f"`{program.text(site.path, site.node)}` {program.where(site, at)}"
     if fact.skipped.name == "step":
-        return (
-            f"one that skips {call} keeps its shards as they were, while the others update theirs"
-        )
-    return f"one that skips {call} leaves the others waiting in it until they time out"
+        return f"a rank that skips {call} keeps its old shards, while the others update theirs"
+    return f"a rank that skips {call} leaves the others waiting in it until they time out"
 
 
 def _fix(program: Program, fact: SkippedStep) -> Fix | Declined:
