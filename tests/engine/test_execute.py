@@ -1541,6 +1541,28 @@ def test_the_objects_of_a_class_that_share_their_attributes_are_set_up_once(tmp_
     ]
 
 
+def test_a_function_that_calls_itself_sets_attributes_inside_itself(tmp_path: Path) -> None:
+    text = """\
+        class Config:
+            fsdp = False
+
+        def update(config, options):
+            if isinstance(config, tuple):
+                for each in config:
+                    update(each, options)
+            else:
+                for name, value in options.items():
+                    setattr(config, name, value)
+
+        config = Config()
+        update((config,), vars(args))
+        model = nn.Linear(4, 4)
+        if config.fsdp:
+            fully_shard(model)
+    """
+    assert [trace.of(Shard)[0].module for trace in script(tmp_path, text).traces] != []
+
+
 @pytest.mark.parametrize(("given", "runs"), [("settings", 1), ("model", 2)])
 def test_a_function_that_calls_itself_runs_once_more_only_for_what_rules_ask_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, runs: int

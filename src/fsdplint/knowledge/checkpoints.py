@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fsdplint.knowledge.names import DTENSOR
+
 CHECKPOINT = "torch.distributed.checkpoint"
 LOAD = f"{CHECKPOINT}.load"
 SAVE = f"{CHECKPOINT}.save"
@@ -30,7 +32,8 @@ FILE_WRITERS = frozenset(
     }
 )
 
-# What every release of PyTorch with FSDP2 can import. Source: torch 2.4 to 2.13.
+# What every release of PyTorch with FSDP2 can import. Source: torch 2.4 to 2.13; `DTensor` has this
+# name since 2.5, and `fully_shard` is public since 2.6.
 ALWAYS_THERE = frozenset(
     {
         CHECKPOINT,
@@ -47,6 +50,7 @@ ALWAYS_THERE = frozenset(
         f"{HELPERS}.StateDictOptions",
         f"{CHECKPOINT}.FileSystemReader",
         f"{CHECKPOINT}.FileSystemWriter",
+        DTENSOR,
     }
 )
 

@@ -36,6 +36,7 @@ from fsdplint.engine.interpreter.values import (
     taint_of,
 )
 from fsdplint.knowledge import calls as known
+from fsdplint.knowledge.checkpoints import ALWAYS_THERE
 from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.kinds import asked_kind, is_plain_layer, kind_of
 from fsdplint.knowledge.modules import hugging_face_blocks, is_hugging_face_layer
@@ -186,6 +187,8 @@ def _is_something(value: Value) -> bool:
     """True if a value is surely an object with an identity: no constant, not None."""
     if isinstance(value, Object):
         return value.origin is Origin.ALLOCATED or bool(value.sharded)
+    if isinstance(value, Symbol) and value.name in ALWAYS_THERE:
+        return True
     return _dtype(value) is not None or isinstance(
         value, (ClassValue, FunctionValue, Method, Sequence, Mapping, Parameters, StateDict)
     )

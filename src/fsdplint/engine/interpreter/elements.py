@@ -190,7 +190,9 @@ def is_submodule(element: Object) -> bool:
 
 
 def surely_any(view: Value) -> bool:
-    """True if ``model.children()`` or a similar view surely has an element."""
+    """True if ``model.children()``, all parameters or a similar view surely has an element."""
+    if isinstance(view, Parameters):
+        return not view.filtered
     whole = view.parent if isinstance(view, Object) else None
     if whole is None or not isinstance(view, Object) or view.step not in _VIEWS:
         return False

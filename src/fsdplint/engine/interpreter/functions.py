@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import declared, tracking
+from fsdplint.engine.interpreter.shape import assigned
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
     NONE,
@@ -19,6 +21,7 @@ from fsdplint.engine.interpreter.values import (
     choice,
     taint_of,
 )
+from fsdplint.engine.project.project import identifiers
 from fsdplint.knowledge import ranks
 from fsdplint.knowledge.ranks import Role
 
@@ -84,15 +87,23 @@ def _runs_enough(state: PathState, function: FunctionValue, given: list[Value]) 
     """True if a function that calls itself need not run again.
 
     It runs twice, which covers what it does to what it is called on again. Once is enough if it has
-    no event and gets nothing that rules ask about, like a loader of nested settings.
+    no event, gets nothing that rules ask about and sets no attribute of that, like a loader of
+    nested settings.
     """
     active = state.active.count(function.function)
     if active != 1:
         return active > 1
     body, unit = function.function.body, function.scope.unit
-    return not state.priorities.leads_to_events(state.project, body, unit) and not any(
-        tracking.is_asked_for(state, each) for each in given
-    )
+    if state.priorities.leads_to_events(state.project, body, unit) or _sets_attributes(body):
+        return False
+    return not any(tracking.is_asked_for(state, each) for each in given)
+
+
+def _sets_attributes(body: Items[ir.Stmt]) -> bool:
+    """True if statements may set an attribute of something."""
+    names, _ = identifiers(*body)
+    targets = (target for statement in body for target in assigned(statement))
+    return "setattr" in names or any(isinstance(target, ir.Attribute) for target in targets)
 
 
 def _stopped_at(state: PathState, function: FunctionValue) -> None:
