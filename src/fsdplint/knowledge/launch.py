@@ -59,6 +59,8 @@ DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
     TORCH_DEVICE: (0, "device"),
 }
 DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "device")}
+# Methods of a module that put its parameters on another device.
+MOVES = (*DEVICE_METHODS, "cpu", "to_empty")
 # Functions and methods that write a value into a message, and do no more with it.
 MESSAGES = frozenset({"critical", "debug", "error", "info", "log", "print", "warning"})
 ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})
@@ -108,4 +110,4 @@ COMMANDS = "registered_commands"
 
 CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *PROCESSES, *DEVICE_FUNCTIONS})
 CALLS |= {*FROM_DATACLASSES, *RUNS_FUNCTION}
-METHODS = frozenset({*DEVICE_METHODS, "add_argument", *PARSES})
+METHODS = frozenset({*MOVES, "add_argument", *PARSES})

@@ -13,6 +13,9 @@ CPU_OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 CPU_OFFLOAD_POLICY = "torch.distributed.fsdp.CPUOffloadPolicy"
 OFFLOAD_POLICY = "torch.distributed.fsdp.OffloadPolicy"
 
+# The field of `CPUOffload` that moves parameters; without it nothing is offloaded.
+OFFLOAD_PARAMS = "offload_params"
+
 # In the order of the positional arguments.
 MIXED_PRECISION_FIELDS = (
     "param_dtype",

@@ -23,16 +23,17 @@ def is_nccl_alone(program: Program, call: Call) -> bool:
     tree = program.tree(call.site.path)
     chosen = None if written is None else tree.chosen(written.value)
     if chosen is not None and isinstance(value, Choice):
-        there = _where_cuda_is(program, call.site.path, *_positive(*chosen))
+        there = where_cuda_is(program, call.site.path, *chosen)
         told = isinstance(there, ir.Constant) and there.value == "nccl"
         return told and set(map(_backend, may_be(value))) == {"nccl", "gloo"}
     return value is not None and _backend(value) in ("nccl", "cuda:nccl")
 
 
-def _where_cuda_is(
+def where_cuda_is(
     program: Program, path: str, test: ir.Expr, there: ir.Expr, otherwise: ir.Expr
 ) -> ir.Expr | None:
     """What a choice by a test for CUDA, or of the device, gives where the program runs on CUDA."""
+    test, there, otherwise = _positive(test, there, otherwise)
     asked = test.func if isinstance(test, ir.Call) else test
     if library_name(program.project, path, asked) == CUDA_IS_AVAILABLE:
         return there

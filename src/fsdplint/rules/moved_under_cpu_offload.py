@@ -1,0 +1,298 @@
+"""Models that are moved to the GPU though FSDP keeps their shards on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.backends import where_cuda_is
+from fsdplint.engine.facts.branches import follows, is_caught
+from fsdplint.engine.facts.layers import with_parameters
+from fsdplint.engine.facts.policies import given
+from fsdplint.engine.facts.sharding import exclude_each_other
+from fsdplint.engine.facts.weights import first_forward, related
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    Const,
+    Object,
+    Symbol,
+    Value,
+    class_names,
+    followed,
+    may_be,
+    must_be,
+)
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.arguments import argument_of, set_argument, without
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.launch import MOVES, TORCH_DEVICE
+from fsdplint.knowledge.policies import ARGUMENTS, CPU_OFFLOAD, CPU_OFFLOAD_POLICY, OFFLOAD_PARAMS
+from fsdplint.knowledge.ranks import Role
+from fsdplint.knowledge.tensors import DTYPES
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD405",
+    summary="a model whose parameters FSDP keeps on the CPU is moved to the GPU",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="its findings on public code are not counted yet.",
+)
+
+_OFFLOADS = (CPU_OFFLOAD, CPU_OFFLOAD_POLICY)
+# Arguments that leave some parameters as they are.
+_IGNORES = frozenset({"ignored_params", "ignored_modules", "ignored_states"})
+
+
+@dataclass(frozen=True, slots=True)
+class MovedUnderOffload:
+    """A module that is moved to CUDA between its sharding with CPU offload and its first forward.
+
+    Attributes:
+        policy: where the object is made that asks for the offload.
+    """
+
+    move: Call
+    shard: Shard
+    policy: Site
+    forward: Call
+
+
+def moves_under_offload(program: Program) -> Iterator[MovedUnderOffload]:
+    """Moves to CUDA of modules that FSDP keeps on the CPU, with the forward that fails."""
+    for trace in program.traces:
+        moves = [call for call in trace.calls(*MOVES) if moves_to_cuda(program, call)]
+        for move in moves:
+            if isinstance(move.receiver, Object):
+                yield from _of_move(program, trace, move, move.receiver)
+
+
+def _of_move(
+    program: Program, trace: Trace, move: Call, module: Object
+) -> Iterator[MovedUnderOffload]:
+    forward = first_forward(trace, module, move.time)
+    if forward is None or is_caught(program, forward.site, "RuntimeError"):
+        return
+    if not follows(trace, move.site, forward.site):
+        return
+    if _may_be_undone(program, trace, module, move.time, forward.time):
+        return
+    for shard in _units(trace, module, move.time):
+        policy = _offload(shard)
+        earlier = first_forward(trace, module, shard.time)
+        if policy is None or earlier is not forward:
+            continue
+        if program.together(move.site, shard.site) and _can_meet(program, trace, move.site, policy):
+            yield MovedUnderOffload(move, shard, policy, forward)
+            return
+
+
+def _units(trace: Trace, module: Object, before: int) -> list[Shard]:
+    """The sharding calls that made units of parameters of ``module``, from the outside in.
+
+    The nearest one around the module has the parameters that no call inside it has.
+    """
+    shards = [shard for shard in trace.of(Shard) if shard.time < before]
+    inside = [shard for shard in shards if module in shard.module.ancestors()]
+    for around in (module, *module.ancestors()):
+        units = [shard for shard in shards if shard.module is around]
+        if units:
+            whole = around is module or any(with_parameters(module, {s.module for s in inside}))
+            return [*units[-1:], *inside] if whole else inside
+    return inside
+
+
+def _offload(shard: Shard) -> Site | None:
+    """Where the policy is made that keeps the parameters of a unit on the CPU, be it by an option.
+
+    The site has the conditions under which that policy is made.
+    """
+    if shard.open or not _IGNORES.isdisjoint(shard.keywords):
+        return None
+    for argument in ARGUMENTS:
+        if argument.own in _OFFLOADS and argument.generation == shard.generation.value:
+            value = shard.keywords.get(argument.keyword) or given(shard, argument)
+            made = [each for each in may_be(value) if isinstance(each, Object)]
+            on = [each for each in made if argument.own in class_names(each.cls) and _is_on(each)]
+            return on[0].site if on else None
+    return None
+
+
+def _is_on(policy: Object) -> bool:
+    """Whether a policy offloads: FSDP1's says so by a field, which is off by default."""
+    if CPU_OFFLOAD_POLICY in class_names(policy.cls):
+        return True
+    flag = must_be(policy.args[0] if policy.args else policy.keywords.get(OFFLOAD_PARAMS))
+    return isinstance(flag, Const) and flag.value is True
+
+
+def _can_meet(program: Program, trace: Trace, move: Site, policy: Site) -> bool:
+    """Whether one run surely can make the policy and the move.
+
+    Where each depends on an option of its own, these may be about the same.
+    """
+    denied = {(key, not outcome) for key, outcome in trace.decisions}
+    if any((guard.key, guard.taken) in denied for guard in policy.guards):
+        return False
+    if exclude_each_other(move, policy) or program.apart(move, policy):
+        return False
+    return not any(guard.divergent for guard in move.guards)
+
+
+def _may_be_undone(program: Program, trace: Trace, module: Object, start: int, end: int) -> bool:
+    """Whether something in a time puts the parameters on the CPU again, or may do so."""
+    escapes = (each for each in trace.escapes if start < each.time < end)
+    if any(related(module, each) for escape in escapes for each in escape.objects):
+        return True
+    for call in trace.calls(*MOVES, "load_state_dict"):
+        inside = start < call.time < end and isinstance(call.receiver, Object)
+        if not inside or not related(module, call.receiver):  # type: ignore[arg-type]  # an Object
+            continue
+        if call.name == "load_state_dict":
+            undone = "assign" in call.arguments.keywords or call.arguments.open
+        else:
+            undone = not moves_to_cuda(program, call) and not _casts_only(call)
+        if undone:
+            return True
+    return False
+
+
+# Devices
+
+
+def moves_to_cuda(program: Program, call: Call) -> bool:
+    """Whether a call surely puts a module on CUDA, wherever there is CUDA."""
+    if call.name == "cuda":
+        return True
+    value = call.arguments.get(0, "device")
+    if value is None or call.name == "cpu":
+        return False
+    written = argument_of(call.site.node, 0, "device")  # type: ignore[arg-type]  # a call
+    node = None if written is None else written.value
+    return _is_cuda(program, value, call.site.path, node)
+
+
+def _is_cuda(program: Program, value: Value, path: str, written: ir.Expr | None) -> bool:
+    """Whether a device, which is ``written`` in the file at ``path``, surely is on CUDA."""
+    options = may_be(value)
+    if all(_is_one(program, each) for each in options):
+        return True
+    chosen = None if written is None else program.tree(path).chosen(written)
+    node = None if chosen is None else where_cuda_is(program, path, *chosen)
+    return node is not None and len(options) == 2 and any(_is_text(each) for each in ir.walk(node))
+
+
+def _is_one(program: Program, value: Value) -> bool:
+    """Whether a device that is no choice is on CUDA; an index alone is one of CUDA's."""
+    if isinstance(value, Const):
+        return type(value.value) is int or _names_cuda(value.value)
+    if not isinstance(value, Object):
+        return False
+    if TORCH_DEVICE in class_names(value.cls):
+        kind = value.args[0] if value.args else value.keywords.get("device")
+        path, call = value.made_by or ("", None)
+        written = argument_of(call, 0, "device") if isinstance(call, ir.Call) else None
+        return kind is not None and _is_cuda(
+            program, kind, path, None if written is None else written.value
+        )
+    is_text = value.site is not None and _is_text(value.site.node)
+    return is_text or value.role is Role.NUMBER
+
+
+def _is_text(node: ir.Node) -> bool:
+    """Whether a literal names a device of CUDA, such as ``f"cuda:{rank}"``."""
+    if isinstance(node, ir.FormattedString):
+        return bool(node.literals) and _names_cuda(node.literals[0])
+    return isinstance(node, ir.Constant) and _names_cuda(node.value)
+
+
+def _names_cuda(text: object) -> bool:
+    return isinstance(text, str) and text.partition(":")[0] == "cuda"
+
+
+def _casts_only(call: Call) -> bool:
+    return call.name == "to" and _is_dtype(call.arguments.get(0, "device"))
+
+
+def _is_dtype(value: Value | None) -> bool:
+    value = followed(value)
+    return value is None or (isinstance(value, Symbol) and value.name in DTYPES)
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in moves_under_offload(program):
+        move, shard = fact.move.site, fact.shard.site
+        wrap = program.text(shard.path, fact.shard.call.func)
+        yield Report(
+            program.span(move),
+            f"`{program.text(move.path, move.node)}` moves parameters to the GPU that `{wrap}` "
+            f"{program.where(shard, move)} keeps on the CPU: the forward "
+            f"{program.where(fact.forward.site, move)} fails",
+            "the parameters have to stay on the CPU",
+            (
+                program.evidence(shard, "sharded here"),
+                program.evidence(fact.policy, "asks for parameters on the CPU"),
+                program.evidence(fact.forward.site, "raises an exception"),
+                *program.conditions(move, shard, fact.policy),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: MovedUnderOffload) -> Fix | Declined:
+    module, call = fact.move.receiver, fact.move.site.node
+    assert isinstance(module, Object)
+    assert isinstance(call, ir.Call)
+    if fact.shard.module not in (module, *module.ancestors()):
+        return Declined("parts of the model that are not sharded may need the move")
+    code = Code.of(program.tree(fact.move.site.path))
+    if fact.move.name == "to_empty":
+        return set_argument(code, call, 0, "device", '"cpu"', Safety.UNSAFE)
+    kept = () if _casts_only(fact.move) else _dtypes(fact.move, call)
+    return stay(code, call, kept)
+
+
+def _dtypes(move: Call, call: ir.Call) -> tuple[ir.Argument, ...]:
+    """The arguments of ``to`` that have it cast the module, too."""
+    found = argument_of(call, 1, "dtype") if move.name == "to" else None
+    return () if found is None else (found,)
+
+
+@builder
+def stay(code: Code, call: ir.Call, kept: tuple[ir.Argument, ...]) -> Fix:
+    """Take a move away: its statement, or the call alone where more hangs on it.
+
+    Args:
+        kept: the arguments that are about something else than the device.
+    """
+    receiver = call.func.value if isinstance(call.func, ir.Attribute) else None
+    if receiver is None or any(given.star for given in call.args):
+        raise NoFixError(f"`{code.short(call)}` does not show what it moves")
+    title = f"leave `{code.short(receiver)}` on the CPU"
+    if kept:
+        return Fix(title, Safety.UNSAFE, tuple(without(code, call.args, kept)))
+    statement = code.statement(call)
+    if not _is_all(code, statement, call, receiver):
+        edit = code.edit(receiver.end, call.end, "")
+    elif len(code.block(statement).statements) == 1:
+        raise NoFixError(f"`{code.short(statement)}` is all that its block does")
+    else:
+        edit = code.delete_lines(*code.extent(statement))
+    return Fix(title, Safety.UNSAFE, (edit,))
+
+
+def _is_all(code: Code, statement: ir.Stmt, call: ir.Call, receiver: ir.Expr) -> bool:
+    """Whether a statement does nothing but the move: ``model.cuda()``, ``model = model.cuda()``."""
+    if not isinstance(statement, (ir.Expression, ir.Assign)) or statement.value is not call:
+        return False
+    if dotted(receiver) is None:
+        return False
+    targets = statement.targets if isinstance(statement, ir.Assign) else ()
+    return all(code.slice(target) == code.slice(receiver) for target in targets)
