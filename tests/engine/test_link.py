@@ -262,10 +262,13 @@ def test_a_name_refers_to_sharding(tmp_path: Path, text: str, name: str, expecte
         ("super().forward(x)\n", False),
         ("super(A, self).forward(x)\n", False),
         ("def forward(self): pass\n", False),
+        ("logits = hidden @ self.head.weight.T\n", True),
+        ("loss = fused(hidden.flatten(0, 1), self.head.weight)\n", True),
+        ("nn.init.normal_(self.head.weight, std=0.02)\n", False),
     ],
 )
-def test_a_file_calls_forward(tmp_path: Path, text: str, expected: bool) -> None:
-    assert unit(project(tmp_path, {"x.py": text}), "x.py").calls_forward is expected
+def test_forwards_are_followed_where_they_matter(tmp_path: Path, text: str, expected: bool) -> None:
+    assert unit(project(tmp_path, {"x.py": text}), "x.py").follows_forward is expected
 
 
 def test_counters_are_the_attributes_counted_up(tmp_path: Path) -> None:

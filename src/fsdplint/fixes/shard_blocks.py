@@ -11,7 +11,7 @@ from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.names import fresh
+from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, WRAP
 
@@ -178,3 +178,19 @@ def _policy_argument(code: Code, root: ir.Call, policy: str) -> Edit:
     if given is not None:
         return code.edit(given.start, given.end, text)
     return add_argument(code, root, text)
+
+
+def without_sharding(code: Code, call: ir.Call, module: ir.Expr) -> Edit:
+    """Take the sharding call away, with the loop around it if that does nothing else."""
+    statement = code.statement(call)
+    useless = isinstance(statement, ir.Expression) and statement.value is call
+    if isinstance(statement, ir.Assign) and statement.value is call:
+        useless = [dotted(target) for target in statement.targets] == [dotted(module)]
+    if not useless:
+        return code.edit(call.start, call.end, code.slice(module))
+    block = code.block(statement)
+    if len(block.statements) == 1 and isinstance(block.owner, ir.For) and not block.owner.orelse:
+        statement, block = block.owner, code.block(block.owner)
+    if len(block.statements) == 1 and not isinstance(block.owner, ir.Module):
+        raise NoFixError(f"`{code.short(statement)}` is all that its block does")
+    return code.delete_lines(*code.extent(statement))

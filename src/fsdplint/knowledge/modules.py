@@ -56,10 +56,16 @@ PARAMETER_LAYERS = frozenset(
     )
 )
 MATMUL = "torch.matmul"
+LINEAR = "torch.nn.functional.linear"
+LINEAR_LAYER = "torch.nn.Linear"
 # Calls that take weights, which must be whole.
 TAKES_WEIGHTS: tuple[str, ...] = (
     MATMUL,
-    "torch.nn.functional.linear",
+    "torch.mm",
+    "torch.addmm",
+    "torch.einsum",
+    LINEAR,
+    "torch.nn.functional.linear_cross_entropy",
     "torch.nn.functional.embedding",
     "torch.nn.functional.conv1d",
     "torch.nn.functional.conv2d",

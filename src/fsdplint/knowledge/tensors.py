@@ -66,6 +66,14 @@ MAKES_TENSOR = frozenset(
         *("rand", "randint", "randn", "randperm", "tensor", "tril", "triu", "zeros"),
     )
 )
+# Names of what makes tensors DTensors that are no parameters, or has them go with plain tensors.
+MAKES_DTENSORS: tuple[str, ...] = (
+    "DTensor",
+    "distribute_tensor",
+    "distribute_module",
+    "implicit_replication",
+    "parallelize_module",
+)
 FOREACH_NORM = "torch._foreach_norm"
 
 # Methods that set the values of a tensor.

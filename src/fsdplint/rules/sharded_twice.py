@@ -12,10 +12,9 @@ from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
-from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.fixes.names import dotted
-from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.fixes.shard_blocks import module_argument, without_sharding
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 
@@ -137,19 +136,4 @@ def shard_once(code: Code, call: ir.Call) -> Fix:
     if module is None:
         raise NoFixError(f"`{code.short(call)}` does not show which argument is the module")
     title = f"take `{code.short(call)}` away"
-    return Fix(title, Safety.UNSAFE, (_removal(code, call, module.value),))
-
-
-def _removal(code: Code, call: ir.Call, module: ir.Expr) -> Edit:
-    statement = code.statement(call)
-    useless = isinstance(statement, ir.Expression) and statement.value is call
-    if isinstance(statement, ir.Assign) and statement.value is call:
-        useless = [dotted(target) for target in statement.targets] == [dotted(module)]
-    if not useless:
-        return code.edit(call.start, call.end, code.slice(module))
-    block = code.block(statement)
-    if len(block.statements) == 1 and isinstance(block.owner, ir.For) and not block.owner.orelse:
-        statement, block = block.owner, code.block(block.owner)
-    if len(block.statements) == 1 and not isinstance(block.owner, ir.Module):
-        raise NoFixError(f"`{code.short(statement)}` is all that its block does")
-    return code.delete_lines(*code.extent(statement))
+    return Fix(title, Safety.UNSAFE, (without_sharding(code, call, module.value),))

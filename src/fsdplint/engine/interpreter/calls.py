@@ -270,7 +270,7 @@ def _forward(
     state.note(Call, node, frame, "forward", module, arguments, result)
     found = module.cls.lookup("forward") if isinstance(module.cls, ClassValue) else None
     again = module in state.entered_forwards or state.importing
-    if not again and isinstance(found, FunctionValue) and found.scope.unit.calls_forward:
+    if not again and isinstance(found, FunctionValue) and found.scope.unit.follows_forward:
         state.entered_forwards.add(module)
         state.in_forward.append(module)
         invoke(state, found, [module, *arguments.args], arguments.keywords, frame, node)

@@ -30,6 +30,8 @@ _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)
 _DECORATOR = re.compile(r"^[ \t]*@\s*([^\W\d]\w*)", re.MULTILINE)
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
+# A weight that is multiplied, or given to a function that does not initialize it (`normal_`).
+_USED_WEIGHT = re.compile(r"(?:@|(?<!_)[(,])\s*[\w.]+\.weight\b")
 # A class in a type test is not called, so it does not make the code reach sharding.
 _TYPE_TEST = re.compile(
     r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
@@ -111,7 +113,8 @@ class Unit:
         definitions: functions and classes at the top level, nested in ``if`` and ``try`` too, and
             the variables beside them.
         top: the code outside of functions and classes.
-        calls_forward: some module's ``.forward`` is read, other than ``super()``'s.
+        follows_forward: what a forward does matters, since the file reads some module's
+            ``.forward``, other than ``super()``'s, or uses a weight outside of its layer.
         counters: attributes that some statement of the file counts up or down.
         registers: a decorated function shards, so that importing the file may register it.
         lowered: the IR, once it is needed.
@@ -124,7 +127,7 @@ class Unit:
     text: str
     imports: Imports
     definitions: dict[str, Definition] = field(default_factory=dict)
-    calls_forward: bool = False
+    follows_forward: bool = False
     registers: bool = False
     counters: frozenset[str] = frozenset()
     lowered: ir.Module | None = None
@@ -135,7 +138,8 @@ class Unit:
         code = code_only(self.text)
         self.counters = frozenset(_COUNTER.findall(code))
         forwards = len(_FORWARD.findall(code))
-        self.calls_forward = forwards > len(_SUPER_FORWARD.findall(code))
+        direct = forwards > len(_SUPER_FORWARD.findall(code))
+        self.follows_forward = direct or _USED_WEIGHT.search(code) is not None
         self.top = _Sketch(self, code).take()
 
     @property

@@ -192,6 +192,11 @@ def _itself_if_module(_: PathState, receiver: Object, *__: object) -> Value | No
     return receiver if is_module(receiver) or receiver.origin is not Origin.ALLOCATED else None
 
 
+def _transposed(name: str, state: PathState, receiver: Object, *_: object) -> Value | None:
+    """Return ``weight.t()`` as a view of the weight."""
+    return _view(name, state, receiver) if receiver.step == ".weight" else None
+
+
 def _entry_of_file(
     state: PathState, receiver: Object, arguments: Arguments, *_: object
 ) -> Value | None:
@@ -320,6 +325,7 @@ def _spelled(
 _METHODS: MappingType[str, _Method] = {
     **{name: partial(_parameters, name) for name in known.PARAMETER_VIEWS},
     **{name: partial(_view, name) for name in (*known.SUBMODULE_VIEWS, "items", "keys")},
+    **{name: partial(_transposed, name) for name in ("t", "transpose")},
     "values": _itself,
     "get_submodule": _submodule,
     "get": _entry_of_object,

@@ -1,0 +1,312 @@
+"""Parameters that are computed with where no hook of their unit has gathered them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
+from fsdplint.engine.facts.layers import library_class
+from fsdplint.engine.facts.sharding import is_summoned, runs_alone
+from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall, Shard, Store, Trace
+from fsdplint.engine.interpreter.values import Const, Object, Symbol, must_be
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.fixes.shard_blocks import module_argument, without_sharding
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import LINEAR, LINEAR_LAYER, PARAMETER_LAYERS, TAKES_WEIGHTS
+from fsdplint.knowledge.tensors import MAKES_DTENSORS
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD319",
+    summary="a parameter is used outside the forward of the unit that gathers it",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="its precision on public code is not measured.",
+)
+
+_PARAMETERS = (".weight", ".bias")
+# Attributes and methods whose result is a view of the same parameter.
+_VIEWS = (".T", ".mT", ".data", ".t()", ".transpose()")
+
+
+@dataclass(frozen=True, slots=True)
+class StrayUse:
+    """A computation with ``weight`` while its unit holds shards.
+
+    Attributes:
+        argument: the expression that names the parameter.
+        inside: the forward of a unit around this one is running.
+        alone: the sharding call makes this one unit and no other.
+    """
+
+    use: Call
+    argument: ir.Expr
+    weight: Object
+    shard: Shard
+    inside: bool
+    alone: bool
+
+
+def stray_uses(program: Program) -> Iterator[StrayUse]:
+    """Computations with parameters and plain tensors, where the parameters are surely shards."""
+    if any(program.trees_with(*MAKES_DTENSORS)):
+        return
+    for trace in program.traces:
+        shards = trace.of(Shard)
+        if not shards or runs_alone(trace) or trace.calls("set_reshard_after_forward"):
+            continue
+        for use in trace.calls(*TAKES_WEIGHTS):
+            fact = _stray(program, trace, shards, use)
+            if fact is not None:
+                yield fact
+
+
+def _stray(program: Program, trace: Trace, shards: list[Shard], use: Call) -> StrayUse | None:
+    operands = list(_operands(use))
+    found = [(node, weight) for node, value in operands if (weight := _weight(value)) is not None]
+    if not found or not _has_plain_tensor(program, use, operands):
+        return None
+    argument, weight = found[0]
+    shard = _unit(weight, [s for s in shards if s.time < use.time])
+    if shard is None or not program.together(use.site, shard.site):
+        return None
+    if not _is_whole_unit(shard) or _is_tied(trace, weight) or is_summoned(program, use.site):
+        return None
+    nested = [s for s in shards if s.time < use.time and s.module in shard.module.ancestors()]
+    if not _holds_shards(program, trace, shard, use, nested=bool(nested)):
+        return None
+    inside = any(_runs(trace, above.module, use) for above in nested)
+    alone = all(s.module is shard.module for s in shards if s.call is shard.call)
+    return StrayUse(use, argument, weight, shard, inside, alone)
+
+
+# What is used
+
+
+def _operands(use: Call) -> Iterator[tuple[ir.Expr, object]]:
+    """The operands of a call or of ``@``, with their values."""
+    node = use.site.node
+    if isinstance(node, ir.BinOp):
+        yield from zip((node.left, node.right), use.arguments.args, strict=True)
+    elif isinstance(node, ir.Call) and not any(argument.star for argument in node.args):
+        plain = [each.value for each in node.args if each.keyword is None]
+        yield from zip(plain, use.arguments.args, strict=False)
+        for each in node.args:
+            if each.keyword in use.arguments.keywords:
+                yield each.value, use.arguments.keywords[each.keyword]
+
+
+def _weight(value: object) -> Object | None:
+    """The parameter that a value surely is, or is a view of."""
+    item = must_be(value)  # type: ignore[arg-type]  # a value
+    while isinstance(item, Object) and item.step in _VIEWS:
+        item = item.parent
+    if not isinstance(item, Object) or item.step not in _PARAMETERS or item.parent is None:
+        return None
+    return item
+
+
+def _has_plain_tensor(program: Program, use: Call, operands: list[tuple[ir.Expr, object]]) -> bool:
+    """Whether some operand is no tensor of a module: two DTensors go together."""
+    tree = program.tree(use.site.path)
+    for node, value in operands:
+        known = must_be(value)  # type: ignore[arg-type]  # a value
+        if not isinstance(known, Object) or _weight(known) is not None:
+            continue
+        meant = tree.meaning(node)
+        names = {n.attr for e in (node, meant) for n in ir.walk(e) if isinstance(n, ir.Attribute)}
+        if names.isdisjoint({"weight", "bias", "grad", "parameters", "full_tensor"}):
+            return True
+    return False
+
+
+# Whether its unit holds shards
+
+
+def _unit(weight: Object, shards: list[Shard]) -> Shard | None:
+    """The call that made a unit of the nearest module around a parameter."""
+    layer = weight.parent
+    assert layer is not None
+    for module in (layer, *layer.ancestors()):
+        own = [shard for shard in shards if shard.module is module]
+        if own:
+            known = module is layer or library_class(layer) in PARAMETER_LAYERS
+            return own[-1] if known else None
+    return None
+
+
+def _is_whole_unit(shard: Shard) -> bool:
+    """Whether a call surely shards all parameters of one module, and gathers them for it alone."""
+    if shard.listed or shard.open or any("ignored" in name for name in shard.keywords):
+        return False
+    if shard.generation is Generation.FSDP2:
+        return True
+    strategy = shard.strategy
+    full = strategy is None or (
+        isinstance(strategy, Symbol) and strategy.name.endswith(".FULL_SHARD")
+    )
+    return shard.cuts_flat and full
+
+
+def _is_tied(trace: Trace, weight: Object) -> bool:
+    return any(store.value is weight for store in trace.of(Store))
+
+
+def _holds_shards(program: Program, trace: Trace, shard: Shard, use: Call, *, nested: bool) -> bool:
+    """Whether a unit is surely resharded, or was never gathered, when the parameter is used."""
+    unit = shard.module
+    own = (unit, *unit.ancestors())
+    if any(call.time < use.time for call in trace.calls("unshard")):
+        return False
+    if any(shard.time < e.time < use.time and unit in e.objects for e in trace.escapes):
+        return False
+    around = own if not nested else (unit,)
+    if any(_runs(trace, module, use) for module in around) or _unfollowed(program, trace, use):
+        return False
+    if nested:
+        given = must_be(shard.keywords.get("reshard_after_forward", Const(None)))
+        return isinstance(given, Const) and (given.value is None or given.value is True)
+    # A root stays gathered from its forward to its backward, which may be another model's.
+    return not any(c.receiver in own for c in trace.calls("forward") if c.time < use.time)
+
+
+def _runs(trace: Trace, module: Object, use: Call) -> bool:
+    """Whether a forward or another method of a module is running."""
+    around = use.site.frames()
+    entered = [c.site for c in trace.calls("forward") if c.receiver is module]
+    entered += [d.site for d in trace.of(DirectForward) if d.module is module]
+    entered += [m.site for m in trace.of(MethodCall) if m.module is module]
+    frames = [site.frames() for site in entered]
+    return any(len(each) < len(around) and around[: len(each)] == each for each in frames)
+
+
+def _unfollowed(program: Program, trace: Trace, use: Call) -> bool:
+    """Whether the use is in a forward that nothing is seen to call."""
+    called = [call.site.frames() for call in trace.calls("forward")]
+    frames = use.site.frames()
+    for index, (path, node) in enumerate(frames):
+        function = program.tree(path).function(node)
+        if getattr(function, "name", "") == "forward" and frames[:index] not in called:
+            return True
+    return False
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in stray_uses(program):
+        site, shard = fact.use.site, fact.shard
+        name = _name(fact.argument) or fact.weight.path().lstrip(".")
+        state = (
+            "a DTensor shard, which does not mix with plain tensors"
+            if shard.generation is Generation.FSDP2
+            else "a flat shard without its shape"
+        )
+        sharder = program.text(shard.site.path, shard.call.func)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node)}` uses `{name}` outside the forward of its "
+            f"unit (`{sharder}` {program.where(shard.site, site)}): it is {state}",
+            "raises",
+            (
+                program.evidence(shard.site, "the unit whose forward gathers the parameter"),
+                *program.conditions(site, shard.site),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _name(argument: ir.Expr) -> str | None:
+    """``model.head.weight`` of that expression or of a view of it."""
+    while True:
+        if isinstance(argument, ir.Call):
+            argument = argument.func
+        path = dotted(argument)
+        if path is not None and path.endswith(_PARAMETERS):
+            return path
+        if not isinstance(argument, ir.Attribute):
+            return None
+        argument = argument.value
+
+
+# The fix
+
+
+def _fix(program: Program, fact: StrayUse) -> Fix | Declined:
+    site, shard = fact.use.site, fact.shard
+    code = Code.of(program.tree(site.path))
+    if fact.inside:
+        called = _as_call(code, fact)
+        if called is not None:
+            return call_layer(code, site.node, *called)
+        if not fact.alone:
+            return Declined("the sharding call makes other units, too")
+        return join_outer_unit(Code.of(program.tree(shard.site.path)), shard.call)
+    if shard.generation is Generation.FSDP1:
+        return Declined("gather it with `summon_full_params`, or use it in the unit's forward")
+    if any(program.is_rank_test(guard) for guard in site.guards):
+        return Declined("only some ranks reach this line, and `full_tensor` waits for all")
+    if gradient_mode(program, site) not in NO_GRADIENTS:
+        return Declined(
+            "`full_tensor()` does not average gradients over ranks; use it in the unit's forward"
+        )
+    if program.sometimes_without(site, shard.site):
+        return Declined("the model is not always sharded, and a plain tensor has no `full_tensor`")
+    return gather(code, fact.argument)
+
+
+def _as_call(code: Code, fact: StrayUse) -> tuple[str, ir.Expr] | None:
+    """The layer and its input, if the computation is exactly what calling the layer does."""
+    layer, node = fact.weight.parent, fact.use.site.node
+    name = _name(fact.argument)
+    if layer is None or library_class(layer) != LINEAR_LAYER or name is None:
+        return None
+    if not name.endswith(".weight"):
+        return None
+    path = name.removesuffix(".weight")
+    bias = must_be(layer.keywords.get("bias"))
+    without = isinstance(bias, Const) and bias.value is False
+    if isinstance(node, ir.BinOp):
+        turned = code.slice(node.right) in (f"{name}.T", f"{name}.t()", f"{name}.mT")
+        return (path, node.left) if turned and without else None
+    if not isinstance(node, ir.Call) or fact.use.name != LINEAR:
+        return None
+    if any(argument.keyword is not None for argument in node.args):
+        return None
+    given = [code.slice(argument.value) for argument in node.args]
+    same = given[1:] == ([name] if without else [name, f"{path}.bias"])
+    return (path, node.args[0].value) if same else None
+
+
+@builder
+def call_layer(code: Code, node: ir.Node, layer: str, given: ir.Expr) -> Fix:
+    """``F.linear(x, head.weight)`` to ``head(x)``, whose hooks gather the weight."""
+    edit = code.edit(node.start, node.end, f"{layer}({code.slice(given)})")
+    return Fix(f"call `{layer}`, whose hooks gather the weight", Safety.UNSAFE, (edit,))
+
+
+@builder
+def join_outer_unit(code: Code, shard: ir.Call) -> Fix:
+    """Take the sharding call away, so that the parameter is in the unit around."""
+    module = module_argument(shard)
+    if module is None:
+        raise NoFixError(f"`{code.short(shard)}` does not show which argument is the module")
+    title = f"leave `{code.slice(module.value)}` to the unit whose forward uses its parameter"
+    return Fix(title, Safety.UNSAFE, (without_sharding(code, shard, module.value),))
+
+
+@builder
+def gather(code: Code, argument: ir.Expr) -> Fix:
+    """Insert ``.full_tensor()`` behind the parameter."""
+    name = _name(argument)
+    if name is None or not code.slice(argument).startswith(name):
+        raise NoFixError(f"`{code.short(argument)}` does not name the parameter")
+    at = argument.start + len(name)
+    edit = code.edit(at, at, ".full_tensor()")
+    return Fix("gather the parameter with `full_tensor()`", Safety.UNSAFE, (edit,))
