@@ -79,9 +79,9 @@ def _made(
             statement = each.statement(root)
             row = each.rows(statement)[0]
             target = each.source(root.args[0])
-            start, end = each.span(root)
-            inner = each.text[start:end].replace(f"({target}", f"({target}.{layer}", 1)
-            line = f"{each.indent(statement)}{inner}\n"
+            kept = [ast.unparse(k) for k in root.keywords if k.arg != "reshard_after_forward"]
+            inner = ", ".join([f"{target}.{layer}", *kept])
+            line = f"{each.indent(statement)}{ast.unparse(root.func)}({inner})\n"
             changed.setdefault(each.path, []).append((row, row, line))
             found = True
     files = {

@@ -13,6 +13,7 @@ from fsdplint.engine.facts.sharding import is_summoned, runs_alone
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall, Shard, Store, Trace
 from fsdplint.engine.interpreter.values import Const, Object, Symbol, must_be
 from fsdplint.engine.program import Program
+from fsdplint.files.suites import code_only
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
@@ -57,7 +58,7 @@ class StrayUse:
 
 def stray_uses(program: Program) -> Iterator[StrayUse]:
     """Computations with parameters and plain tensors, where the parameters are surely shards."""
-    if any(program.trees_with(*MAKES_DTENSORS)):
+    if _makes_dtensors(program):
         return
     for trace in program.traces:
         shards = trace.of(Shard)
@@ -67,6 +68,11 @@ def stray_uses(program: Program) -> Iterator[StrayUse]:
             fact = _stray(program, trace, shards, use)
             if fact is not None:
                 yield fact
+
+
+def _makes_dtensors(program: Program) -> bool:
+    texts = [code_only(tree.text) for tree in program.trees_with(*MAKES_DTENSORS)]
+    return any(word in text for text in texts for word in MAKES_DTENSORS)
 
 
 def _stray(program: Program, trace: Trace, shards: list[Shard], use: Call) -> StrayUse | None:
