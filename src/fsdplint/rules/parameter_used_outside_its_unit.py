@@ -172,6 +172,9 @@ def _holds_shards(program: Program, trace: Trace, shard: Shard, use: Call, *, ne
     own = (unit, *unit.ancestors())
     if any(call.time < use.time for call in trace.calls("unshard")):
         return False
+    # FSDP1's forward prefetching gathers a unit before its turn.
+    if any("forward_prefetch" in each.keywords for each in trace.of(Shard)):
+        return False
     if any(shard.time < e.time < use.time and unit in e.objects for e in trace.escapes):
         return False
     around = own if not nested else (unit,)
