@@ -265,6 +265,7 @@ def test_a_name_refers_to_sharding(tmp_path: Path, text: str, name: str, expecte
         ("logits = hidden @ self.head.weight.T\n", True),
         ("loss = fused(hidden.flatten(0, 1), self.head.weight)\n", True),
         ("nn.init.normal_(self.head.weight, std=0.02)\n", False),
+        ("return F.linear(hidden, self.weight)\n", False),
     ],
 )
 def test_forwards_are_followed_where_they_matter(tmp_path: Path, text: str, expected: bool) -> None:

@@ -30,8 +30,9 @@ _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)
 _DECORATOR = re.compile(r"^[ \t]*@\s*([^\W\d]\w*)", re.MULTILINE)
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
-# A weight that is multiplied, or given to a function that does not initialize it (`normal_`).
-_USED_WEIGHT = re.compile(r"(?:@|(?<!_)[(,])\s*[\w.]+\.weight\b")
+# A weight of a layer inside another one that is multiplied, or given to a function that does not
+# initialize it (`normal_`). That of a layer itself is used in its own forward.
+_USED_WEIGHT = re.compile(r"(?:@|(?<!_)[(,])\s*\w+\.\w[\w.]*\.weight\b")
 # A class in a type test is not called, so it does not make the code reach sharding.
 _TYPE_TEST = re.compile(
     r"\b(isinstance|issubclass)(\s*\((?:[^()]|\([^()]*\))*?),(?:[^(),]|\([^()]*\))*,?\s*\)"
