@@ -122,16 +122,64 @@ def _weight(value: object) -> Object | None:
 
 def _has_plain_tensor(program: Program, use: Call, operands: list[tuple[ir.Expr, object]]) -> bool:
     """Whether some operand is no tensor of a module: two DTensors go together."""
-    tree = program.tree(use.site.path)
     for node, value in operands:
         known = must_be(value)  # type: ignore[arg-type]  # a value
-        if not isinstance(known, Object) or _weight(known) is not None:
-            continue
-        meant = tree.meaning(node)
-        names = {n.attr for e in (node, meant) for n in ir.walk(e) if isinstance(n, ir.Attribute)}
-        if names.isdisjoint({"weight", "bias", "grad", "parameters", "full_tensor"}):
+        held = isinstance(known, Object) and known.step.startswith(".")
+        if isinstance(known, Object) and not held and _is_plain(program, use.site.frames(), node):
             return True
     return False
+
+
+# Attributes that an expression gets a module's tensors by.
+_TENSORS = frozenset(
+    {"weight", "bias", "grad", "parameters", "named_parameters", "state_dict", "full_tensor"}
+)
+
+
+def _is_plain(program: Program, frames: tuple[tuple[str, ir.Node], ...], node: ir.Expr) -> bool:
+    """Whether nothing that an expression is made from, callers included, is a module's tensor."""
+    path, place = frames[-1]
+    tree = program.tree(path)
+    function = tree.function(place)
+    sources = list(_bindings(function or tree.module))
+    queue: list[ir.Node] = [node]
+    names: set[str] = set()
+    while queue:
+        for part in ir.walk(queue.pop()):
+            if isinstance(part, ir.Attribute) and part.attr in _TENSORS:
+                return False
+            if isinstance(part, ir.Name) and part.id not in names:
+                names.add(part.id)
+                queue += [value for targets, value in sources if part.id in targets]
+    if function is None or len(frames) == 1:
+        return True
+    caller = frames[-2][1]
+    given = {parameter.name for parameter in function.parameters} & names - {"self"}
+    # A forward gets the program's own input.
+    if not given or function.name == "forward":
+        return True
+    if not isinstance(caller, ir.Call) or any(argument.star for argument in caller.args):
+        return False
+    skipped = 1 if function.parameters[0].name == "self" else 0
+    order = [parameter.name for parameter in function.parameters][skipped:]
+    plain = [argument.value for argument in caller.args if argument.keyword is None]
+    passed = dict(zip(order, plain, strict=False))
+    passed |= {a.keyword: a.value for a in caller.args if a.keyword is not None}
+    return all(_is_plain(program, frames[:-1], passed[n]) for n in given if n in passed)
+
+
+def _bindings(function: ir.Function | ir.Module) -> Iterator[tuple[set[str], ir.Expr]]:
+    """The names that each statement of a function binds, with what to."""
+    for node in ir.walk(function):
+        if isinstance(node, ir.Assign):
+            targets, source = node.targets, node.value
+        elif isinstance(node, (ir.AugAssign, ir.NamedExpr)):
+            targets, source = (node.target,), node.value
+        elif isinstance(node, (ir.For, ir.Clause)):
+            targets, source = (node.target,), node.iterable
+        else:
+            continue
+        yield {n.id for each in targets for n in ir.walk(each) if isinstance(n, ir.Name)}, source
 
 
 # Whether its unit holds shards
