@@ -730,12 +730,13 @@ def test_explain_prints_a_page_as_json() -> None:
 def test_explain_an_error() -> None:
     ran = run("explain", "--error", "-", stdin=ERROR)
     assert ran.code == 0
-    direct, custom = ran.out.split("\n\n")
+    direct, custom, parameter = ran.out.split("\n\n")
     first, error, *_, last = direct.splitlines()
     assert first == "FSD302 direct-forward: `.forward` of a sharded module is called past its hooks"
     assert error.startswith("  error: RuntimeError: … got mixed torch.Tensor and DTensor, need")
     assert last == "  page: fsdplint explain direct-forward"
-    assert custom.endswith("\n  page: fsdplint explain custom-method-bypasses-hooks\n")
+    assert custom.endswith("\n  page: fsdplint explain custom-method-bypasses-hooks")
+    assert parameter.endswith("\n  page: fsdplint explain parameter-used-outside-its-unit\n")
 
 
 def test_explain_an_error_with_its_script(here: Path) -> None:
@@ -748,8 +749,11 @@ def test_explain_an_error_with_its_script(here: Path) -> None:
         "the parameters of `model`, which `fully_shard` shards on line 4"
     ]
     told = json.loads(run("explain", "--error=log.txt", "train.py", "--output-format=json").out)
-    both = ["direct-forward", "custom-method-bypasses-hooks"]
-    assert [rule["rule"] for rule in told["rules"]] == both
+    assert [rule["rule"] for rule in told["rules"]] == [
+        "direct-forward",
+        "custom-method-bypasses-hooks",
+        "parameter-used-outside-its-unit",
+    ]
     assert [finding["start"]["line"] for finding in told["findings"]] == [5]
     assert told["lines"] == [{"path": "train.py", "line": 5}]
 

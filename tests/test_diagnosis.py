@@ -60,7 +60,11 @@ def names(error: str) -> list[str]:
     ],
 )
 def test_an_error_is_known_as_it_is_pasted(error: str) -> None:
-    assert names(error) == ["direct-forward", "custom-method-bypasses-hooks"]
+    assert names(error) == [
+        "direct-forward",
+        "custom-method-bypasses-hooks",
+        "parameter-used-outside-its-unit",
+    ]
 
 
 @pytest.mark.parametrize(
