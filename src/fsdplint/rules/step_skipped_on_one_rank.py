@@ -148,7 +148,7 @@ def _branch(program: Program, guard: Guard) -> ir.If | None:
 
 
 def _negated(test: ir.Expr) -> list[ir.Node]:
-    """A test and what it is the opposite of."""
+    """A test, and what is negated in it if it is a ``not``."""
     return [test, *_negated(test.operand)] if isinstance(test, ir.Not) else [test]
 
 

@@ -150,7 +150,7 @@ def _decide_branch(
 
 
 def _is_last_choice(state: PathState, place: ir.Node, body: Items[ir.Stmt], frame: Frame) -> bool:
-    """True if only branches that return less, and then a ``raise``, follow a branch."""
+    """True if a branch promises as much as what follows: branches that return, and a ``raise``."""
     priority = state.priorities.priority
     return fails_unless(_block(frame), place) and priority(body) >= priority(_after(place, frame))
 
