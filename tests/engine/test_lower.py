@@ -432,6 +432,8 @@ for _ in steps:
     show(args)
     args.step = 1
 args.late = 2
+for row, _ in rows:
+    print(row)
 """
     lowered = module(text)
     tree = Tree("x.py", text, lowered)
@@ -440,3 +442,4 @@ args.late = 2
     ranked = {"args = parse(args)", "args.rank, size = world()"}
     assert found["seed(args.rank + size)"] == {"seed(args.rank + size)", *ranked}
     assert found["show(args)"] == {"show(args)", *ranked, "args.name = model", "args.step = 1"}
+    assert found["print(row)"] == {"print(row)", "rows"}

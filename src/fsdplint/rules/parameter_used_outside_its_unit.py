@@ -9,6 +9,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
 from fsdplint.engine.facts.layers import library_class
+from fsdplint.engine.facts.origins import attributes_behind
 from fsdplint.engine.facts.sharding import is_summoned, runs_alone
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall, Shard, Store, Trace
 from fsdplint.engine.interpreter.values import Const, Object, Symbol, must_be
@@ -120,66 +121,17 @@ def _weight(value: object) -> Object | None:
     return item
 
 
-def _has_plain_tensor(program: Program, use: Call, operands: list[tuple[ir.Expr, object]]) -> bool:
-    """Whether some operand is no tensor of a module: two DTensors go together."""
-    for node, value in operands:
-        known = must_be(value)  # type: ignore[arg-type]  # a value
-        held = isinstance(known, Object) and known.step.startswith(".")
-        if isinstance(known, Object) and not held and _is_plain(program, use.site.frames(), node):
-            return True
-    return False
-
-
 # Attributes that an expression gets a module's tensors by.
 _TENSORS = frozenset(
     {"weight", "bias", "grad", "parameters", "named_parameters", "state_dict", "full_tensor"}
 )
 
 
-def _is_plain(program: Program, frames: tuple[tuple[str, ir.Node], ...], node: ir.Expr) -> bool:
-    """Whether nothing that an expression is made from, callers included, is a module's tensor."""
-    path, place = frames[-1]
-    tree = program.tree(path)
-    function = tree.function(place)
-    sources = list(_bindings(function or tree.module))
-    queue: list[ir.Node] = [node]
-    names: set[str] = set()
-    while queue:
-        for part in ir.walk(queue.pop()):
-            if isinstance(part, ir.Attribute) and part.attr in _TENSORS:
-                return False
-            if isinstance(part, ir.Name) and part.id not in names:
-                names.add(part.id)
-                queue += [value for targets, value in sources if part.id in targets]
-    if function is None or len(frames) == 1:
-        return True
-    caller = frames[-2][1]
-    given = {parameter.name for parameter in function.parameters} & names - {"self"}
-    # A forward gets the program's own input.
-    if not given or function.name == "forward":
-        return True
-    if not isinstance(caller, ir.Call) or any(argument.star for argument in caller.args):
-        return False
-    skipped = 1 if function.parameters[0].name == "self" else 0
-    order = [parameter.name for parameter in function.parameters][skipped:]
-    plain = [argument.value for argument in caller.args if argument.keyword is None]
-    passed = dict(zip(order, plain, strict=False))
-    passed |= {a.keyword: a.value for a in caller.args if a.keyword is not None}
-    return all(_is_plain(program, frames[:-1], passed[n]) for n in given if n in passed)
-
-
-def _bindings(function: ir.Function | ir.Module) -> Iterator[tuple[set[str], ir.Expr]]:
-    """The names that each statement of a function binds, with what to."""
-    for node in ir.walk(function):
-        if isinstance(node, ir.Assign):
-            targets, source = node.targets, node.value
-        elif isinstance(node, (ir.AugAssign, ir.NamedExpr)):
-            targets, source = (node.target,), node.value
-        elif isinstance(node, (ir.For, ir.Clause)):
-            targets, source = (node.target,), node.iterable
-        else:
-            continue
-        yield {n.id for each in targets for n in ir.walk(each) if isinstance(n, ir.Name)}, source
+def _has_plain_tensor(program: Program, use: Call, operands: list[tuple[ir.Expr, object]]) -> bool:
+    """Whether some operand is made from no tensor of a module: two DTensors go together."""
+    known = [(node, must_be(value)) for node, value in operands]  # type: ignore[arg-type]  # values
+    others = [n for n, v in known if isinstance(v, Object) and not v.step.startswith(".")]
+    return any(_TENSORS.isdisjoint(attributes_behind(program, use.site, n)) for n in others)
 
 
 # Whether its unit holds shards

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsdplint.engine import ir
 from fsdplint.engine.facts.devices import is_for_one_node
 from fsdplint.engine.facts.literal_arguments import argument
+from fsdplint.engine.facts.origins import origins
 from fsdplint.engine.facts.state_files import is_memory
 from fsdplint.engine.interpreter.events import PlainWrite, Shard
-from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
+from fsdplint.engine.interpreter.site import EVERY_RANK, Guard
 from fsdplint.engine.interpreter.values import Const, Taint, contained, taint_of
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
@@ -29,37 +29,6 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
-
-
-def origins(program: Program, site: Site, expression: ir.Expr) -> Iterator[str]:
-    """The text of ``expression`` and of all that gives something to the variables in it.
-
-    The parameters of the functions that lead to ``site`` are what their callers write.
-    """
-    path, wanted, calls = site.path, [expression], list(site.calls)
-    while wanted:
-        tree = program.tree(path)
-        sources = [source for each in wanted for source in tree.sources(each)]
-        yield from (program.text(path, source) for source in sources)
-        if not calls:
-            return
-        function = tree.function(wanted[0])
-        path, call = calls.pop()
-        wanted = [] if function is None else _given(sources, function, call)
-
-
-def _given(sources: list[ir.Node], function: ir.Function, call: ir.Node) -> list[ir.Expr]:
-    """What ``call`` gives for the parameters of ``function`` that are in its ``sources``."""
-    names = {n.id for each in sources for n in ir.walk(each) if isinstance(n, ir.Name)}
-    parameters = [each.name for each in function.parameters]
-    bound = parameters[:1] in (["self"], ["cls"])
-    given = (
-        argument(call, index - bound, name)
-        for index, name in enumerate(parameters)
-        if name in names and index >= bound
-    )
-    return [each.value for each in given if each is not None]
-
 
 # Words of a place that each node may have for itself.
 _OWN_PLACE = re.compile(r"tmp|temp|scratch|local|node|host|shm|rank|cache", re.IGNORECASE)
@@ -108,7 +77,8 @@ def _has_own_place(program: Program, write: PlainWrite) -> bool:
     if written is None or write.target is None or is_memory(write.target):
         return True
     differs = taint_of(*contained(write.target)) & (Taint.RANK | Taint.OWN)
-    words = " ".join(origins(program, write.site, written.value))
+    behind = origins(program, write.site, written.value)
+    words = " ".join(program.text(path, node) for path, node in behind)
     if isinstance(write.target, Const):
         words += str(write.target.value)
     return bool(differs) or _OWN_PLACE.search(words) is not None

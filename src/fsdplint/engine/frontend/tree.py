@@ -199,7 +199,9 @@ class Tree:
         return (branch.test, one.value, other.value) if apart else None
 
     def sources(self, expression: ir.Node) -> list[ir.Node]:
-        """Return ``expression`` and the statements that assign to variables in it, transitively.
+        """Return ``expression`` and what assigns to variables in it, transitively.
+
+        That is the statement, or what a loop runs over.
 
         For ``args.rank`` these are the ones of ``args`` and of this attribute, and for ``args``
         alone those of its attributes as well.
@@ -207,8 +209,9 @@ class Tree:
         given: dict[str, list[ir.Node]] = {}
         scopes = dict.fromkeys((self.scope(expression), self.module))
         for node in (node for scope in scopes for node in self.nodes_of(scope)):
+            source = node.iterable if isinstance(node, (ir.For, ir.Clause)) else node
             for name in _given_names(node):
-                given.setdefault(name, []).append(node)
+                given.setdefault(name, []).append(source)
         found = [expression]
         for each in found:
             for name, whole in _read_names(each):
@@ -312,8 +315,9 @@ def _part(target: ir.Expr, value: ir.Expr, name: str) -> ir.Expr | None:
 
 def _given_names(node: ir.Node) -> set[str]:
     """Return the variables, and the attributes of variables, that a node assigns to."""
+    kinds = (ir.AugAssign, ir.WithItem, ir.NamedExpr, ir.For, ir.Clause)
     targets = node.targets if isinstance(node, ir.Assign) else ()
-    if isinstance(node, (ir.AugAssign, ir.WithItem)) and node.target is not None:
+    if isinstance(node, kinds) and node.target is not None:
         targets = (node.target,)
     named = (pair for target in targets for pair in _read_names(target))
     return {name for name, whole in named if whole or "." in name}
