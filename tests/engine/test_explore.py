@@ -9,7 +9,10 @@ import pytest
 from helpers import HEADER, paths_started, program, script
 from limits import limit
 
+from fsdplint.engine.budget import BUDGET
+from fsdplint.engine.interpreter.decisions import Decision
 from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.paths import Frontier
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
@@ -352,3 +355,12 @@ def test_scripts_that_train_come_before_those_that_do_not(tmp_path: Path) -> Non
     found = program(tmp_path, {"a_eval.py": sharded, "b_none.py": "x = 1\n", "train.py": trained})
     paths = dict.fromkeys(Path(trace.path).name for trace in found.traces)
     assert list(paths) == ["train.py", "a_eval.py"]
+
+
+def test_a_path_that_was_not_followed_is_put_back_once() -> None:
+    frontier = Frontier(BUDGET, set())
+    frontier.add([Decision("key", True, 1, "place")], 0)
+    assert frontier.next(sharding_seen=True) == (False,)
+    frontier.put_back()
+    frontier.put_back()
+    assert [frontier.next(sharding_seen=True) for _ in range(2)] == [(False,), None]

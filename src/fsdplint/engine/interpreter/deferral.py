@@ -115,20 +115,22 @@ def _gives_definition(unit: Unit, call: ir.Call) -> bool:
 
 
 def _only_decorate(project: Project, unit: Unit, decorators: tuple[ir.Expr, ...]) -> bool:
-    """True if no decorator hands what it decorates to the project's code, or runs that."""
+    """True if no decorator hands what it decorates to the project's code, or runs such code."""
     return not any(_keeps(project, unit, each) for each in decorators)
 
 
 def _keeps(project: Project, unit: Unit, decorator: ir.Expr) -> bool:
-    """True if a decorator is the project's code, or a library's with arguments that run such."""
-    object_ = decorator.func if isinstance(decorator, ir.Call) else decorator
-    while isinstance(object_, ir.Attribute):
-        object_ = object_.value
-    if not isinstance(object_, ir.Name) or not project.is_of_library(unit, object_.id):
-        return _runs_own_code(project, unit, decorator)
-    given = decorator.args if isinstance(decorator, ir.Call) else ()
-    calls = (node for each in given for node in ir.walk(each.value) if isinstance(node, ir.Call))
-    return _runs_own_code(project, unit, *(call.func for call in calls))
+    """True if a decorator may keep what it decorates, or its arguments run the project's code."""
+    first = decorator.func if isinstance(decorator, ir.Call) else decorator
+    while isinstance(first, ir.Attribute):
+        first = first.value
+    if not isinstance(first, ir.Name) or project.keeps(unit, first.id):
+        return True
+    given = [each.value for each in decorator.args] if isinstance(decorator, ir.Call) else []
+    if project.defines_one(unit, [first.id]):  # a library's object, which calls none of them now
+        nodes = (node for each in given for node in ir.walk(each))
+        given = [node.func for node in nodes if isinstance(node, ir.Call)]
+    return _runs_own_code(project, unit, *given)
 
 
 def _runs_own_code(project: Project, unit: Unit, *nodes: ir.Expr) -> bool:

@@ -305,9 +305,10 @@ class Frontier:
         return self.covered | self.known | both
 
     def put_back(self) -> None:
-        """Put the path that `next` returned back into the queue, since it was not followed."""
+        """Put the path that was taken last back into the queue, once, if it was not followed."""
         if self.last is not None:
             heapq.heappush(self.queue, self.last)
+            self.last = None
 
     def add(self, made: list[Decision], start: int) -> None:
         """Queue a path: each of the decisions behind its prefix can be flipped."""

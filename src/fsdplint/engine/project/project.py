@@ -283,17 +283,18 @@ class Project:
 
     def decorator(self, unit: Unit, name: str) -> Definition | None:
         """Return the definition that a decorator begins with, if it may keep what it decorates."""
-        found = self.loaded_definition(unit, name)
-        return None if found is None or self._is_of_library(found) else found
+        return self.loaded_definition(unit, name) if self.keeps(unit, name) else None
 
-    def is_of_library(self, unit: Unit, name: str) -> bool:
-        """True if a name is an object that a library made, such as a web application's router.
+    def keeps(self, unit: Unit, name: str) -> bool:
+        """True if a decorator that begins with ``name`` may keep what it decorates.
 
-        What such an object decorates, only the library calls. Commands are an exception: the
-        program's are followed.
+        It is the project's, and no object that a library made, such as a web application's router:
+        what that decorates, only the library calls. Commands are an exception: the program's are
+        followed.
         """
         found = self.loaded_definition(unit, name)
-        return found is not None and self._is_of_library(found)
+        of_library = found is not None and self._is_of_library(found)
+        return not of_library and self.defines_one(unit, [name])
 
     def _is_of_library(self, definition: Definition) -> bool:
         unit, names = definition.unit, definition.names - BUILTINS

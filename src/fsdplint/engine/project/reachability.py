@@ -47,9 +47,7 @@ def mark_reachability(project: Project, units: list[Unit]) -> None:
 
 def is_registered(project: Project, definition: Definition) -> bool:
     """True if code of the project decorates it, so that importing it has effects."""
-    unit = definition.unit
-    names = (name for name in definition.decorators if not project.is_of_library(unit, name))
-    return project.defines_one(unit, names)
+    return any(project.keeps(definition.unit, name) for name in definition.decorators)
 
 
 def _spread(start: Iterable[Definition], *users: Users) -> set[Definition]:
