@@ -17,6 +17,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.parallel import lower_in_parallel
 from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.decisions import exclude
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.explore import explore
 from fsdplint.engine.interpreter.site import Guard, Site
@@ -164,8 +165,8 @@ class Program:
     def together(self, use: Site, shard: Site) -> bool:
         """True if a use and a sharding surely can happen in one run of the program."""
         ours, theirs = _modes(use), _modes(shard)
-        if any((key, not taken) in theirs for key, taken in ours):
-            return False  # two arms of one branch
+        if any(exclude(own, foreign) for own in ours for foreign in theirs):
+            return False  # two arms of one branch, or two values of one option
         refused = [guard for key, guard in ours.items() if key not in theirs and not guard.taken]
         if any(means_sharding(self.words(g)) for g in refused):
             return False

@@ -8,7 +8,8 @@ from enum import Enum
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
-from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.decisions import exclude
+from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -56,26 +57,28 @@ class WrongPolicy:
 def wrong_policies(program: Program) -> Iterator[WrongPolicy]:
     rightly = {
         value.site.node
-        for shard, argument, value in _given(program)
+        for _, _, argument, value in _given(program)
         if isinstance(value, Object) and value.site and argument.own in class_names(value.cls)
     }
-    for shard, argument, value in _given(program):
+    for trace, shard, argument, value in _given(program):
         misfit = _misfit(argument, value)
         if misfit is None or is_caught(program, shard.site, "AttributeError"):
             continue
         made = value.site if isinstance(value, Object) else None
         place = made if made and isinstance(made.node, ir.Call) else _argument(shard, argument)
+        if _is_left_out(place, trace, shard):
+            continue
         shared = misfit is Misfit.FOREIGN and place.node in rightly
         yield WrongPolicy(shard, argument, misfit, place, shared)
 
 
-def _given(program: Program) -> Iterator[tuple[Shard, PolicyArgument, Value]]:
+def _given(program: Program) -> Iterator[tuple[Trace, Shard, PolicyArgument, Value]]:
     for trace in program.traces:
         for shard in trace.of(Shard):
             for argument in ARGUMENTS:
                 value = given(shard, argument)
                 if argument.generation == shard.generation.value and value is not None:
-                    yield shard, argument, value
+                    yield trace, shard, argument, value
 
 
 def given(shard: Shard, argument: PolicyArgument) -> Value | None:
@@ -84,6 +87,15 @@ def given(shard: Shard, argument: PolicyArgument) -> Value | None:
     if value is None and 0 <= argument.position < len(shard.positional):
         value = shard.positional[argument.position]
     return followed(value)
+
+
+def _is_left_out(place: Site, trace: Trace, shard: Shard) -> bool:
+    """Whether a place is in an arm that no run takes on the way to the call.
+
+    A path may follow both arms of a branch, and decide on the same option in a later one.
+    """
+    decided = [*trace.decisions, *((guard.key, guard.taken) for guard in shard.site.guards)]
+    return any(exclude((g.key, g.taken), each) for g in place.guards for each in decided)
 
 
 def _argument(shard: Shard, argument: PolicyArgument) -> Site:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.decisions import exclude
 from fsdplint.engine.interpreter.events import Call, Declared, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
@@ -122,9 +123,9 @@ def as_state(program: Program, unit: Sharding, at: Site, verb: str = "sharded") 
 
 
 def exclude_each_other(one: Site, other: Site) -> bool:
-    """Whether two places are in different arms of one branch."""
-    taken = {guard.key: guard.taken for guard in one.guards}
-    return any(taken.get(guard.key, guard.taken) is not guard.taken for guard in other.guards)
+    """Whether no run reaches both places: they are in different arms, or their tests differ."""
+    ours, theirs = ([(g.key, g.taken) for g in site.guards] for site in (one, other))
+    return any(exclude(own, foreign) for own in ours for foreign in theirs)
 
 
 def unfollowed_sharding(program: Program, site: Site) -> bool:

@@ -198,12 +198,10 @@ def _decide_for_later(state: PathState, test: Value, place: ir.Node, frame: Fram
     """
     scope = frame.unit.module if frame.function is None else frame.function.function
     asked, negated = spelled(frame.unit.text, place)
-    for later in state.priorities.branches(scope, frame.unit.text).get(asked, ()):
+    for later, inverse in state.priorities.branches(scope, frame.unit.text).get(asked, ()):
         if later.start <= place.end:
             continue
-        arms = later.body, later.orelse
-        if isinstance(later.test, ir.Not) is not negated:
-            arms = later.orelse, later.body
+        arms = (later.body, later.orelse) if inverse is negated else (later.orelse, later.body)
         outcome = _decide_branch(state, test, place, *arms, frame)
         if outcome is not None:
             return outcome

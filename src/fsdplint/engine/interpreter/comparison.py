@@ -64,9 +64,18 @@ def compare(op: str, left: Value, right: Value) -> Value:
     known = _decided(op, left, right)
     if known is not None:
         return Const(known, taint)
+    if op in ("Equal", "Is") and isinstance(left, Choice):
+        left = _only_option(op, left, right)
     if op == "In" and isinstance(right, Sequence) and right.items and not right.rest:
         return any_of([compare("Equal", left, item) for item in right.items])
     return _normal(op, left, right, taint)
+
+
+def _only_option(op: str, value: Choice, other: Value) -> Value:
+    """Return the one option that may equal ``other``: a choice equals it only where that does."""
+    options = [option for option in value.options if _decided(op, option, other) is not False]
+    unknown = len(options) == 1 and _decided(op, options[0], other) is None
+    return options[0] if unknown else value
 
 
 def _normal(op: str, left: Value, right: Value, taint: Taint) -> Value:

@@ -225,6 +225,18 @@ def connected(op: str, truths: Collection[bool | None]) -> bool | None:
     return None if None in truths else not absorbing
 
 
+def exclude(one: tuple[object, bool], other: tuple[object, bool]) -> bool:
+    """Return whether no run has both outcomes: of one condition, or of two tests of one subject."""
+    (key, outcome), (other_key, other_outcome) = one, other
+    if key == other_key:
+        return outcome is not other_outcome
+    if not _is_test(key) or not _is_test(other_key) or key[1] != other_key[1]:
+        return False
+    return _implication(key[0], key[2], outcome, str(other_key[0]), other_key[2]) is (
+        not other_outcome
+    )
+
+
 def _asked(value: Value) -> Iterator[object]:
     """Yield the keys of the conditions that a value consists of."""
     if isinstance(value, Condition) and value.op in ("not", "and", "or"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
 from fsdplint.engine.project.project import Project, identifiers
 from fsdplint.engine.project.unit import Definition, Unit
+
+# Branches by what they test, each with whether the test is negated.
+Branches = dict[str, list[tuple[ir.If, bool]]]
 
 # The priority of code that may shard.
 SHARDS = 3
@@ -26,7 +29,7 @@ class Priorities:
     _priorities: dict[ir.Node, int] = field(default_factory=dict)
     _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
     _leading: dict[tuple[ir.Node, ...], bool] = field(default_factory=dict)
-    _branches: dict[ir.Node, dict[str, list[ir.If]]] = field(default_factory=dict)
+    _branches: dict[ir.Node, Branches] = field(default_factory=dict)
 
     def priority(self, nodes: Sequence[ir.Node]) -> int:
         """Return the priority of ``nodes``: 3 if they may shard, 2 for another event, else 1."""
@@ -45,13 +48,19 @@ class Priorities:
             self._leading[key] = leads
         return self._leading[key]
 
-    def branches(self, scope: ir.Module | ir.Function, text: str) -> dict[str, list[ir.If]]:
-        """Return the branches of a function, without those of inner ones, by what they test."""
+    def branches(self, scope: ir.Module | ir.Function, text: str) -> Branches:
+        """Return the branches of a function, without those of inner ones, by what they test.
+
+        One that tests several things is there by each if it may shard.
+        """
         if scope not in self._branches:
             found = self._branches[scope] = defaultdict(list)
             for node in ir.walk_scope(*scope.body):
                 if isinstance(node, ir.If):
-                    found[spelled(text, node.test)[0]].append(node)
+                    shards = self.priority([*node.body, *node.orelse]) == SHARDS
+                    for part in _parts(node.test) if shards else (node.test,):
+                        asked, negated = spelled(text, part)
+                        found[asked].append((node, negated))
         return self._branches[scope]
 
     def _priority_of(self, node: ir.Node) -> int:
@@ -80,6 +89,15 @@ class Priorities:
                 return True
             queue += ((found.unit, name) for name in found.names)
         return False
+
+
+def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
+    """Yield the operands of ``and`` and ``or``, or else the test itself."""
+    if isinstance(test, ir.BoolOp):
+        yield from _parts(test.left)
+        yield from _parts(test.right)
+    else:
+        yield test
 
 
 def spelled(text: str, test: ir.Node) -> tuple[str, bool]:
