@@ -215,16 +215,20 @@ class Tree:
         found = [expression]
         for each in found:
             for name, whole in _read_names(each):
-                found += given.pop(name, ())
-                for attribute in [key for key in given if whole and key.startswith(f"{name}.")]:
-                    stores = given[attribute]
-                    given[attribute] = [s for s in stores if not self._may_precede(s, each)]
-                    found += (store for store in stores if store not in given[attribute])
+                inner = [key for key in given if whole and key.startswith(f"{name}.")]
+                for key in (name, *inner):
+                    stores = given.get(key, [])
+                    given[key] = [store for store in stores if not self._may_precede(store, each)]
+                    found += (store for store in stores if store not in given[key])
         return list(dict.fromkeys(found))
 
     def _may_precede(self, store: ir.Node, use: ir.Node) -> bool:
-        loops = (each for each in self.ancestors(store) if isinstance(each, (ir.For, ir.While)))
-        return store.start < use.end or any(each.start <= use.start < each.end for each in loops)
+        """True if a store ends before a use begins, or is in a loop with it or in another scope."""
+        if self.scope(store) is not self.scope(use) or store.end <= use.start:
+            return True
+        kinds = (ir.For, ir.While, ir.Comprehension)
+        loops = (each for each in self.ancestors(store) if isinstance(each, kinds))
+        return any(each.start <= use.start < each.end for each in loops)
 
     def contexts(self, statement: ir.With) -> list[ir.Expr]:
         """Return what a ``with`` statement enters, the outermost first."""
