@@ -42,6 +42,12 @@ def _passed(sources: list[ir.Node], function: ir.Function, call: ir.Node) -> lis
 
 
 def attributes_behind(program: Program, site: Site, expression: ir.Expr) -> set[str]:
-    """Return the names of the attributes that an expression is made from."""
-    nodes = (n for _, origin in origins(program, site, expression) for n in ir.walk(origin))
+    """Return the names of the attributes that an expression is made from.
+
+    What a forward is passed is input of the model, whatever it is made from.
+    """
+    functions = [program.tree(path).function(node) for path, node in site.frames()]
+    forwards = [i for i, each in enumerate(functions) if each and each.name == "forward"]
+    inside = site._replace(calls=site.calls[forwards[-1] :]) if forwards else site
+    nodes = (n for _, origin in origins(program, inside, expression) for n in ir.walk(origin))
     return {node.attr for node in nodes if isinstance(node, ir.Attribute)}
