@@ -26,20 +26,28 @@ class Group:
     keyword: str = "group"
 
 
+# The `_single` ones are torch 2.13's and 2.14's names for the `_tensor` ones.
 _C10D = {
     "barrier": Group(0),
+    "monitored_barrier": Group(0),
     "all_reduce": Group(2),
+    "all_reduce_coalesced": Group(2),
     "broadcast": Group(2),
     "all_gather": Group(2),
+    "all_gather_coalesced": Group(2),
     "all_gather_into_tensor": Group(2),
+    "all_gather_single": Group(2),
     "all_gather_object": Group(2),
     "all_to_all": Group(2),
     "all_to_all_single": Group(4),
     "broadcast_object_list": Group(2),
     "gather": Group(3),
+    "gather_into_tensor": Group(3),
+    "gather_single": Group(3),
     "gather_object": Group(3),
     "reduce": Group(3),
     "reduce_scatter": Group(3),
+    "reduce_scatter_single": Group(3),
     "reduce_scatter_tensor": Group(3),
     "scatter": Group(3),
     "scatter_object_list": Group(3),
@@ -58,6 +66,7 @@ MAKES_EQUAL = frozenset(
         "all_gather",
         "all_gather_into_tensor",
         "all_gather_object",
+        "all_gather_single",
         "all_reduce",
         "broadcast",
         "broadcast_object_list",

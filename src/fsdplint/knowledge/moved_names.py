@@ -1,4 +1,4 @@
-"""Names of torch.distributed that moved, went or came, with the releases.
+"""Names of torch.distributed that moved or went, with the releases.
 
 Source: the wheels of torch 2.4 to 2.15, read; each path was imported on 2.6, 2.13 and 2.15. What
 was gone by 2.6 already, it is not known since when, is listed with 2.6.
@@ -150,8 +150,8 @@ GONE: tuple[Moved, ...] = (
     ),
 )
 
-# Names with the first release that has them there, and where they are in those before.
-CAME: dict[str, tuple[Release, str]] = {
+# Where a name is in the releases that do not have it here yet.
+BEFORE: dict[str, str] = {
     **dict.fromkeys(
         (
             f"{_FSDP}.fully_shard",
@@ -161,7 +161,7 @@ CAME: dict[str, tuple[Release, str]] = {
             f"{_FSDP}.CPUOffloadPolicy",
             f"{_FSDP}.register_fsdp_forward_method",
         ),
-        ((2, 6, 0), _OLD_FSDP),
+        _OLD_FSDP,
     ),
     **dict.fromkeys(
         (
@@ -171,10 +171,8 @@ CAME: dict[str, tuple[Release, str]] = {
             f"{_TENSOR}.distribute_tensor",
             f"{_TENSOR}.distribute_module",
         ),
-        ((2, 5, 0), _OLD_TENSOR),
+        _OLD_TENSOR,
     ),
-    f"{_FSDP}.share_comm_ctx": ((2, 10, 0), ""),
-    f"{_FSDP}.DataParallelMeshDims": ((2, 12, 0), ""),
 }
 
 

@@ -16,7 +16,8 @@ from fsdplint.engine.program import Program
 from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.knowledge.moved_names import CAME, Moved, moved
+from fsdplint.knowledge.moved_names import BEFORE, Moved, moved
+from fsdplint.knowledge.torch_api import first_releases
 from fsdplint.knowledge.torch_range import EARLIEST, EVERY_RELEASE, Release, TorchRange
 from fsdplint.rule import Report, declare
 
@@ -65,8 +66,8 @@ def failing_imports(program: Program) -> Iterator[FailingImport]:
     """One for each statement, the first of its names."""
     catches = any(_CATCHES.search(unit.text) for unit in program.units)
     for unit in program.units:
-        known = any(map(_is_known, _bound(unit)))
-        if known and program.project.unit(Path(unit.path)) is not None:
+        suspect = any(moved(name) or _came_late(program, name) for name in _bound(unit))
+        if suspect and program.project.unit(Path(unit.path)) is not None:
             tree = program.tree(unit.path)
             for statement in tree.imports:
                 found = next(_failing(program, unit, statement), None)
@@ -81,10 +82,6 @@ def _bound(unit: Unit) -> Iterator[str]:
     for module, level, member in unit.bindings.values():
         if not level:
             yield f"{module}.{member}" if member else module
-
-
-def _is_known(name: str) -> bool:
-    return name in CAME or moved(name) is not None
 
 
 def names_of(statement: Importing) -> list[str]:
@@ -102,14 +99,16 @@ def _failing(program: Program, unit: Unit, statement: Importing) -> Iterator[Fai
         gone = moved(name)
         if gone is not None and program.torch.concerns(lower=gone.gone):
             yield FailingImport(site, name, gone)
-        elif name in CAME and _is_early(program, CAME[name][0]):
-            since, before = CAME[name]
-            yield FailingImport(site, name, None, since, before)
+        elif since := _came_late(program, name):
+            yield FailingImport(site, name, None, since, BEFORE.get(name, ""))
 
 
-def _is_early(program: Program, since: Release) -> bool:
-    """Whether a release is meant that FSDP2 is in at all, but the name is not."""
-    return program.torch != EVERY_RELEASE and program.torch.overlaps((2, 4, 0), since)
+def _came_late(program: Program, name: str) -> Release | None:
+    """Return the first release with a name if one is meant that has FSDP2, but not the name."""
+    if program.torch == EVERY_RELEASE or not name.startswith("torch.distributed."):
+        return None
+    since = first_releases().get(name)
+    return since if since is not None and program.torch.overlaps((2, 4, 0), since) else None
 
 
 def _is_choice(tree: Tree, statement: Importing) -> bool:
