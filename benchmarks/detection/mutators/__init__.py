@@ -65,6 +65,7 @@ from benchmarks.detection.mutators import (
     sync_left_off,
     ties,
     unawaited_saves,
+    uneven_meshes,
     wrap_policies,
 )
 from benchmarks.detection.program import Mutant, Program
@@ -120,6 +121,7 @@ MUTATORS: tuple[Mutator, ...] = (
     distributed_loads.mutate,
     scattered_saves.mutate,
     unawaited_saves.mutate,
+    uneven_meshes.mutate,
     replaced_parameters.mutate,
     reduced_loss.mutate,
     skipped_steps.mutate,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fsdplint.engine import ir
-from fsdplint.finding import Fix, Safety
+from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.names import dotted
@@ -32,15 +34,22 @@ def slice_mesh(code: Code, call: ir.Call, name: str) -> Fix:
 @builder
 def swap_dimensions(code: Code, made: ir.Call) -> Fix:
     """Turns the two dimensions of ``init_device_mesh`` round, sizes and names."""
-    given = (argument_of(made, 1, "mesh_shape"), argument_of(made, 2, "mesh_dim_names"))
-    edits = []
-    for argument in given:
-        value = None if argument is None else argument.value
-        if not isinstance(value, ir.Collection) or len(value.elements) != 2:
-            raise NoFixError(f"`{code.short(made)}` does not list its dimensions")
-        first, second = value.elements
-        edits += [
-            code.edit(first.start, first.end, code.slice(second)),
-            code.edit(second.start, second.end, code.slice(first)),
-        ]
-    return Fix("put the dimension that replicates first", Safety.UNSAFE, tuple(edits))
+    edits = (*_turned(code, made, 1, "mesh_shape"), *_turned(code, made, 2, "mesh_dim_names"))
+    return Fix("put the dimension that replicates first", Safety.UNSAFE, edits)
+
+
+@builder
+def swap_sizes(code: Code, made: ir.Call) -> Fix:
+    """Has the two dimensions of ``init_device_mesh`` change their sizes."""
+    edits = tuple(_turned(code, made, 1, "mesh_shape"))
+    return Fix("shard over the ranks of the first dimension", Safety.UNSAFE, edits)
+
+
+def _turned(code: Code, made: ir.Call, position: int, keyword: str) -> Iterator[Edit]:
+    argument = argument_of(made, position, keyword)
+    value = None if argument is None else argument.value
+    if not isinstance(value, ir.Collection) or len(value.elements) != 2:
+        raise NoFixError(f"`{code.short(made)}` does not list its dimensions")
+    first, second = value.elements
+    yield code.edit(first.start, first.end, code.slice(second))
+    yield code.edit(second.start, second.end, code.slice(first))

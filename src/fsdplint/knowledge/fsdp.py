@@ -60,6 +60,11 @@ FOREIGN = frozenset({*RENAMED, *NEEDLESS, *REPLACED})
 SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
 # What the members of its enumerations start with.
 SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
+# Those that shard over the second dimension of a mesh and replicate over the first. Source: run on
+# four ranks, torch 2.13.
+HYBRID_STRATEGIES = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+# The one of them that reshards as a strategy for one dimension does.
+HYBRID_OF = {"FULL_SHARD": "HYBRID_SHARD", "SHARD_GRAD_OP": "_HYBRID_SHARD_ZERO2"}
 STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
 
 # Static methods, with the position and keyword of the model and what they do to FSDP2's.

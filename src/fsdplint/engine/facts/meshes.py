@@ -94,9 +94,15 @@ def _names(call: Call) -> Iterator[BadMesh]:
 
 
 def _dimensions(call: Call) -> int | None:
+    return len(sizes_of(call)) or None
+
+
+def sizes_of(call: Call) -> tuple[object, ...]:
+    """The sizes of a mesh's dimensions, each None where it is not known; () where none is."""
     shape = call.arguments.get(1, "mesh_shape")
-    known = isinstance(shape, Sequence) and not shape.rest
-    return len(shape.items) if isinstance(shape, Sequence) and known else None
+    if not isinstance(shape, Sequence) or shape.rest:
+        return ()
+    return tuple(each.value if isinstance(each, Const) else None for each in shape.items)
 
 
 def names_of(call: Call) -> tuple[str, ...] | None:
@@ -122,7 +128,8 @@ def _given(trace: Trace, shard: Shard) -> Iterator[BadMesh]:
 
 def made_by(trace: Trace, shard: Shard) -> Call | None:
     """The call that makes the whole mesh a sharding call is given."""
-    mesh: Value | None = shard.keywords.get("mesh")
+    fsdp1 = shard.generation is Generation.FSDP1
+    mesh: Value | None = shard.keywords.get("device_mesh" if fsdp1 else "mesh")
     if not isinstance(mesh, Object):
         return None
     return next((call for call in trace.calls(*MESHES) if call.result is mesh), None)
@@ -152,12 +159,17 @@ def mistaken_roles(program: Program) -> Iterator[Roles]:
             names = None if made is None or "dp_mesh_dims" in shard.keywords else names_of(made)
             if made is not None and names is not None and len(names) == 2:
                 first, second = map(_words, names)
-                of_models = [name for name in names if _words(name) & _OF_MODELS]
+                of_models = [name for name in names if is_of_model(name)]
                 if len(of_models) == 1:
                     wanted = next(name for name in names if name not in of_models)
                     yield Roles(shard, made, (names[0], names[1]), wanted)
                 elif first & _SHARDS and second & _REPLICATES and not (first & _REPLICATES):
                     yield Roles(shard, made, (names[0], names[1]), "")
+
+
+def is_of_model(name: str) -> bool:
+    """True if a dimension of this name splits the model, and not the batches."""
+    return bool(_words(name) & _OF_MODELS)
 
 
 def _words(name: str) -> set[str]:
