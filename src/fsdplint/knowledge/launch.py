@@ -15,6 +15,8 @@ GET_NODE_LOCAL_RANK = "torch.distributed.get_node_local_rank"
 GET_WORLD_SIZE = "torch.distributed.get_world_size"
 DEVICE_MESH = "torch.distributed.DeviceMesh"
 DEVICE_MESHES = (DEVICE_MESH, "torch.distributed.device_mesh.DeviceMesh")
+# Methods of a mesh for one of its dimensions, which has to be given if there are several.
+OF_ONE_DIMENSION = ("get_group", "get_local_rank")
 MESHES = (
     "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",

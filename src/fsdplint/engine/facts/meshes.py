@@ -13,7 +13,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Value
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.launch import MESHES, TORCH_DEVICE
+from fsdplint.knowledge.launch import MESHES, OF_ONE_DIMENSION, TORCH_DEVICE
 
 # Words for dimensions over which layers, stages or experts are split, and not batches.
 _OF_MODELS = frozenset(
@@ -38,7 +38,7 @@ class BadMesh:
 
 
 def bad_meshes(program: Program) -> Iterator[BadMesh]:
-    """Arguments of ``init_device_mesh`` and ``fully_shard(mesh=…)`` that raise or are misread."""
+    """Arguments of ``init_device_mesh``, a mesh's methods and ``mesh=`` that raise or mislead."""
     for bad in _bad_meshes(program):
         if not is_caught(program, bad.site):
             yield bad
@@ -51,6 +51,7 @@ def _bad_meshes(program: Program) -> Iterator[BadMesh]:
             yield from _device(trace, call)
             yield from _shape(call)
             yield from _names(call)
+            yield from _asked(trace, call)
         for shard in trace.of(Shard):
             if shard.generation is Generation.FSDP2 and "mesh" in shard.keywords:
                 yield from _given(trace, shard)
@@ -95,6 +96,20 @@ def _names(call: Call) -> Iterator[BadMesh]:
 
 def _dimensions(call: Call) -> int | None:
     return len(sizes_of(call)) or None
+
+
+def _asked(trace: Trace, made: Call) -> Iterator[BadMesh]:
+    """Calls of the methods of a whole mesh that name no dimension of it."""
+    dimensions, names = _dimensions(made), names_of(made)
+    for call in trace.calls(*OF_ONE_DIMENSION):
+        if call.receiver is not made.result or call.arguments.open or made.arguments.open:
+            continue
+        given = call.arguments.get(0, "mesh_dim")
+        name = given.value if isinstance(given, Const) else None
+        if isinstance(name, str) and names and name not in names:
+            yield BadMesh(call.site, "unknown", (name, ", ".join(f"`{each}`" for each in names)))
+        elif name is None and (given is None or isinstance(given, Const)) and (dimensions or 0) > 1:
+            yield BadMesh(call.site, "which", (call.name, dimensions))
 
 
 def sizes_of(call: Call) -> tuple[object, ...]:
