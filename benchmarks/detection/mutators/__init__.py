@@ -66,6 +66,7 @@ from benchmarks.detection.mutators import (
     ties,
     unawaited_saves,
     uneven_meshes,
+    unguarded_saves,
     wrap_policies,
 )
 from benchmarks.detection.program import Mutant, Program
@@ -122,6 +123,7 @@ MUTATORS: tuple[Mutator, ...] = (
     scattered_saves.mutate,
     unawaited_saves.mutate,
     uneven_meshes.mutate,
+    unguarded_saves.mutate,
     replaced_parameters.mutate,
     reduced_loss.mutate,
     skipped_steps.mutate,

@@ -80,6 +80,16 @@ def gather_state(
     return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits, *replaced))
 
 
+@builder
+def write_on_one(code: Code, write: ir.Call) -> Fix:
+    """Has rank 0 alone write a file."""
+    statement = _whole_write(code, write)
+    imports = Imports(code, write)
+    test = f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
+    edits = _guard(code, statement, [f"if {test}:"], ())
+    return Fix("write it on rank 0 only", Safety.UNSAFE, (*imports.edits(), *edits))
+
+
 def _whole_write(code: Code, write: ir.Call) -> ir.Stmt:
     """The statement of ``write``, with the file that is opened for it."""
     statement = code.statement(write)

@@ -11,6 +11,10 @@ ASYNC_SAVE = f"{CHECKPOINT}.async_save"
 LOAD_STATE_DICT = f"{CHECKPOINT}.load_state_dict"
 SAVE_STATE_DICT = f"{CHECKPOINT}.save_state_dict"
 HELPERS = f"{CHECKPOINT}.state_dict"
+# With `rank0_only=True`, FSDP1 gives the other ranks an empty dict (run on torch 2.13).
+RANK0_CONFIGS = frozenset(
+    f"torch.distributed.fsdp.{name}" for name in ("FullStateDictConfig", "FullOptimStateDictConfig")
+)
 GET_MODEL_STATE = f"{HELPERS}.get_model_state_dict"
 GET_OPTIMIZER_STATE = f"{HELPERS}.get_optimizer_state_dict"
 GET_STATE = f"{HELPERS}.get_state_dict"

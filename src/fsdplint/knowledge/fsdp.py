@@ -58,6 +58,9 @@ FOREIGN = frozenset({*RENAMED, *NEEDLESS, *REPLACED})
 
 
 SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
+STATE_DICT_TYPE = f"{FSDP1}.state_dict_type"
+# Gives rank 0 the state and the others an empty dict, unless told otherwise.
+FULL_OPTIM_STATE_DICT = f"{FSDP1}.full_optim_state_dict"
 # What the members of its enumerations start with.
 SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
 # Those that shard over the second dimension of a mesh and replicate over the first. Source: run on
@@ -69,7 +72,7 @@ STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
 
 # Static methods, with the position and keyword of the model and what they do to FSDP2's.
 FSDP1_STATICS: dict[str, tuple[int, str, str]] = {
-    f"{FSDP1}.state_dict_type": (0, "module", "gathers nothing and ends in a KeyError"),
+    STATE_DICT_TYPE: (0, "module", "gathers nothing and ends in a KeyError"),
     f"{FSDP1}.set_state_dict_type": (0, "module", "does nothing, so that its state stays sharded"),
     SUMMON_FULL_PARAMS: (
         0,
@@ -78,7 +81,7 @@ FSDP1_STATICS: dict[str, tuple[int, str, str]] = {
     ),
     f"{FSDP1}.optim_state_dict": (0, "model", "raises an AttributeError"),
     f"{FSDP1}.optim_state_dict_to_load": (0, "model", "raises an AttributeError"),
-    f"{FSDP1}.full_optim_state_dict": (0, "model", "raises an IndexError"),
+    FULL_OPTIM_STATE_DICT: (0, "model", "raises an IndexError"),
     f"{FSDP1}.sharded_optim_state_dict": (0, "model", "raises an IndexError"),
     f"{FSDP1}.clip_grad_norm_": (0, "self", "raises an AttributeError"),
 }
