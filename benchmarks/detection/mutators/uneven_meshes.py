@@ -45,7 +45,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
 def _mutant(
     program: Program, module: Module, call: ast.Call, rule: str, kind: str, arguments: str
 ) -> Mutant:
-    start, end = module.span(call)
+    start, _ = module.span(call)
     last = (call.keywords or call.args)[-1]
     place = module.span(last.value if isinstance(last, ast.keyword) else last)[1]
     edits = [(place, place, f", {arguments}")]
