@@ -181,6 +181,7 @@ def test_a_guard_by_the_rank_keeps_ranks_away(body: str, tmp_path: Path) -> None
 
 COLLECTIVES = {
     "dist.barrier()": FSDP2,
+    "dist.monitored_barrier()": FSDP2,
     "dist.all_reduce(x)": FSDP2,
     "dist.broadcast(x, src=0)": FSDP2,
     "dist.broadcast_object_list([x], 0)": FSDP2,
@@ -225,7 +226,6 @@ LOCAL = {
     "dist.all_reduce(x, dist.ReduceOp.SUM, tensor_group)": FSDP2,
     "dist.all_reduce(x, **options)": FSDP2,
     "dist.send(x, 1)": FSDP2,
-    "dist.monitored_barrier()": FSDP2,
     "dist.new_group([0], use_local_synchronization=True)": FSDP2,
     'dcp.save({"x": x}, checkpoint_id="c", no_dist=True)': FSDP2,
     'dcp.save({"x": x}, checkpoint_id="c", process_group=shard_group)': FSDP2,

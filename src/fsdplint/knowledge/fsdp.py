@@ -61,14 +61,15 @@ SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
 STATE_DICT_TYPE = f"{FSDP1}.state_dict_type"
 # Gives rank 0 the state and the others an empty dict, unless told otherwise.
 FULL_OPTIM_STATE_DICT = f"{FSDP1}.full_optim_state_dict"
-# What the members of its enumerations start with.
+# The module and the name of an enumeration, and what the members of both enumerations start with.
+SHARDING_STRATEGY = ("torch.distributed.fsdp", "ShardingStrategy")
 SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
-# Those that shard over the second dimension of a mesh and replicate over the first. Source: run on
+STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
+# Strategies that shard over the second dimension of a mesh and replicate over the first. Source: run on
 # four ranks, torch 2.13.
 HYBRID_STRATEGIES = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 # The one of them that reshards as a strategy for one dimension does.
 HYBRID_OF = {"FULL_SHARD": "HYBRID_SHARD", "SHARD_GRAD_OP": "_HYBRID_SHARD_ZERO2"}
-STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
 
 # Static methods, with the position and keyword of the model and what they do to FSDP2's.
 FSDP1_STATICS: dict[str, tuple[int, str, str]] = {

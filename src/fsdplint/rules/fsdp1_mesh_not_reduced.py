@@ -18,7 +18,12 @@ from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.mesh import swap_sizes
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.fsdp import HYBRID_OF, HYBRID_STRATEGIES, SHARDING_STRATEGIES
+from fsdplint.knowledge.fsdp import (
+    HYBRID_OF,
+    HYBRID_STRATEGIES,
+    SHARDING_STRATEGIES,
+    SHARDING_STRATEGY,
+)
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -140,8 +145,7 @@ def _fix(program: Program, fact: NotReduced) -> Fix | Declined:
 def make_hybrid(code: Code, call: ir.Call, strategy: str) -> Fix:
     """Have a wrapper shard over the second dimension, and replicate over the first."""
     imports = Imports(code, call)
-    enumeration = imports.name("torch.distributed.fsdp", "ShardingStrategy")
-    text = f"{enumeration}.{HYBRID_OF[strategy]}"
+    text = f"{imports.name(*SHARDING_STRATEGY)}.{HYBRID_OF[strategy]}"
     given = argument_of(call, _POSITION, _STRATEGY)
     if given is None and not any(each.star for each in call.args):
         edit = add_argument(code, call, f"{_STRATEGY}={text}")

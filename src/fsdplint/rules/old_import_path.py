@@ -105,7 +105,7 @@ def _failing(program: Program, unit: Unit, statement: Importing) -> Iterator[Fai
 
 def _came_late(program: Program, name: str) -> Release | None:
     """Return the first release with a name if one is meant that has FSDP2, but not the name."""
-    if program.torch == EVERY_RELEASE or not name.startswith("torch.distributed."):
+    if program.torch == EVERY_RELEASE:
         return None
     since = first_releases().get(name)
     return since if since is not None and program.torch.overlaps((2, 4, 0), since) else None
