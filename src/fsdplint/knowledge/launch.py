@@ -89,6 +89,19 @@ FROM_DATACLASSES: dict[str, tuple[int, str]] = {
     "tyro.cli": (0, "f"),
 }
 
+# Classes whose fields are set from outside: by the environment, the command line or files.
+# Source: pydantic-settings 2.12, and pydantic 1.10 where they were part of it.
+SETTINGS = frozenset(
+    {
+        "pydantic.BaseSettings",
+        "pydantic.env_settings.BaseSettings",
+        "pydantic_settings.BaseSettings",
+        "pydantic_settings.main.BaseSettings",
+    }
+)
+# Classes of what is in such a field.
+RECORDS = frozenset({*SETTINGS, "pydantic.BaseModel", "pydantic.main.BaseModel"})
+
 # Functions that run the function they are given, with options for its parameters.
 RUNS_FUNCTION: dict[str, str] = {
     "absl.app.run": "main",

@@ -22,6 +22,11 @@ _MODEL_PARALLEL = re.compile(
     re.IGNORECASE,
 )
 
+_OFFLOAD = re.compile(
+    r"offload|cpu|gpu|cuda|device|host|pin(?:ned)?(?![a-z])|memory|vram|(?<![a-z])ram(?![a-z])|meta_?device",
+    re.IGNORECASE,
+)
+
 _INVOLVES_OTHERS = re.compile(
     r"reduce|gather|sync|broadcast|barrier|send|recv|backward|forward|abort|exit|kill|raise|fatal",
     re.IGNORECASE,
@@ -31,6 +36,11 @@ _INVOLVES_OTHERS = re.compile(
 def may_involve_others(name: str) -> bool:
     """Whether the name of a function hints that it meets other ranks, or ends the program."""
     return _INVOLVES_OTHERS.search(name) is not None
+
+
+def means_offload(text: str) -> bool:
+    """Whether the words of a test hint at where the memory of a model is."""
+    return _OFFLOAD.search(text) is not None
 
 
 def means_model_parallel(text: str) -> bool:

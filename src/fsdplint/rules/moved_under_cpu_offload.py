@@ -31,8 +31,10 @@ from fsdplint.fixes.arguments import argument_of, set_argument, without
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.launch import MOVES, TORCH_DEVICE
+from fsdplint.knowledge.modules import WITHOUT_PARAMETERS
 from fsdplint.knowledge.policies import ARGUMENTS, CPU_OFFLOAD, CPU_OFFLOAD_POLICY, OFFLOAD_PARAMS
 from fsdplint.knowledge.ranks import Role
+from fsdplint.knowledge.suspicious_words import means_offload, means_parallel_mode
 from fsdplint.knowledge.tensors import DTYPES
 from fsdplint.rule import Report, declare
 
@@ -136,20 +138,26 @@ def _is_on(policy: Object) -> bool:
 def _can_meet(program: Program, trace: Trace, move: Site, policy: Site) -> bool:
     """Whether one run surely can make the policy and the move.
 
-    Where each depends on an option of its own, these may be about the same.
+    Where each depends on an option of its own, these may be about the same, unless only that of
+    the policy is about the offload.
     """
     denied = {(key, not outcome) for key, outcome in trace.decisions}
     if any((guard.key, guard.taken) in denied for guard in policy.guards):
         return False
-    if exclude_each_other(move, policy) or program.apart(move, policy):
+    if exclude_each_other(move, policy):
         return False
+    if program.apart(move, policy):
+        offloads = all(map(means_offload, program.own_branches(policy, move)))
+        others = program.own_branches(move, policy)
+        if not offloads or any(means_offload(o) or means_parallel_mode(o) for o in others):
+            return False
     return not any(guard.divergent for guard in move.guards)
 
 
 def _may_be_undone(program: Program, trace: Trace, module: Object, start: int, end: int) -> bool:
     """Whether something in a time puts the parameters on the CPU again, or may do so."""
     escapes = (each for each in trace.escapes if start < each.time < end)
-    if any(related(module, each) for escape in escapes for each in escape.objects):
+    if any(_may_move(module, each) for escape in escapes for each in escape.objects):
         return True
     for call in trace.calls(*MOVES, "load_state_dict"):
         inside = start < call.time < end and isinstance(call.receiver, Object)
@@ -162,6 +170,12 @@ def _may_be_undone(program: Program, trace: Trace, module: Object, start: int, e
         if undone:
             return True
     return False
+
+
+def _may_move(module: Object, given: Object) -> bool:
+    """Whether what unknown code is given may hold parameters of a module."""
+    steps = (each.step for each in (given, *given.ancestors()))
+    return related(module, given) and WITHOUT_PARAMETERS.isdisjoint(steps)
 
 
 # Devices

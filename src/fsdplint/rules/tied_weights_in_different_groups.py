@@ -103,8 +103,16 @@ def _assigned(trace: Trace) -> Iterator[Shared]:
         if not isinstance(owner, Object) or source is None or source is owner:
             continue
         known = class_names(source.cls) | class_names(owner.cls)
+        if _is_replaced(source):
+            continue
         if value.step == f".{store.name}" and known & PARAMETER_LAYERS:  # type: ignore[union-attr]  # an Object, since it has a parent
             yield Shared(store.site, store.time, store.name, owner, source)
+
+
+def _is_replaced(layer: Object) -> bool:
+    """Whether the program puts another layer in the place of one, which gets its weights."""
+    now = None if layer.parent is None else layer.parent.attrs.get(layer.step.removeprefix("."))
+    return now is not None and followed(now) is not layer
 
 
 def _loaded(trace: Trace) -> Iterator[Shared]:

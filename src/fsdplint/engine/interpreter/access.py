@@ -31,6 +31,7 @@ from fsdplint.engine.interpreter.values import (
     Mapping,
     Method,
     Object,
+    Origin,
     Parameters,
     Sequence,
     StateDict,
@@ -56,6 +57,7 @@ from fsdplint.knowledge.calls import (
 )
 from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
 from fsdplint.knowledge.data import ROWS
+from fsdplint.knowledge.launch import RECORDS
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.ranks import ENVIRONMENT, KEEPING_ATTRIBUTES, VARIABLES, Role, role_of
 
@@ -120,6 +122,9 @@ def _object_attribute(
     found = value.cls.lookup(name) if isinstance(value.cls, ClassValue) else None
     if isinstance(found, FunctionValue):
         return _bind(state, value, found, node, frame)
+    if found is not None and value.origin is Origin.PART and class_names(value.cls) & RECORDS:
+        value.attrs[name] = open_field(state, value, name)
+        return value.attrs[name]
     if found is not None:
         return found
     named = named_items(value)
@@ -145,6 +150,16 @@ def _object_attribute(
     if made.role not in (None, Role.SIZE):
         made.taint |= Taint.RANK
     return made
+
+
+def open_field(state: PathState, owner: Object, name: str) -> Object:
+    """Return a field whose value is not known, of the class of its default if that is a record."""
+    default = followed(owner.cls.lookup(name)) if isinstance(owner.cls, ClassValue) else None
+    cls = default.cls if isinstance(default, Object) else None
+    if isinstance(default, Object) and (factory := default.keywords.get("default_factory")):
+        made = followed(factory)
+        cls = made if isinstance(made, ClassValue) else None
+    return state.part(owner, f".{name}", cls if class_names(cls) & RECORDS else None)
 
 
 def _bind(

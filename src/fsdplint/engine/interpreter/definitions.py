@@ -6,7 +6,7 @@ from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import optimizers, tracking
-from fsdplint.engine.interpreter.access import setter_name
+from fsdplint.engine.interpreter.access import open_field, setter_name
 from fsdplint.engine.interpreter.functions import invoke
 from fsdplint.engine.interpreter.live import note_live
 from fsdplint.engine.interpreter.modules import is_module
@@ -29,7 +29,7 @@ from fsdplint.engine.interpreter.values import (
     followed,
 )
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
-from fsdplint.knowledge.launch import COMMAND, COMMANDS
+from fsdplint.knowledge.launch import COMMAND, COMMANDS, SETTINGS
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import FIRST_ONLY, FIRST_ONLY_METHODS
 
@@ -197,7 +197,8 @@ def instantiate(
 def _fill_fields(state: PathState, made: Object, cls: ClassValue, arguments: Arguments) -> None:
     """Assign arguments to the attributes of a dataclass or named tuple, in declaration order.
 
-    Where more arguments may be given, as by ``Config(**options)``, no default is known to hold.
+    Where more arguments may be given, as by ``Config(**options)``, or the class reads its fields
+    from outside, no default is known to hold.
     """
     names = [
         name
@@ -206,8 +207,8 @@ def _fill_fields(state: PathState, made: Object, cls: ClassValue, arguments: Arg
     ]
     made.attrs.update(zip(names, arguments.args, strict=False))
     made.attrs.update(arguments.keywords)
-    for name in names if arguments.open else ():
-        made.attrs.setdefault(name, state.part(made, f".{name}"))
+    for name in names if arguments.open or class_names(cls) & SETTINGS else ():
+        made.attrs.setdefault(name, open_field(state, made, name))
     post = cls.lookup("__post_init__")
     if isinstance(post, FunctionValue):
         invoke(state, post, [made], {}, Frame(cls.scope, cls.scope.unit), cls.node)

@@ -14,6 +14,7 @@ from fsdplint.engine.interpreter.shape import assigned
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
 from fsdplint.engine.interpreter.stores import bind_target
 from fsdplint.engine.interpreter.values import (
+    ClassValue,
     Const,
     Object,
     Taint,
@@ -100,5 +101,11 @@ def _forget_constants(state: PathState, node: ir.For | ir.While, frame: Frame) -
                 frame.scope.names[target.id] = state.unknown(Taint.ELEMENT)
         elif isinstance(target, ir.Attribute) and isinstance(target.value, ir.Name):
             owner = followed(lookup(state, target.value.id, frame.scope))
-            if isinstance(owner, Object) and isinstance(owner.attrs.get(target.attr), Const):
+            if isinstance(owner, Object) and isinstance(_held(owner, target.attr), Const):
                 owner.attrs[target.attr] = state.unknown(Taint.ELEMENT)
+
+
+def _held(owner: Object, name: str) -> Value | None:
+    """Return what an object has under a name, be it a default of its class."""
+    default = owner.cls.lookup(name) if isinstance(owner.cls, ClassValue) else None
+    return owner.attrs.get(name, default)
