@@ -220,6 +220,7 @@ def makes_module(name: str) -> bool:
         return True
     return _CLASS.match(name) is not None and name not in _NO_MODULES
 
+
 # Attributes of modules and tensors that have no parameter in them. A model of transformers keeps
 # its settings in `config` (transformers 4 and 5).
 WITHOUT_PARAMETERS = frozenset({".config", ".device", ".dtype", ".generation_config", ".shape"})

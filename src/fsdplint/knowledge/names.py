@@ -24,6 +24,7 @@ FSDP2_MODULE = "torch.distributed.fsdp.FSDPModule"
 REGISTER_FORWARD = "torch.distributed.fsdp.register_fsdp_forward_method"
 MODULE = "torch.nn.Module"
 DTENSOR = f"{TENSOR}.DTensor"
+AUTOGRAD_FUNCTIONS = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
 OPTIMIZER = "torch.optim.Optimizer"
 SGD = "torch.optim.SGD"
 

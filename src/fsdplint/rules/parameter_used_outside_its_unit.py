@@ -12,14 +12,24 @@ from fsdplint.engine.facts.layers import library_class
 from fsdplint.engine.facts.origins import attributes_behind
 from fsdplint.engine.facts.sharding import is_summoned, runs_alone
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall, Shard, Store, Trace
-from fsdplint.engine.interpreter.values import Const, Object, Symbol, must_be
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    Choice,
+    Condition,
+    Const,
+    Object,
+    Symbol,
+    may_be,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.files.suites import code_only
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument, without_sharding
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.collectives import PARALLELIZE_MODULE
 from fsdplint.knowledge.modules import LINEAR, LINEAR_LAYER, PARAMETER_LAYERS, TAKES_WEIGHTS
 from fsdplint.knowledge.tensors import MAKES_DTENSORS
 from fsdplint.rule import Report, declare
@@ -35,6 +45,9 @@ RULE = declare(
 )
 
 _PARAMETERS = (".weight", ".bias")
+# The release from which on a root's forward reshards a unit of several modules of which some did
+# not run; before, their parameters stay gathered.
+_COMPLETES = (2, 13, 0)
 # Attributes and methods whose result is a view of the same parameter.
 _VIEWS = (".T", ".mT", ".data", ".t()", ".transpose()")
 
@@ -59,21 +72,49 @@ class StrayUse:
 
 def stray_uses(program: Program) -> Iterator[StrayUse]:
     """Computations with parameters and plain tensors, where the parameters are surely shards."""
-    if _makes_dtensors(program):
-        return
+    mentions = _mentions_dtensors(program)
     for trace in program.traces:
         shards = trace.of(Shard)
         if not shards or runs_alone(trace) or trace.calls("set_reshard_after_forward"):
             continue
+        if mentions and _makes_dtensors(trace):
+            continue
+        parallel = trace.calls(PARALLELIZE_MODULE)
         for use in trace.calls(*TAKES_WEIGHTS):
             fact = _stray(program, trace, shards, use)
-            if fact is not None:
+            if fact is None or (mentions and _is_handed_over(trace, fact)):
+                continue
+            if all(_is_left_out(trace, call.site, fact) for call in parallel):
                 yield fact
 
 
-def _makes_dtensors(program: Program) -> bool:
+def _mentions_dtensors(program: Program) -> bool:
     texts = [code_only(tree.text) for tree in program.trees_with(*MAKES_DTENSORS)]
     return any(word in text for text in texts for word in MAKES_DTENSORS)
+
+
+def _makes_dtensors(trace: Trace) -> bool:
+    """Whether a path makes DTensors itself, be it where `parallelize_module` is left out."""
+    called = (name for _, name in trace.called if name != PARALLELIZE_MODULE)
+    return any(not set(name.split(".")).isdisjoint(MAKES_DTENSORS) for name in called)
+
+
+def _is_left_out(trace: Trace, site: Site, fact: StrayUse) -> bool:
+    """Whether a run that comes to a use surely can leave a place out.
+
+    Then it is in an arm of a branch that the path has not decided on: `if tp > 1:`.
+    """
+    held = {(guard.key, guard.taken) for guard in (*fact.use.site.guards, *fact.shard.site.guards)}
+    held |= set(trace.decisions)
+    own = (guard for guard in site.guards if not guard.progress)
+    return any((guard.key, guard.taken) not in held for guard in own)
+
+
+def _is_handed_over(trace: Trace, fact: StrayUse) -> bool:
+    """Whether unknown code may have made DTensors of the model's parameters."""
+    unit = fact.shard.module
+    whole = (unit, *unit.ancestors())
+    return any(not escape.objects.isdisjoint(whole) for escape in trace.escapes)
 
 
 def _stray(program: Program, trace: Trace, shards: list[Shard], use: Call) -> StrayUse | None:
@@ -91,6 +132,8 @@ def _stray(program: Program, trace: Trace, shards: list[Shard], use: Call) -> St
     if not _holds_shards(program, trace, shard, use, nested=bool(nested)):
         return None
     inside = any(_runs(trace, above.module, use) for above in nested)
+    if shard.listed and (inside or not nested or not program.torch.overlaps(lower=_COMPLETES)):
+        return None
     alone = all(s.module is shard.module for s in shards if s.call is shard.call)
     return StrayUse(use, argument, weight, shard, inside, alone)
 
@@ -150,8 +193,8 @@ def _unit(weight: Object, shards: list[Shard]) -> Shard | None:
 
 
 def _is_whole_unit(shard: Shard) -> bool:
-    """Whether a call surely shards all parameters of one module, and gathers them for it alone."""
-    if shard.listed or shard.open or any("ignored" in name for name in shard.keywords):
+    """Whether a call surely shards all parameters of the modules that it is given."""
+    if shard.open or any("ignored" in name for name in shard.keywords):
         return False
     if shard.generation is Generation.FSDP2:
         return True
@@ -181,10 +224,19 @@ def _holds_shards(program: Program, trace: Trace, shard: Shard, use: Call, *, ne
     if any(_runs(trace, module, use) for module in around) or _unfollowed(program, trace, use):
         return False
     if nested:
-        given = must_be(shard.keywords.get("reshard_after_forward", Const(None)))
-        return isinstance(given, Const) and (given.value is None or given.value is True)
+        return _reshards(shard)
     # A root stays gathered from its forward to its backward, which may be another model's.
     return not any(c.receiver in own for c in trace.calls("forward") if c.time < use.time)
+
+
+def _reshards(shard: Shard) -> bool:
+    """Whether an inner unit is resharded behind its forward, be it by an option."""
+    given = shard.keywords.get("reshard_after_forward", Const(None))
+    if isinstance(given, Condition):
+        return True  # an option may come out either way
+    options = may_be(given) if isinstance(given, Choice) else (must_be(given),)
+    constants = [each.value for each in options if isinstance(each, Const)]
+    return len(constants) == len(options) and any(v is None or v is True for v in constants)
 
 
 def _runs(trace: Trace, module: Object, use: Call) -> bool:
@@ -203,7 +255,10 @@ def _unfollowed(program: Program, trace: Trace, use: Call) -> bool:
     frames = use.site.frames()
     for index, (path, node) in enumerate(frames):
         function = program.tree(path).function(node)
-        if getattr(function, "name", "") == "forward" and frames[:index] not in called:
+        if not isinstance(function, ir.Function) or function.name != "forward":
+            continue
+        static = any(ir.last_name(each) == "staticmethod" for each in function.decorators)
+        if not static and frames[:index] not in called:
             return True
     return False
 
@@ -225,10 +280,23 @@ def reports(program: Program) -> Iterator[Report]:
             "raises",
             (
                 program.evidence(shard.site, "the unit whose forward gathers the parameter"),
+                *_handing_over(program, fact),
                 *program.conditions(site, shard.site),
             ),
             partial(_fix, program, fact),
         )
+
+
+def _handing_over(program: Program, fact: StrayUse) -> Iterator[Evidence]:
+    """The argument of an outer call that names the parameter, where the use does not."""
+    if _name(fact.argument) is not None:
+        return
+    for path, call in reversed(fact.use.site.calls):
+        for given in call.args if isinstance(call, ir.Call) else ():
+            named = dotted(given.value)
+            if named is not None and f".{named}".endswith(fact.weight.path()):
+                yield program.evidence(Site(path, given.value), "handed over here")
+                return
 
 
 def _name(argument: ir.Expr) -> str | None:

@@ -34,7 +34,10 @@ def _passed(sources: list[ir.Node], function: ir.Function, call: ir.Node) -> lis
     """
     names = {n.id for each in sources for n in ir.walk(each) if isinstance(n, ir.Name)}
     parameters = [each.name for each in function.parameters]
-    bound = parameters[:1] in (["self"], ["cls"])
+    # `apply` of an autograd function gives its forward a context first.
+    called = ir.last_name(call.func) if isinstance(call, ir.Call) else ""
+    applied = function.name == "forward" and called == "apply"
+    bound = applied or parameters[:1] in (["self"], ["cls"])
     wanted = [index for index, name in enumerate(parameters) if name in names and index >= bound]
     passed = [argument(call, index - bound, parameters[index]) for index in wanted]
     spread = [a for a in call.args if a.star] if wanted and isinstance(call, ir.Call) else []
@@ -47,7 +50,13 @@ def attributes_behind(program: Program, site: Site, expression: ir.Expr) -> set[
     What a forward is passed is input of the model, whatever it is made from.
     """
     functions = [program.tree(path).function(node) for path, node in site.frames()]
-    forwards = [i for i, each in enumerate(functions) if each and each.name == "forward"]
+    forwards = [i for i, each in enumerate(functions) if each and _is_of_module(each)]
     inside = site._replace(calls=site.calls[forwards[-1] :]) if forwards else site
     nodes = (n for _, origin in origins(program, inside, expression) for n in ir.walk(origin))
     return {node.attr for node in nodes if isinstance(node, ir.Attribute)}
+
+
+def _is_of_module(function: ir.Function) -> bool:
+    """Whether a function is a module's forward, rather than an autograd function's."""
+    first = [each.name for each in function.parameters[:1]]
+    return function.name == "forward" and first == ["self"]

@@ -33,6 +33,7 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Origin,
     Parameters,
+    Partial,
     Sequence,
     StateDict,
     Super,
@@ -58,7 +59,7 @@ from fsdplint.knowledge.calls import (
 from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
 from fsdplint.knowledge.data import ROWS
 from fsdplint.knowledge.launch import RECORDS
-from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.names import AUTOGRAD_FUNCTIONS, canonical
 from fsdplint.knowledge.ranks import ENVIRONMENT, KEEPING_ATTRIBUTES, VARIABLES, Role, role_of
 
 # Attributes that are taken for bound methods even where no class is known to define them.
@@ -95,12 +96,24 @@ def read(state: PathState, value: Value, name: str, node: ir.Node, frame: Frame)
         return _super_attribute(value, name)
     if isinstance(value, ClassValue):
         found = value.lookup(name)
+        if name == "apply" and found is None and class_names(value) & AUTOGRAD_FUNCTIONS:
+            return _applied(state, value)
         return (
             state.unknown(key=("class", Identity(value), name))
             if found is None
             else _bound_to_class(found, value)
         )
     return state.unknown(value.taint, key=("attr", key_of(value), name))
+
+
+def _applied(state: PathState, function: ClassValue) -> Value:
+    """Return what ``apply`` of an autograd function calls: its forward, with a context or without."""
+    forward = function.lookup("forward")
+    if not isinstance(forward, FunctionValue):
+        return state.unknown(key=("class", Identity(function), "apply"))
+    if function.lookup("setup_context") is not None:
+        return forward
+    return Partial(forward, (state.unknown(),), {})
 
 
 def _bound_to_class(found: Value, cls: ClassValue) -> Value:

@@ -42,7 +42,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.launch import COMMAND_LINES, COMMANDS
-from fsdplint.knowledge.names import REGISTER_FORWARD, is_optimizer
+from fsdplint.knowledge.names import AUTOGRAD_FUNCTIONS, REGISTER_FORWARD, is_optimizer
 from fsdplint.knowledge.ranks import means_agreeing
 from fsdplint.knowledge.tensors import means_combining
 
@@ -102,8 +102,10 @@ def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
         _direct_forward(state, replacement, node, frame, replaced=True)
     if isinstance(receiver, (Object, Symbol, Super)) or hasattr(receiver, "unit"):
         return access.read(state, receiver, node.attr, node, frame)
-    if isinstance(receiver, ClassValue) and receiver.lookup(node.attr) is not None:
-        return access.read(state, receiver, node.attr, node, frame)
+    if isinstance(receiver, ClassValue):
+        applied = class_names(receiver) & AUTOGRAD_FUNCTIONS if node.attr == "apply" else ()
+        if applied or receiver.lookup(node.attr) is not None:
+            return access.read(state, receiver, node.attr, node, frame)
     return Method(receiver, node.attr, None, state.site(node, frame))
 
 
