@@ -177,10 +177,10 @@ class Program:
         ]
         return not any(means_parallel_mode(self.words(g)) for g in apart if g in ours.values())
 
-    def own_branches(self, one: Site, other: Site) -> list[str]:
-        """Return the conditions of branches that one place depends on and another one does not."""
+    def own_branches(self, one: Site, other: Site) -> list[Guard]:
+        """Return the branches that one place depends on and another one does not."""
         theirs = _modes(other).keys()
-        return [self.words(guard) for key, guard in _modes(one).items() if key not in theirs]
+        return [guard for key, guard in _modes(one).items() if key not in theirs]
 
     def apart(self, one: Site, other: Site) -> bool:
         """True if each of two places depends on a branch that the other does not depend on."""

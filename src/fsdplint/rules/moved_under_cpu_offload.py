@@ -14,7 +14,7 @@ from fsdplint.engine.facts.policies import given
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.facts.weights import first_forward, related
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
-from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.interpreter.values import (
     Const,
     Object,
@@ -26,11 +26,12 @@ from fsdplint.engine.interpreter.values import (
     must_be,
 )
 from fsdplint.engine.program import Program
-from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.arguments import argument_of, set_argument, without
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.launch import MOVES, TORCH_DEVICE
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.launch import CURRENT_DEVICE, MOVES, TORCH_DEVICE
 from fsdplint.knowledge.modules import WITHOUT_PARAMETERS
 from fsdplint.knowledge.policies import ARGUMENTS, CPU_OFFLOAD, CPU_OFFLOAD_POLICY, OFFLOAD_PARAMS
 from fsdplint.knowledge.ranks import Role
@@ -55,45 +56,67 @@ _IGNORES = frozenset({"ignored_params", "ignored_modules", "ignored_states"})
 
 @dataclass(frozen=True, slots=True)
 class MovedUnderOffload:
-    """A module that is moved to CUDA between its sharding with CPU offload and its first forward.
+    """A module that is moved to CUDA though it is sharded with CPU offload.
 
     Attributes:
         policy: where the object is made that asks for the offload.
+        use: the first forward, or the call that reads the state of an FSDP2 model.
     """
 
     move: Call
     shard: Shard
     policy: Site
-    forward: Call
+    use: Call
+
+    @property
+    def reads_state(self) -> bool:
+        return self.use.name == "state_dict"
 
 
 def moves_under_offload(program: Program) -> Iterator[MovedUnderOffload]:
-    """Moves to CUDA of modules that FSDP keeps on the CPU, with the forward that fails."""
+    """Moves to CUDA of modules that FSDP keeps on the CPU, with the call that fails."""
     for trace in program.traces:
         moves = [call for call in trace.calls(*MOVES) if moves_to_cuda(program, call)]
         for move in moves:
             if isinstance(move.receiver, Object):
-                yield from _of_move(program, trace, move, move.receiver)
+                uses = [first_forward(trace, move.receiver, move.time), _state(trace, move)]
+                known = sorted((use for use in uses if use is not None), key=lambda use: use.time)
+                facts = (_failure(program, trace, move, move.receiver, use) for use in known)
+                yield from [fact for fact in facts if fact is not None][:1]
 
 
-def _of_move(
-    program: Program, trace: Trace, move: Call, module: Object
-) -> Iterator[MovedUnderOffload]:
-    forward = first_forward(trace, module, move.time)
-    if forward is None or is_caught(program, forward.site, "RuntimeError"):
-        return
-    if not follows(trace, move.site, forward.site):
-        return
-    if _may_be_undone(program, trace, module, move.time, forward.time):
-        return
+def _state(trace: Trace, move: Call) -> Call | None:
+    """The first call behind a move that reads the state of the module."""
+    module = move.receiver
+    for call in trace.calls("state_dict"):
+        read = call.receiver
+        known = isinstance(read, Object) and isinstance(module, Object)
+        if call.time > move.time and known and related(module, read):  # type: ignore[arg-type]  # known
+            return call
+    return None
+
+
+def _failure(
+    program: Program, trace: Trace, move: Call, module: Object, use: Call
+) -> MovedUnderOffload | None:
+    """The fact that a use fails behind a move, if it surely does."""
+    if is_caught(program, use.site, "RuntimeError") or not follows(trace, move.site, use.site):
+        return None
+    if _may_be_undone(program, trace, module, move.time, use.time):
+        return None
     for shard in _units(trace, module, move.time):
         policy = _offload(shard)
-        earlier = first_forward(trace, module, shard.time)
-        if policy is None or earlier is not forward:
+        if policy is None:
             continue
-        if program.together(move.site, shard.site) and _can_meet(program, trace, move.site, policy):
-            yield MovedUnderOffload(move, shard, policy, forward)
-            return
+        fact = MovedUnderOffload(move, shard, policy.site, use)  # type: ignore[arg-type]  # made by a call
+        if fact.reads_state:
+            fails = shard.generation is Generation.FSDP2 and _is_pinned(policy)
+        else:
+            fails = first_forward(trace, module, shard.time) is use
+        meets = fails and _can_meet(program, trace, move.site, fact.policy)
+        if meets and program.together(move.site, shard.site):
+            return fact
+    return None
 
 
 def _units(trace: Trace, module: Object, before: int) -> list[Shard]:
@@ -111,10 +134,10 @@ def _units(trace: Trace, module: Object, before: int) -> list[Shard]:
     return inside
 
 
-def _offload(shard: Shard) -> Site | None:
-    """Where the policy is made that keeps the parameters of a unit on the CPU, be it by an option.
+def _offload(shard: Shard) -> Object | None:
+    """The policy that keeps the parameters of a unit on the CPU, be it by an option.
 
-    The site has the conditions under which that policy is made.
+    Its site has the conditions under which it is made.
     """
     if shard.open or not _IGNORES.isdisjoint(shard.keywords):
         return None
@@ -123,8 +146,15 @@ def _offload(shard: Shard) -> Site | None:
             value = shard.keywords.get(argument.keyword) or given(shard, argument)
             made = [each for each in may_be(value) if isinstance(each, Object)]
             on = [each for each in made if argument.own in class_names(each.cls) and _is_on(each)]
-            return on[0].site if on else None
+            return on[0] if on and on[0].site is not None else None
     return None
+
+
+def _is_pinned(policy: Object) -> bool:
+    """Whether FSDP2 puts the shards into pinned memory, again behind each move."""
+    flag = policy.args[0] if policy.args else policy.keywords.get("pin_memory", Const(True))
+    flag = must_be(flag)
+    return isinstance(flag, Const) and flag.value is True
 
 
 def _is_on(policy: Object) -> bool:
@@ -147,11 +177,42 @@ def _can_meet(program: Program, trace: Trace, move: Site, policy: Site) -> bool:
     if exclude_each_other(move, policy):
         return False
     if program.apart(move, policy):
-        offloads = all(map(means_offload, program.own_branches(policy, move)))
-        others = program.own_branches(move, policy)
-        if not offloads or any(means_offload(o) or means_parallel_mode(o) for o in others):
+        own = program.own_branches(policy, move)
+        offloads = any(means_offload(program.words(guard)) for guard in own)
+        others = [g for g in program.own_branches(move, policy) if not _asks_for_cpu(program, g)]
+        words = [program.words(guard) for guard in others]
+        if not offloads or any(means_offload(w) or means_parallel_mode(w) for w in words):
             return False
     return not any(guard.divergent for guard in move.guards)
+
+
+def _asks_for_cpu(program: Program, guard: Guard) -> bool:
+    """Whether a branch is taken where a parameter is on the CPU, as the offload has it."""
+    tree = program.tree(guard.path)
+    parts = [guard.test]
+    while parts and isinstance(parts[-1], ir.BoolOp) and parts[-1].op == "or":
+        joined = parts.pop()
+        parts = [joined.left, joined.right, *parts] if isinstance(joined, ir.BoolOp) else parts
+    return guard.taken and any(
+        isinstance(part, ir.Compare)
+        and part.op == "Equal"
+        and isinstance(part.right, ir.Constant)
+        and part.right.value == "cpu"
+        and _is_device_of_parameter(tree.meaning(part.left))
+        for part in parts
+    )
+
+
+def _is_device_of_parameter(node: ir.Expr) -> bool:
+    """Whether an expression is ``next(model.parameters()).device`` or the type of it."""
+    if isinstance(node, ir.Attribute) and node.attr == "type":
+        node = node.value
+    if not isinstance(node, ir.Attribute) or node.attr != "device":
+        return False
+    first = node.value
+    named = isinstance(first, ir.Call) and ir.last_name(first.func) == "next" and first.args
+    every = first.args[0].value if named and isinstance(first, ir.Call) else None
+    return isinstance(every, ir.Call) and ir.last_name(every.func) == "parameters"
 
 
 def _may_be_undone(program: Program, trace: Trace, module: Object, start: int, end: int) -> bool:
@@ -217,7 +278,8 @@ def _is_one(program: Program, value: Value) -> bool:
             program, kind, path, None if written is None else written.value
         )
     is_text = value.site is not None and _is_text(value.site.node)
-    return is_text or value.role is Role.NUMBER
+    maker = None if value.made_by is None else ir.last_name(value.made_by[1].func)
+    return is_text or value.role is Role.NUMBER or maker in CURRENT_DEVICE
 
 
 def _is_text(node: ir.Node) -> bool:
@@ -247,17 +309,29 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(move),
             f"`{program.text(move.path, move.node)}` moves parameters to the GPU that `{wrap}` "
-            f"{program.where(shard, move)} keeps on the CPU: the forward "
-            f"{program.where(fact.forward.site, move)} fails",
+            f"{program.where(shard, move)} keeps on the CPU: "
+            f"{'`state_dict`' if fact.reads_state else 'the forward'} "
+            f"{program.where(fact.use.site, move)} fails",
             "the parameters have to stay on the CPU",
             (
                 program.evidence(shard, "sharded here"),
                 program.evidence(fact.policy, "asks for parameters on the CPU"),
-                program.evidence(fact.forward.site, "raises an exception"),
+                program.evidence(fact.use.site, "raises an exception"),
+                *_leads_to(program, fact),
                 *program.conditions(move, shard, fact.policy),
             ),
             partial(_fix, program, fact),
         )
+
+
+def _leads_to(program: Program, fact: MovedUnderOffload) -> Iterator[Evidence]:
+    """The call that leads to a move in a helper, in the function that leads to the use, too."""
+    moved, used = fact.move.site.frames(), fact.use.site.frames()
+    apart = next(
+        (i for i, (one, two) in enumerate(zip(moved, used, strict=False)) if one != two), 0
+    )
+    if apart < len(moved) - 1:
+        yield program.evidence(Site(*moved[apart]), "leads to the move")
 
 
 def _fix(program: Program, fact: MovedUnderOffload) -> Fix | Declined:

@@ -107,7 +107,7 @@ def read(state: PathState, value: Value, name: str, node: ir.Node, frame: Frame)
 
 
 def _applied(state: PathState, function: ClassValue) -> Value:
-    """Return what ``apply`` of an autograd function calls: its forward, with a context or without."""
+    """Return what ``apply`` of an autograd function calls: its forward, mostly with a context."""
     forward = function.lookup("forward")
     if not isinstance(forward, FunctionValue):
         return state.unknown(key=("class", Identity(function), "apply"))
