@@ -152,8 +152,8 @@ def _offload(shard: Shard) -> Object | None:
 
 def _is_pinned(policy: Object) -> bool:
     """Whether FSDP2 puts the shards into pinned memory, again behind each move."""
-    flag = policy.args[0] if policy.args else policy.keywords.get("pin_memory", Const(True))
-    flag = must_be(flag)
+    given = policy.args[0] if policy.args else policy.keywords.get("pin_memory", Const(True))
+    flag = must_be(given)
     return isinstance(flag, Const) and flag.value is True
 
 
