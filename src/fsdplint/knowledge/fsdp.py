@@ -65,8 +65,8 @@ FULL_OPTIM_STATE_DICT = f"{FSDP1}.full_optim_state_dict"
 SHARDING_STRATEGY = ("torch.distributed.fsdp", "ShardingStrategy")
 SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
 STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
-# Strategies that shard over the second dimension of a mesh and replicate over the first. Source: run on
-# four ranks, torch 2.13.
+# Strategies that shard over the second dimension of a mesh and replicate over the first. Source: a
+# run on four ranks, torch 2.13.
 HYBRID_STRATEGIES = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 # The one of them that reshards as a strategy for one dimension does.
 HYBRID_OF = {"FULL_SHARD": "HYBRID_SHARD", "SHARD_GRAD_OP": "_HYBRID_SHARD_ZERO2"}
