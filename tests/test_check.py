@@ -228,3 +228,10 @@ def test_a_file_outside_of_any_project_is_seen_with_the_folders_that_it_imports(
     )
     found = check([script], defaults()).findings
     assert [finding.rule for finding in found] == ["optimizer-before-sharding"]
+
+
+def test_a_group_that_several_scripts_leave_up_names_the_end_of_each() -> None:
+    folder = Path(__file__).parent / "fixtures" / "projects" / "two_scripts_one_group"
+    (finding,) = check([folder], defaults()).findings
+    ends = [Path(each.span.path).name for each in finding.evidence]
+    assert ends == ["measure.py", "pretrain.py"]

@@ -199,7 +199,16 @@ def _means(node: ir.Node, name: str) -> bool:
 
 
 def reports(program: Program) -> Iterator[Report]:
-    for fact in left_up(program):
+    """Report each call once, with the ends of all the scripts that it makes a group for.
+
+    The fix is of one of them. Where it is applied, the next run reports the others.
+    """
+    found: dict[ir.Node, dict[tuple[str, ir.Node], LeftUp]] = {}
+    for fact in sorted(left_up(program), key=lambda fact: len(fact.start.site.guards)):
+        ends = found.setdefault(fact.start.site.node, {})
+        ends.setdefault((fact.end.path, fact.end.node), fact)
+    for ends in found.values():
+        fact, *others = ends.values()
         site = fact.start.site
         assert isinstance(site.node, ir.Call)
         yield Report(
@@ -207,7 +216,10 @@ def reports(program: Program) -> Iterator[Report]:
             f"`{program.text(site.path, site.node.func)}` makes a process group that is still up "
             f"when the program ends: {_why(program, fact)}",
             "the process group",
-            tuple(_evidence(program, fact)),
+            (
+                *_evidence(program, fact),
+                *(Evidence(_first_line(program, each.end), "the end") for each in others),
+            ),
             partial(_fix, program, fact),
         )
 
@@ -221,16 +233,16 @@ def _why(program: Program, fact: LeftUp) -> str:
 
 
 def _evidence(program: Program, fact: LeftUp) -> Iterator[Evidence]:
-    end, text = fact.end, program.tree(fact.end.path).text
-    first = NEWLINE.split(text[end.node.start : end.node.end])[0]
-    yield Evidence(Span(end.path, end.node.start, end.node.start + len(first)), "the end")
+    yield Evidence(_first_line(program, fact.end), "the end")
     if fact.unused is not None:
-        node = fact.unused.node
-        line = text if fact.unused.path == end.path else program.tree(fact.unused.path).text
-        head = NEWLINE.split(line[node.start : node.end])[0]
-        span = Span(fact.unused.path, node.start, node.start + len(head))
-        yield Evidence(span, "would destroy it, and is not called")
+        yield Evidence(_first_line(program, fact.unused), "would destroy it, and is not called")
     yield from program.conditions(fact.start.site)
+
+
+def _first_line(program: Program, site: Site) -> Span:
+    start, end = site.node.start, site.node.end
+    first = NEWLINE.split(program.tree(site.path).text[start:end])[0]
+    return Span(site.path, start, start + len(first))
 
 
 def _fix(program: Program, fact: LeftUp) -> Fix | Declined:
