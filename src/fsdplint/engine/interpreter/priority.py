@@ -40,7 +40,10 @@ class Priorities:
         return self.priority(nodes) > 1
 
     def leads_to_events(self, project: Project, nodes: Sequence[ir.Node], unit: Unit) -> bool:
-        """True if code can reach an event, through any number of functions of known names."""
+        """True if code can reach an event, through any number of functions of known names.
+
+        A method is known by its name too, if a class of the same file has it.
+        """
         key = tuple(nodes)
         if key not in self._leading:
             mentioned = {name for node in nodes for name in self._names(node)}
@@ -81,13 +84,14 @@ class Priorities:
         seen: set[Definition] = set()
         queue = [(unit, name) for name in names]
         while queue:
-            found = project.loaded_definition(*queue.pop())
-            if found is None or found in seen:
-                continue
-            seen.add(found)
-            if not self.events.isdisjoint(found.names | found.attributes):
-                return True
-            queue += ((found.unit, name) for name in found.names)
+            for found in _definitions(project, *queue.pop()):
+                if found in seen:
+                    continue
+                seen.add(found)
+                mentioned = found.names | found.attributes
+                if not self.events.isdisjoint(mentioned):
+                    return True
+                queue += ((found.unit, name) for name in mentioned)
         return False
 
 
@@ -98,6 +102,16 @@ def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
         yield from _parts(test.right)
     else:
         yield test
+
+
+def _definitions(project: Project, unit: Unit, name: str) -> Iterator[Definition]:
+    """Yield what a name or an attribute refers to: a function, or a method of the same file."""
+    found = project.loaded_definition(unit, name)
+    if found is not None:
+        yield found
+    for each in unit.definitions.values():
+        if name in each.methods:
+            yield each.methods[name]
 
 
 def spelled(text: str, test: ir.Node) -> tuple[str, bool]:
