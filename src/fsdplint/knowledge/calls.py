@@ -493,12 +493,15 @@ HARMLESS_PACKAGES = frozenset(
         "psutil",
     }
 )
+# Such functions of packages that also have others. Source: accelerate 1.15 (development).
+_HARMLESS = frozenset({"accelerate.utils.fsdp_utils.get_parameters_from_modules"})
 
 
 def is_harmless(name: str) -> bool:
     """Whether code of a library, by canonical name, never shards or re-points what it is given."""
     package = name.split(".")[0]
-    return package in HARMLESS_PACKAGES or package in sys.stdlib_module_names
+    known = package in HARMLESS_PACKAGES or package in sys.stdlib_module_names
+    return known or name in _HARMLESS
 
 
 # FSDP1 surface that an FSDP2 module lacks (torch 2.4 to 2.15): AttributeError.
