@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.state_files import PlainLoad, ShardedWrite, plain_loads, sharded_writes
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.finding import Safety, Severity
+from fsdplint.finding import Evidence, Safety, Severity
 from fsdplint.fixes.gather_state import gathered_write
 from fsdplint.fixes.load_state import whole_load
 from fsdplint.knowledge.calls import Generation
@@ -63,7 +65,15 @@ def _of_load(program: Program, fact: PlainLoad) -> Report:
         (
             program.evidence(fact.shard.site, "the parameters are sharded"),
             program.evidence(read, "every rank reads the same file"),
+            *_handed_on(program, read, site),
             *program.conditions(site, fact.shard.site),
         ),
         partial(whole_load, program, fact),
     )
+
+
+def _handed_on(program: Program, read: Site, load: Site) -> Iterator[Evidence]:
+    """Yield the call by which what is read gets to a load in another function."""
+    frame = common_frame(read, load)
+    if frame is not None and frame[2] is not load.node:
+        yield program.evidence(Site(frame[0], frame[2]), "and loads it by this call")
