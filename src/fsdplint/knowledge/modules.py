@@ -186,6 +186,8 @@ LAYER_COUNTS = frozenset(
 )
 FROM_PRETRAINED = "from_pretrained"
 HUGGING_FACE_CONSTRUCTORS = frozenset({FROM_PRETRAINED, "from_config", "_from_config"})
+# Where its models keep settings, which are no modules.
+SETTINGS = frozenset({"config", "generation_config"})
 
 
 _LAYERS = ("Attention", "Block", "Layer", "MLP")

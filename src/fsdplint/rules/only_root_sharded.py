@@ -28,7 +28,7 @@ from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.shard_blocks import module_argument, shard_blocks, use_policy
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.initialisation import DRAWN_LAYERS
-from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, WRAP_POLICIES
+from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, SETTINGS, WRAP_POLICIES
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -166,7 +166,7 @@ def _alone(trace: Trace, root: Shard) -> bool:
 def _parts(module: Object) -> dict[Object, None]:
     """What a model holds that may be a module: not its settings, nor what only they hold.
 
-    Nor what a layer takes for its size, and a checkpoint for its name.
+    Nor what a layer takes for its size, nor the name that a checkpoint is loaded by.
     """
     found: dict[Object, None] = {}
     sizes: set[Object] = set()
@@ -177,8 +177,9 @@ def _parts(module: Object) -> dict[Object, None]:
         plain = isinstance(cls, ClassValue) and not cls.opaque() and not is_module(part)
         if part not in found and not plain:
             found[part] = None
-            given = () if _is_loaded(part) else part.args
-            held = (*part.attrs.values(), *part.elements.values(), *given)
+            loaded = _is_loaded(part)
+            own = (v for name, v in part.attrs.items() if not (loaded and name in SETTINGS))
+            held = (*own, *part.elements.values(), *(() if loaded else part.args))
             items = (item for value in held for item in contained(value))
             queue.extend(item for item in items if isinstance(item, Object))
             if isinstance(cls, Symbol) and cls.name in DRAWN_LAYERS:
