@@ -62,9 +62,12 @@ class RootOnly:
 
 
 def root_only_shards(program: Program) -> Iterator[RootOnly]:
-    """Root calls on models with repeated blocks where all paths shard nothing but the root."""
+    """Root calls on models with repeated blocks where all paths shard nothing but the root.
+
+    All that come to the call in the same way: other callers of a helper shard other models.
+    """
     spoiled = {
-        shard.call
+        shard.site.frames()
         for trace in program.traces
         for shard in trace.of(Shard)
         if not _alone(trace, shard)
@@ -73,7 +76,7 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
         places: dict[ir.Call, set[tuple[str, ...]]] = {}
         facts = []
         for shard in trace.of(Shard):
-            if shard.call in spoiled or shard.wraps_children is not False:
+            if shard.site.frames() in spoiled or shard.wraps_children is not False:
                 continue
             if _chooses_policy(program, shard):
                 continue
