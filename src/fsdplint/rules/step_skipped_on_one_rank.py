@@ -12,7 +12,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
-from fsdplint.engine.facts.feeding import shared_data
+from fsdplint.engine.facts.collectives import collectives
+from fsdplint.engine.facts.feeding import is_divided, shared_data
 from fsdplint.engine.facts.local_values import LocalValues, local_values
 from fsdplint.engine.facts.sharding import runs_alone, unit_of
 from fsdplint.engine.interpreter.events import Call, Sharding
@@ -45,6 +46,8 @@ RULE = declare(
 )
 
 
+_OF_STEP = ("forward", "step")
+
 # A test of a place, with the outcome that leads there.
 Arm = tuple[ir.Node, bool]
 
@@ -54,7 +57,8 @@ class SkippedStep:
     """A test by which a rank alone may leave out ``skipped``.
 
     Attributes:
-        skipped: a forward, a backward, or a step of the optimizer alone.
+        skipped: a forward, a backward, a step of the optimizer alone, or another collective, such
+            as a checkpoint.
         source: the forward pass that the test's value is computed from.
     """
 
@@ -66,7 +70,7 @@ class SkippedStep:
 
 
 def skipped_steps(program: Program) -> Iterator[SkippedStep]:
-    """Tests of what this rank computed alone that decide on a part of the training step."""
+    """Tests of what this rank computed alone that decide on a part of the step, or a checkpoint."""
     shared = {data.training.forward for data in shared_data(program)}
     answered = set(_arms_with_collectives(program))
     found = on_every_path(
@@ -92,9 +96,11 @@ def _judged(
     if not trace.units() or runs_alone(trace):
         return
     seen: set[ir.Node] = set()
-    for call in trace.calls("forward", "step", *BACKWARDS):
+    together = [each.call for each in collectives(trace) if each.call.name != "forward"]
+    for call in (*trace.calls(*_OF_STEP, *BACKWARDS), *together):
         guards = [guard for guard in _own_guards(call) if guard.test not in seen]
-        for guard in guards if guards and _is_of_unit(values, call) else ():
+        asked = bool(guards) and (call in together or _is_of_unit(values, call))
+        for guard in guards if asked else ():
             seen.add(guard.test)
             yield guard.test, _skipped(program, values, answered, guard, call)
 
@@ -127,6 +133,9 @@ def _skipped(
     shard = values.forwards[source]
     if _may_run_alone(program, call.site, shard.site) or call.site.ranks() != EVERY_RANK:
         return None
+    of_step = call.name in (*_OF_STEP, *BACKWARDS)
+    if not of_step and not is_divided(values.trace, source):
+        return None  # what is evaluated is often the same on every rank
     if (guard.test, not guard.taken) in answered or _may_answer(_other_arm(branch, guard)):
         return None
     return SkippedStep(guard, branch, call, source, shard)

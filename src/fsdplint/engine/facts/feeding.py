@@ -263,6 +263,18 @@ def _fed(forward: Call, loop: Call) -> bool:
     return any(isinstance(item, Object) and _part_of(item, loader) for item in given)
 
 
+def is_divided(trace: Trace, forward: Call) -> bool:
+    """Whether a forward surely gets a batch of this rank's part of the data."""
+    samplers = _results(trace, DISTRIBUTED_SAMPLERS)
+    loaders = _results(trace, DATA_LOADERS)
+    for loop in trace.calls("iterate"):
+        loader = loaders.get(loop.receiver) if isinstance(loop.receiver, Object) else None
+        given = None if loader is None else loader.argument(KEYWORD_ONLY, "sampler")
+        if isinstance(given, Object) and given in samplers and _fed(forward, loop):
+            return True
+    return False
+
+
 def _part_of(item: Object, whole: object) -> bool:
     return any(above is whole for above in item.ancestors())
 
