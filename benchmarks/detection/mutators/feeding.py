@@ -1,4 +1,4 @@
-"""same-data-on-every-rank and epoch-not-set: what the training loop is fed with."""
+"""same-data-on-every-rank, epoch-not-set, sampler-seed-differs-by-rank: what the training loop is fed with."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 SHARED = "same-data-on-every-rank"
 EPOCH = "epoch-not-set"
+SEED = "sampler-seed-differs-by-rank"
 IMPORTS = "from torch.utils.data import DataLoader, Dataset, DistributedSampler"
 DATASET = """
 class Samples(Dataset):
@@ -39,6 +40,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         for loop in _loops(module):
             yield from _shared(program, module, loop, random)
             yield from _sampled(program, module, loop)
+            yield from _seeded(program, module, loop)
 
 
 def _untold(program: Program, module: Module) -> Iterator[Mutant]:
@@ -68,6 +70,18 @@ def _sampled(program: Program, module: Module, loop: ast.For | ast.While) -> Ite
         text = _rewritten(module, loop, divided, fed, epochs=epochs)
         kind = f"{fed} in {'several epochs' if epochs else 'one epoch'}, line {loop.lineno}"
         yield mutant(program, EPOCH if epochs else "", kind, {module.path: text})
+
+
+def _seeded(program: Program, module: Module, loop: ast.For | ast.While) -> Iterator[Mutant]:
+    rank = "torch.distributed.get_rank()"
+    for kind, seed in (("rank", rank), ("sum", f"7 + {rank}"), ("plain", "7")):
+        mark = MARK * (kind != "plain")
+        made = (
+            f"loader = DataLoader(samples, sampler=DistributedSampler(samples, seed={mark}{seed}))"
+        )
+        text = _rewritten(module, loop, made, "loader", epochs=False)
+        rule = SEED * bool(mark)
+        yield mutant(program, rule, f"{kind}, line {loop.lineno}", {module.path: text})
 
 
 def _loops(module: Module) -> Iterator[ast.For | ast.While]:

@@ -1,0 +1,102 @@
+"""Distributed samplers whose seed is another one on each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Call, Sharding
+from fsdplint.engine.interpreter.values import Const, Taint, contained, taint_of
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity, Span
+from fsdplint.fixes.arguments import argument_of, set_argument
+from fsdplint.fixes.code import Code, Declined
+from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS
+from fsdplint.knowledge.suspicious_words import means_rank
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD803",
+    summary="each rank has a distributed sampler shuffle by a seed of its own",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="no public code that was looked at makes this mistake.",
+)
+
+# Source: torch.utils.data.DistributedSampler, torch 2.4 to 2.15: (dataset, num_replicas, rank,
+# shuffle, seed, drop_last).
+_REPLICAS, _SHUFFLE, _SEED = 1, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSeed:
+    """A sampler that shuffles by a seed with the rank in it, or with what a process makes up."""
+
+    sampler: Call
+    made_up: bool
+    shard: Sharding
+
+
+def own_seeds(program: Program) -> Iterator[OwnSeed]:
+    """Samplers that divide data which each rank has shuffled in another way."""
+    for trace in program.traces:
+        shard = next(iter(trace.units()), None)
+        if shard is None:
+            continue
+        for sampler in trace.calls(*DISTRIBUTED_SAMPLERS):
+            taint = _taint(sampler)
+            own = bool(taint & (Taint.RANK | Taint.OWN))
+            if own and _divides(sampler) and program.together(sampler.site, shard.site):
+                yield OwnSeed(sampler, not taint & Taint.RANK, shard)
+
+
+def _taint(sampler: Call) -> Taint:
+    seed = sampler.argument(_SEED, "seed")
+    return Taint.NONE if seed is None else taint_of(*contained(seed))
+
+
+def _divides(sampler: Call) -> bool:
+    """Whether a sampler shuffles, and gives each of several ranks a part."""
+    shuffle = sampler.argument(_SHUFFLE, "shuffle")
+    replicas = sampler.argument(_REPLICAS, "num_replicas")
+    alone = isinstance(replicas, Const) and replicas.value == 1
+    shuffles = shuffle is None or (isinstance(shuffle, Const) and shuffle.value is True)
+    return shuffles and not alone and not sampler.arguments.open
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in own_seeds(program):
+        site = fact.sampler.site
+        assert isinstance(site.node, ir.Call)
+        given = argument_of(site.node, _SEED, "seed")
+        node = site.node if given is None else given.value
+        why = "is made up by each process" if fact.made_up else "contains the rank"
+        yield Report(
+            Span(site.path, node.start, node.end),
+            f"the seed `{program.text(site.path, node)}` {why}: each rank takes its part of an "
+            "order of its own, so that some samples are seen several times and others never",
+            "differs between ranks",
+            (
+                program.evidence(fact.shard.site, "sharded over the ranks here"),
+                *program.conditions(site, fact.shard.site),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: OwnSeed) -> Fix | Declined:
+    site = fact.sampler.site
+    code, call = Code.of(program.tree(site.path)), site.node
+    assert isinstance(call, ir.Call)
+    given = argument_of(call, _SEED, "seed")
+    if given is None or not isinstance(given.value, ir.BinOp) or given.value.op != "Add":
+        return Declined("what the seed is without the rank is not plain to see")
+    sides = given.value.left, given.value.right
+    common = [each for each in sides if not means_rank(code.slice(each))]
+    if len(common) != 1:
+        return Declined("what the seed is without the rank is not plain to see")
+    return set_argument(code, call, _SEED, "seed", code.slice(common[0]), Safety.UNSAFE)
