@@ -61,6 +61,7 @@ SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
 STATE_DICT_TYPE = f"{FSDP1}.state_dict_type"
 # Gives rank 0 the state and the others an empty dict, unless told otherwise.
 FULL_OPTIM_STATE_DICT = f"{FSDP1}.full_optim_state_dict"
+OPTIM_STATE_DICT_TO_LOAD = f"{FSDP1}.optim_state_dict_to_load"
 # The module and the name of an enumeration, and what the members of both enumerations start with.
 SHARDING_STRATEGY = ("torch.distributed.fsdp", "ShardingStrategy")
 SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
@@ -81,7 +82,7 @@ FSDP1_STATICS: dict[str, tuple[int, str, str]] = {
         "does nothing, so that its parameters stay sharded",
     ),
     f"{FSDP1}.optim_state_dict": (0, "model", "raises an AttributeError"),
-    f"{FSDP1}.optim_state_dict_to_load": (0, "model", "raises an AttributeError"),
+    OPTIM_STATE_DICT_TO_LOAD: (0, "model", "raises an AttributeError"),
     FULL_OPTIM_STATE_DICT: (0, "model", "raises an IndexError"),
     f"{FSDP1}.sharded_optim_state_dict": (0, "model", "raises an IndexError"),
     f"{FSDP1}.clip_grad_norm_": (0, "self", "raises an AttributeError"),

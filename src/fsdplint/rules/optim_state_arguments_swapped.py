@@ -1,0 +1,97 @@
+"""FSDP1's optimizer state is given to a load in the order of torch 2.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.branches import is_caught
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.values import Object
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.fsdp import OPTIM_STATE_DICT_TO_LOAD
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD704",
+    summary="an optimizer's state is given first, as torch 2.0 took it",
+    severity=Severity.ERROR,
+    fix=Safety.SAFE,
+    since="0.1.0",
+    preview="no public code that was looked at makes this mistake.",
+)
+
+# The first release that takes the model first. Source: `optim_state_dict_to_load` in torch 2.0 to
+# 2.15.
+_MODEL_FIRST = (2, 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """A call whose second argument is the model."""
+
+    call: Call
+    shard: Shard
+
+
+def swapped(program: Program) -> Iterator[Swapped]:
+    """Calls that get a wrapped model where they take an optimizer."""
+    if not program.torch.concerns(lower=_MODEL_FIRST):
+        return
+    for trace in program.traces:
+        for call in trace.calls(OPTIM_STATE_DICT_TO_LOAD):
+            given = call.arguments.args
+            if len(given) < 3 or call.arguments.open or is_caught(program, call.site):
+                continue
+            shard = _wrapper(trace, given[1])
+            if shard is not None and _wrapper(trace, given[0]) is None:
+                yield Swapped(call, shard)
+
+
+def _wrapper(trace: Trace, value: object) -> Shard | None:
+    """What makes a value a model of FSDP1's."""
+    if not isinstance(value, Object):
+        return None
+    shards = (each for each in trace.of(Shard) if each.generation is Generation.FSDP1)
+    return next((each for each in shards if each.module is value), None)
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in swapped(program):
+        site = fact.call.site
+        assert isinstance(site.node, ir.Call)
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node.func)}` takes the model, the optimizer and then "
+            "the state: the state came first in torch 2.0 only",
+            "raises",
+            (
+                program.evidence(fact.shard.site, "the model is wrapped here"),
+                *program.conditions(site),
+            ),
+            partial(_fix, program, site.path, site.node),
+        )
+
+
+def _fix(program: Program, path: str, call: ir.Call) -> Fix | Declined:
+    old = program.torch.overlaps(upper=_MODEL_FIRST) and program.torch.lower != (0, 0, 0)
+    return model_first(Code.of(program.tree(path)), call, Safety.UNSAFE if old else Safety.SAFE)
+
+
+@builder
+def model_first(code: Code, call: ir.Call, safety: Safety) -> Fix:
+    """Puts the first of three arguments behind the other two."""
+    plain = [each for each in call.args if each.keyword is None and not each.star]
+    if len(plain) < 3 or code.comments(plain[0].start, plain[2].end):
+        raise NoFixError(f"`{code.short(call)}` does not show its arguments in order")
+    texts = [code.slice(each) for each in (plain[1], plain[2], plain[0])]
+    edits = tuple(
+        code.edit(each.start, each.end, text) for each, text in zip(plain[:3], texts, strict=True)
+    )
+    return Fix("give the model and the optimizer first", safety, edits)
