@@ -13,6 +13,7 @@ from fsdplint.engine.interpreter.values import (
     NONE,
     FunctionValue,
     Mapping,
+    Object,
     Origin,
     Scope,
     Sequence,
@@ -59,6 +60,8 @@ def invoke(
         )
     scope = Scope({}, function.scope, function.scope.unit)
     receiver = args[0] if function.owner is not None and args else _frame_receiver(function, frame)
+    if function.owner is not None and isinstance(receiver, Object):
+        state.receivers.setdefault(function.function, set()).add(receiver)
     inner = Frame(scope, function.scope.unit, function, receiver)
     inner.loops = frame.loops
     inner.on_yield, state.on_yield = state.on_yield, None

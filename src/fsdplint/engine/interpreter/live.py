@@ -8,7 +8,7 @@ their attributes force. One that reads what only another sets comes after that o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -22,6 +22,7 @@ from fsdplint.engine.interpreter.values import (
     Object,
     Value,
     class_names,
+    followed,
     reachable,
 )
 from fsdplint.engine.project.unit import Unit
@@ -81,6 +82,19 @@ def live(
 
 def _holds(value: Value) -> bool:
     return any(each.sharded or each.captures for each in reachable(value))
+
+
+def without_sharding(receivers: Mapping[ir.Function, Set[Object]]) -> set[ir.Function]:
+    """Return the methods that ran on objects none of which has an attribute that is sharded.
+
+    What an attribute holds further down is not looked at: a method is then followed once more.
+    """
+    return {method for method, objects in receivers.items() if not any(map(_has_sharded, objects))}
+
+
+def _has_sharded(receiver: Object) -> bool:
+    values = (receiver, *map(followed, receiver.attrs.values()))
+    return any(isinstance(each, Object) and (each.sharded or each.captures) for each in values)
 
 
 class Reached(Exception):

@@ -22,7 +22,7 @@ from fsdplint.engine.budget import Budget
 from fsdplint.engine.interpreter.decisions import Decision, Decisions
 from fsdplint.engine.interpreter.entry_point import Entry, start
 from fsdplint.engine.interpreter.events import Event, Shard, Trace
-from fsdplint.engine.interpreter.live import Live
+from fsdplint.engine.interpreter.live import Live, without_sharding
 from fsdplint.engine.interpreter.priority import SHARDS, Priorities
 from fsdplint.engine.interpreter.semantics import SEMANTICS
 from fsdplint.engine.interpreter.state import OutOfBudget, PathState
@@ -39,7 +39,7 @@ class Known:
     Attributes:
         reached: functions and classes that ran.
         eventful: functions that ran when an event happened, or when a path became too long.
-        with_sharding: those that ran on paths that shard.
+        with_sharding: those that ran on paths that shard, methods on an object that holds it.
         places: where events happened.
         outcomes: of decisions on paths that shard, by place.
         live: the objects that live on, by their class, what set them up and what FSDP they hold,
@@ -71,7 +71,7 @@ class Known:
     def add(self, entry: Entry, state: PathState, shards: bool) -> bool:
         """Note a path; return whether it has an event at a place that had none before."""
         if shards:
-            self.with_sharding |= state.reached
+            self.with_sharding |= state.reached - without_sharding(state.receivers)
             self.outcomes.update((each.place, each.outcome) for each in state.decisions.made)
             self.cut = 0
             self.cut_in.clear()

@@ -185,6 +185,7 @@ class PathState:
         serial: the number of the last object.
         imported_serial: that of the last object of an imported module, which is negative.
         reached: the functions and classes that ran.
+        receivers: the objects that each method ran on.
         live: the objects with sharded modules that constructors left, the first of each class.
         until: the class whose construction ends the path, to go on with a method of the object.
         eventful: the functions that were active when an event happened.
@@ -229,6 +230,7 @@ class PathState:
     serial: int = 0
     imported_serial: int = 0
     reached: set[ir.Node] = field(default_factory=set)
+    receivers: dict[ir.Function, set[Object]] = field(default_factory=dict)
     live: dict[ir.ClassDef, Live] = field(default_factory=dict)
     until: ir.ClassDef | None = None
     eventful: set[ir.Node] = field(default_factory=set)
