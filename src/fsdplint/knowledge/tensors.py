@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fsdplint.knowledge.torch_range import EVERY_RELEASE, Release, TorchRange
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, UNBOUNDED, Release, TorchRange
 
 # Functions and methods that give a shard of a shard, element by element; reshaping as far as it
 # leaves the first dimension divided.
@@ -220,9 +220,12 @@ def clips_by_parts(torch: TorchRange) -> bool:
     """Whether code for these releases is to expect a part of the norm that clipping returns.
 
     Releases before 2.10 return one (run on 2.6.0). Code that is said to be for any release is
-    taken to be for those of today.
+    taken to be for those of today, and so is that of a project whose requirements only say which is
+    the oldest: that is seldom the one that is run.
     """
-    return torch != EVERY_RELEASE and torch.overlaps(upper=_CLIPS_BY_WHOLE)
+    if torch == EVERY_RELEASE or (torch.source and torch.upper == UNBOUNDED):
+        return False
+    return torch.overlaps(upper=_CLIPS_BY_WHOLE)
 
 
 # The dtypes of floating point, each under one of its names; none is equal to any text.

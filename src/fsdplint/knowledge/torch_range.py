@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Release = tuple[int, int, int]
 
@@ -16,10 +16,15 @@ _CLAUSE = re.compile(r"(>=|<=|==|~=|>|<)\s*(\d+)(?:\.(\d+))?(?:\.(\d+))?(\.\*)?"
 
 @dataclass(frozen=True, slots=True)
 class TorchRange:
-    """Releases from ``lower`` up to, but not including, ``upper``."""
+    """Releases from ``lower`` up to, but not including, ``upper``.
+
+    Attributes:
+        source: the file of the project's requirements that says so, "" if the settings do.
+    """
 
     lower: Release = EARLIEST
     upper: Release = UNBOUNDED
+    source: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, text: str) -> TorchRange:

@@ -127,18 +127,18 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in failing_imports(program):
         yield Report(
             program.span(fact.site),
-            _message(fact),
+            _message(fact, program.torch),
             "raises an ImportError",
             (),
             partial(_fix, program, fact),
         )
 
 
-def _message(fact: FailingImport) -> str:
+def _message(fact: FailingImport, torch: TorchRange) -> str:
     if fact.gone is None:
+        told = f"`{torch.source}` admits" if torch.source else "the code is meant for"
         return (
-            f"`{fact.name}` is there since torch {_number(fact.since)}, and the code is meant for "
-            "older releases"
+            f"`{fact.name}` is there since torch {_number(fact.since)}, and {told} older releases"
         )
     now = fact.gone.new and f", and is `{fact.gone.new}` now"
     return f"`{fact.gone.old}` is not there in torch {_number(fact.gone.gone)} and later{now}"

@@ -14,8 +14,9 @@ from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import Patterns
 from fsdplint.files.file import absolute, regular
-from fsdplint.knowledge.torch_range import TorchRange
+from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.report import REPORTS
+from fsdplint.settings.pins import pinned_torch
 from fsdplint.settings.rule_selection import ALWAYS_SELECTED, resolve
 from fsdplint.suggest import suggest
 
@@ -53,7 +54,8 @@ class Settings:
         select: names of the rules to run; all but the preview rules by default.
         per_file_ignores: patterns of files, each with the names of rules not to run on them.
         exclude: patterns of files not to look at unless they are given themselves.
-        target_torch: the PyTorch releases the code is meant for; every one by default.
+        target_torch: the PyTorch releases the code is meant for: those that the project's
+            requirements admit by default, or else every one.
         baseline: the absolute path of the baseline to report against, or None.
         preview: whether ALL and prefixes mean preview rules too.
         strict: whether a run fails if the analysis of a program stopped early.
@@ -156,8 +158,15 @@ def settings_for(
         return defaults(preview)
     if config is not None:
         return load_settings(Path(config), preview)
-    found = find_config(Path(os.path.commonpath(map(_directory, paths))))
-    return load_settings(found, preview) if found else defaults(preview)
+    common = Path(os.path.commonpath(map(_directory, paths)))
+    found = find_config(common)
+    return _with_pins(load_settings(found, preview) if found else defaults(preview), common)
+
+
+def _with_pins(settings: Settings, directory: Path) -> Settings:
+    """Take the releases of PyTorch from the project's requirements if the settings say none."""
+    pinned = pinned_torch(directory) if settings.target_torch == EVERY_RELEASE else None
+    return settings if pinned is None else replace(settings, target_torch=pinned)
 
 
 def groups_for(
@@ -182,7 +191,10 @@ def groups_for(
     return tuple(
         Group(
             tuple(together),
-            load_settings(file, preview) if file else defaults(preview),
+            _with_pins(
+                load_settings(file, preview) if file else defaults(preview),
+                Path(os.path.commonpath(map(_directory, together))),
+            ),
         )
         for file, together in found.items()
     )

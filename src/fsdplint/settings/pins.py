@@ -1,0 +1,85 @@
+"""The PyTorch releases that a project's own requirements admit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fsdplint.files import disk
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.file import regular
+from fsdplint.knowledge.torch_range import TorchRange
+
+_MAX_SIZE = 20_000_000  # bytes; lock files are long
+_LOCKED = re.compile(r'^name = "torch"\r?\nversion = "([^"]+)"', re.MULTILINE)
+_LISTED = re.compile(r"""["']torch\s*([<>=~!][^"';]*)""")
+_OF_POETRY = re.compile(r"""^torch\s*=\s*(?:\{.*?version\s*=\s*)?["']([^"']+)["']""", re.MULTILINE)
+_LINE = re.compile(r"^torch\s*([<>=~!][^;#\s,]*(?:\s*,\s*[^;#\s,]+)*)", re.MULTILINE)
+_OF_CONDA = re.compile(r"^\s*-\s*(?:pytorch|torch)\s*([<>=~][^#\s]*)", re.MULTILINE)
+_CLAUSE = re.compile(r"(>=|<=|==|~=|>|<|=|\^|~)?\s*(\d+(?:\.\d+){0,2})(\.\*)?(?:\+\w+|\.post\d+)?")
+
+# What says which releases are installed, before what admits several.
+_FILES = (
+    ("uv.lock", _LOCKED),
+    ("poetry.lock", _LOCKED),
+    ("pdm.lock", _LOCKED),
+    ("pyproject.toml", _LISTED),
+    ("pyproject.toml", _OF_POETRY),
+    ("requirements.txt", _LINE),
+    ("requirements/requirements.txt", _LINE),
+    ("environment.yml", _OF_CONDA),
+    ("environment.yaml", _OF_CONDA),
+)
+
+
+def pinned_torch(directory: Path) -> TorchRange | None:
+    """Return the releases that the nearest requirements admit, in ``directory`` or above it.
+
+    The search ends at the root of the git repository. Where several requirements are listed, as for
+    kinds of devices, what any of them admits counts. A file that cannot be read says nothing.
+    """
+    for folder in (directory, *directory.parents):
+        for name, pattern in _FILES:
+            found = list(_ranges(folder / name, pattern))
+            if found:
+                lower, upper = min(r.lower for r in found), max(r.upper for r in found)
+                return TorchRange(lower, upper, name)
+        if disk.exists(folder / ".git"):
+            return None
+    return None
+
+
+def _ranges(file: Path, pattern: re.Pattern[str]) -> Iterator[TorchRange]:
+    if not disk.is_file(file):
+        return
+    try:
+        text = regular(file, _MAX_SIZE).decode()
+    except (OSError, SourceError, UnicodeDecodeError):
+        return
+    for match in pattern.finditer(text):
+        clauses = ",".join(_clauses(match[1]))
+        try:
+            found = TorchRange.parse(clauses) if clauses else None
+        except ValueError:
+            continue
+        if found is not None:
+            yield found
+
+
+def _clauses(text: str) -> Iterator[str]:
+    """Yield the clauses of a requirement as PEP 440 has them; Poetry's and conda's are others."""
+    for clause in text.split(","):
+        match = _CLAUSE.fullmatch(clause.strip())
+        if match is None:
+            continue  # it only leaves out single releases, or is of a nightly build
+        sign, version, star = match[1] or "==", match[2], match[3] or ""
+        if sign == "^":
+            yield f">={version}"
+            yield f"<{int(version.partition('.')[0]) + 1}"
+        elif sign == "~":
+            yield f"~={version}" if "." in version else f"=={version}.*"
+        elif sign == "=":
+            yield f"=={version}" if version.count(".") == 2 else f"=={version}.*"
+        else:
+            yield f"{sign}{version}{star}"
