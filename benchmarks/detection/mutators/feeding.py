@@ -1,4 +1,4 @@
-"""same-data-on-every-rank, epoch-not-set, sampler-seed-differs-by-rank: what the training loop is fed with."""
+"""What training loops are fed with: the same data on all ranks, the same order, own seeds."""
 
 from __future__ import annotations
 
