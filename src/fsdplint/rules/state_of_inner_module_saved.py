@@ -1,0 +1,120 @@
+"""Files with the state of the module inside an FSDP1 wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.layers import is_a, with_parameters, wrapped_classes
+from fsdplint.engine.facts.sharding import is_summoned
+from fsdplint.engine.facts.state_files import is_memory
+from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard, Trace
+from fsdplint.engine.interpreter.values import Object, Value, class_names, contained
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.calls import WRAPPED, Generation
+from fsdplint.knowledge.modules import hugging_face_blocks
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD512",
+    summary="the state of the module inside an FSDP1 wrapper is saved",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="no public code that was looked at makes this mistake.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerState:
+    """A file with a state that passes the wrapper by, which would have gathered it."""
+
+    write: PlainWrite
+    taken: Call
+    shard: Shard
+
+
+def inner_states(program: Program) -> Iterator[InnerState]:
+    """Writes of what ``model.module.state_dict()`` gave, where the wrapper holds parameters."""
+    for trace in program.traces:
+        taken = {id(c.result): c for c in trace.calls("state_dict") if c.site in trace.inside}
+        for write in trace.of(PlainWrite) if taken else ():
+            call = next((taken[id(v)] for v in _held(write.value) if id(v) in taken), None)
+            if call is None or (write.target is not None and is_memory(write.target)):
+                continue
+            shard = _wrapper(trace, call)
+            if shard is None or is_summoned(program, call.site) or not _holds_some(shard):
+                continue
+            if program.together(write.site, shard.site):
+                yield InnerState(write, call, shard)
+
+
+def _held(value: Value) -> Iterator[Value]:
+    for each in contained(value):
+        yield each
+        if isinstance(each, Object):
+            yield from each.ancestors()
+
+
+def _wrapper(trace: Trace, call: Call) -> Shard | None:
+    """The call that wraps the receiver in a unit of its own, which surely splits its parameters."""
+    shards = (s for s in trace.of(Shard) if s.module is call.receiver and s.time < call.time)
+    found = next(shards, None)
+    return found if found is not None and found.cuts_flat else None
+
+
+def _holds_some(shard: Shard) -> bool:
+    """Whether the wrapper itself surely holds parameters, besides those of wrapped submodules."""
+    if shard.wraps_children is False:
+        return True
+    classes, model = wrapped_classes(shard), shard.module
+    if classes is None or shard.generation is not Generation.FSDP1:
+        return False
+    if any(hugging_face_blocks(name) is not None for name in class_names(model.cls)):
+        return bool(classes)  # its embedding is in none of its blocks
+    own = (
+        layer
+        for layer in with_parameters(model, ())
+        if not any(is_a(part, cls) for part in (layer, *layer.ancestors()) for cls in classes)
+    )
+    return next(own, None) is not None
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in inner_states(program):
+        site = fact.write.site
+        yield Report(
+            program.span(fact.taken.site),
+            f"`{program.text(fact.taken.site.path, fact.taken.site.node)}` passes FSDP1's wrapper "
+            "by, which gathers the state: of what the wrapper itself holds, the file gets this "
+            "rank's slice of a flat parameter",
+            "the state of the inner module",
+            (
+                program.evidence(site, "saved here"),
+                program.evidence(fact.shard.site, "wrapped here"),
+                *program.conditions(site, fact.shard.site),
+            ),
+            partial(_fix, program, fact.taken),
+        )
+
+
+def _fix(program: Program, taken: Call) -> Fix | Declined:
+    if any(map(program.is_rank_test, taken.site.guards)):
+        return Declined("the wrapper gathers on all ranks, and the others do not get here")
+    code, call = Code.of(program.tree(taken.site.path)), taken.site.node
+    inner = (
+        call.func.value
+        if isinstance(call, ir.Call) and isinstance(call.func, ir.Attribute)
+        else None
+    )
+    named = isinstance(inner, ir.Attribute) and inner.attr in WRAPPED and dotted(inner.value)
+    if not isinstance(inner, ir.Attribute) or not named:
+        return Declined("the wrapper is not named there")
+    edit = code.edit(inner.value.end, inner.end, "")
+    return Fix("take the wrapper's state", Safety.UNSAFE, (edit,))
