@@ -35,6 +35,8 @@ UNPROVED = {
     "CUDA error: invalid device ordinal": "driver_types.h, cudaErrorInvalidDevice: takes CUDA",
     "Watchdog caught collective operation timeout: WorkNCCL(…) ran for … milliseconds before "
     "timing out.": "ProcessGroupNCCL.cpp: takes two GPUs",
+    "error: unrecognized arguments: --local_rank=…": "torch 1.13, distributed/launch.py: takes a "
+    "release before 2.0",
 }
 """Messages that no two ranks on CPUs can be made to say, each with its source."""
 
