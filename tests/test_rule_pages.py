@@ -49,6 +49,8 @@ UNPROVED = {
     "takes a release before 2.6",
     "ImportError: cannot import name '…' from 'torch.distributed.tensor…": "torch 2.4, "
     "distributed/tensor/__init__.py: takes a release before 2.5",
+    "Unsupported global: GLOBAL torch.distributed.….DTensor was not an allowed global by default. …"
+    "": "pytorch/pytorch#139949: takes a release before 2.6",
     "ValueError: The optimizer does not seem to reference any FSDP parameters. HINT: …": ""
     "lightning 2.5.0, pytorch/strategies/fsdp.py: takes lightning",
     "error: unrecognized arguments: --local_rank=…": "torch 1.13, distributed/launch.py: takes a "
