@@ -67,6 +67,51 @@ def test_an_error_is_known_as_it_is_pasted(error: str) -> None:
     ]
 
 
+GATHER = """\
+  File "/venv/lib/torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py", line 407, in unshard
+    self._all_gather_result = foreach_all_gather(
+                              ^^^^^^^^^^^^^^^^^^^
+  File "/venv/lib/torch/utils/_contextlib.py", line 124, in decorate_context
+    return func(*args, **kwargs)
+           ^^^^^^^^^^^^^^^^^^^^^
+  File "/venv/lib/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", line 351, in \
+foreach_all_gather
+    all_gather_output = all_gather_comm.allocate(
+                        ^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/venv/lib/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", line 59, in allocate
+    return torch.empty(*size, dtype=dtype, device=device)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+"""
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total"
+
+
+@pytest.mark.parametrize(
+    ("error", "rule"),
+    [
+        (f"{GATHER}{FULL}", "only-root-sharded"),
+        ("RuntimeError: 'weight' must be 2-D", "custom-method-bypasses-hooks"),
+        (MIXED.replace("addmm.default", "_foreach_add_.List:"), "foreach-with-mixed-parameters"),
+        (
+            '\tWhile copying the parameter named "0.weight", whose dimensions in the model are '
+            "torch.Size([8, 8]) and whose dimensions in the checkpoint are torch.Size([8, 8]), an "
+            f"exception occurred : ('{MIXED.replace('addmm.default', 'copy_.default:')[14:]}',).",
+            "sharded-state-saved",
+        ),
+        (
+            "size mismatch for 0.bias: copying a param with shape torch.Size([0]) from checkpoint, "
+            "the shape in current model is torch.Size([4]).",
+            "save-without-gathered-state",
+        ),
+        (
+            "train.py: error: the following arguments are required: --steps, --local_rank",
+            "local-rank-argument",
+        ),
+    ],
+)
+def test_the_likeliest_rule_of_an_error(error: str, rule: str) -> None:
+    assert names(error)[0] == rule
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -85,6 +130,11 @@ def test_quotes_do_not_matter(error: str) -> None:
     [
         "",
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+        f"loss.backward()\n{FULL}",
+        "RuntimeError: The size of tensor a (4) must match the size of tensor b (3) at "
+        "non-singleton dimension 1",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two "
+        "devices, cuda:0 and cpu!",
         "AttributeError: 'GPT' object has no attribute 'sync'",
         "got mixed" + "x" * 500 + "torch.Tensor and DTensor",
         "AttributeError: 'FSDPGPT' object has no attribute 'head'\n" + "x" * 500 + "'no_sync'",

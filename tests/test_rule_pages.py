@@ -35,26 +35,25 @@ UNPROVED = {
     "CUDA error: invalid device ordinal": "driver_types.h, cudaErrorInvalidDevice: takes CUDA",
     "Watchdog caught collective operation timeout: WorkNCCL(…) ran for … milliseconds before "
     "timing out.": "ProcessGroupNCCL.cpp: takes two GPUs",
-    "Timeout at NCCL work: …, last enqueued NCCL work: …, last completed NCCL work: …": ""
-    "ProcessGroupNCCL.cpp: takes two GPUs",
-    "Received a dump signal due to a collective timeout from …": ""
-    "ProcessGroupNCCL.cpp: takes two GPUs",
-    "RuntimeError: expected mat1 and mat2 to have the same dtype, but got: … != …": ""
-    "aten/src/ATen/native/cuda/Blas.cpp: takes a GPU",
+    "Timeout at NCCL work: …, last enqueued NCCL work: …, last completed NCCL work: "
+    "…": "ProcessGroupNCCL.cpp: takes two GPUs",
+    "Received a dump signal due to a collective timeout from …": "ProcessGroupNCCL.cpp: takes two "
+    "GPUs",
+    "RuntimeError: expected mat1 and mat2 to have the same dtype, but got: … != "
+    "…": "potamides/AutomaTikZ#8: takes a GPU",
     "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
-    "cuda:… and cuda:…": "aten/src/ATen/TensorIterator.cpp: takes two GPUs",
-    "ValueError: `FlatParameter` requires uniform `requires_grad`": "torch 2.0, "
-    "distributed/fsdp/flat_param.py: takes a release before 2.1",
-    "ImportError: cannot import name '…' from 'torch.distributed.fsdp…": "EleutherAI/bergson#251: "
-    "takes a release before 2.6",
+    "cuda:… and cuda:…": "TensorIterator.cpp: takes two GPUs",
+    "ValueError: `FlatParameter` requires uniform `requires_grad`": "mosaicml/llm-foundry#414: "
+    "takes a release before 2.1",
+    "ImportError: cannot import name '…' from 'torch.distributed.fsdp…": "torch 2.5, "
+    "distributed/fsdp/__init__.py: takes a release before 2.6",
     "ImportError: cannot import name '…' from 'torch.distributed.tensor…": "torch 2.4, "
     "distributed/tensor/__init__.py: takes a release before 2.5",
-    "Unsupported global: GLOBAL torch.distributed.….DTensor was not an allowed global by default. …"
-    "": "pytorch/pytorch#139949: takes a release before 2.6",
-    "ValueError: The optimizer does not seem to reference any FSDP parameters. HINT: …": ""
-    "lightning 2.5.0, pytorch/strategies/fsdp.py: takes lightning",
-    "error: unrecognized arguments: --local_rank=…": "torch 1.13, distributed/launch.py: takes a "
-    "release before 2.0",
+    "Unsupported global: GLOBAL torch.distributed.….DTensor was not an allowed global by default. "
+    "…": "pytorch/pytorch#139949: takes a release before 2.6",
+    "ValueError: The optimizer does not seem to reference any FSDP parameters. HINT: "
+    "…": "lightning 2.5.0, pytorch/strategies/fsdp.py: takes lightning",
+    "error: unrecognized arguments: --local_rank=…": "FudanNLP/CPT#65: takes a release before 2.0",
 }
 """Messages that no two ranks on CPUs can be made to say, each with its source."""
 
