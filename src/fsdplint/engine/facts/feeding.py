@@ -264,13 +264,14 @@ def _fed(forward: Call, loop: Call) -> bool:
 
 
 def is_divided(trace: Trace, forward: Call) -> bool:
-    """Whether a forward surely gets a batch of this rank's part of the data."""
+    """Whether a forward gets a batch of this rank's part of the data, or runs in a loop over it."""
     samplers = _results(trace, DISTRIBUTED_SAMPLERS)
     loaders = _results(trace, DATA_LOADERS)
     for loop in trace.calls("iterate"):
         loader = loaders.get(loop.receiver) if isinstance(loop.receiver, Object) else None
         given = None if loader is None else loader.argument(KEYWORD_ONLY, "sampler")
-        if isinstance(given, Object) and given in samplers and _fed(forward, loop):
+        sampled = isinstance(given, Object) and given in samplers
+        if sampled and (_fed(forward, loop) or _inside(forward.site, loop.site)):
             return True
     return False
 
