@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fsdplint.knowledge.torch_range import Release
+
 MIXED_PRECISION = "torch.distributed.fsdp.MixedPrecision"
 MIXED_PRECISION_POLICY = "torch.distributed.fsdp.MixedPrecisionPolicy"
 CPU_OFFLOAD = "torch.distributed.fsdp.CPUOffload"
@@ -77,3 +79,6 @@ MULTIPLIES = frozenset(
 # Layers whose output has the dtype of their weight, whatever they are given.
 STARTS_FLOATS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})
 LOW_PRECISIONS = frozenset({BFLOAT16, "torch.float16", "torch.half"})
+# The first release in which FSDP2 reduces in the dtype of the parameters where `reduce_dtype` is
+# None; before, and in FSDP1, it is that of the computation. Run on 2.13 and 2.15.
+REDUCES_BY_PARAMETER: Release = (2, 15, 0)

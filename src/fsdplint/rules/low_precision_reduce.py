@@ -17,11 +17,13 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.policies import (
     ARGUMENTS,
     LOW_PRECISIONS,
     MIXED_PRECISION,
     MIXED_PRECISION_POLICY,
+    REDUCES_BY_PARAMETER,
 )
 from fsdplint.rule import Report, declare
 
@@ -55,7 +57,8 @@ class LowReduction:
 
 def low_reductions(program: Program) -> Iterator[LowReduction]:
     """Calls whose policy has gradients added up in a low precision, whichever one they get."""
-    found = on_every_path((shard.call, _low(shard, policy)) for shard, policy in _policies(program))
+    policies = _policies(program)
+    found = on_every_path((shard.call, _low(program, shard, policy)) for shard, policy in policies)
     for fact in found:
         if _is_written(program, fact.place) and not _only_infers(program, fact.shard):
             yield fact
@@ -73,13 +76,15 @@ def _policies(program: Program) -> list[tuple[Shard, Object]]:
     return [pair for pair in found if class_names(pair[1].cls) & _CLASSES]
 
 
-def _low(shard: Shard, policy: Object) -> LowReduction | None:
+def _low(program: Program, shard: Shard, policy: Object) -> LowReduction | None:
     """The low precision that a policy has gradients added up in, None if that is not known."""
     fields = {**dict(zip(_FIELDS, policy.args, strict=False)), **policy.keywords}
     reduced, made = fields.get("reduce_dtype"), policy.site
     if made is None or not isinstance(made.node, ir.Call):
         return None
-    if _is_none(argument(made.node, 1, "reduce_dtype")):
+    fsdp1 = shard.generation is Generation.FSDP1
+    by_computation = fsdp1 or program.torch.concerns(upper=REDUCES_BY_PARAMETER)
+    if by_computation and _is_none(argument(made.node, 1, "reduce_dtype")):
         reduced = fields.get("param_dtype")
     if not isinstance(reduced, Symbol):
         return None
