@@ -57,8 +57,8 @@ class Decisions:
         memory: the outcome by the condition's key.
         about: by subject, the tests (operator, constant) decided on it, with their outcomes.
         sources: by a constant that a function returned, which decisions were made in it.
-        implied: a test's key and outcome, each with a decision that holds wherever it has that
-            outcome: one made in an arm that only this outcome reaches.
+        implied: by the number of a decision made in an arm that not every run takes, the outcomes
+            of tests that lead to the arm, and it: where they hold, so does the decision.
     """
 
     prefix: tuple[bool, ...] = ()
@@ -67,12 +67,11 @@ class Decisions:
     memory: dict[object, bool] = field(default_factory=dict)
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
     sources: dict[Identity, range] = field(default_factory=dict)
-    implied: list[tuple[tuple[object, bool], Decision]] = field(default_factory=list)
+    implied: dict[int, tuple[list[tuple[object, bool]], Decision]] = field(default_factory=dict)
 
     def held(self) -> list[tuple[object, bool]]:
-        """Return the conditions that the path decided for all that comes after them."""
-        made = ((decision.key, decision.outcome) for decision in self.made)
-        return [(key, outcome) for key, outcome in made if key is not None]
+        """Return what the path decided for all that comes after it, and what follows from that."""
+        return list(self.memory.items())
 
     def known(self, value: Value) -> bool | None:
         """Return the truth of a value, if it follows from its kind or from earlier decisions."""
@@ -163,8 +162,10 @@ class Decisions:
         tested = _single(test, outcome)
         for index in range(mark, len(self.made) if tested else mark):
             decision = self.made[index]
+            if tested and index in self.implied:
+                self.implied[index][0].append(tested)  # its arm stands in this one
             if self.memory.pop(decision.key, None) is not None and tested:
-                self.implied.append((tested, decision))
+                self.implied[index] = [tested], decision
                 self.made[index] = replace(decision, key=None)
             if _is_test(decision.key):
                 op, subject, constant = decision.key
@@ -179,12 +180,15 @@ class Decisions:
 
     def _follow(self) -> None:
         """Remember what follows from the decisions that hold, by `hold_only_where`."""
-        for (test, outcome), decision in self.implied:
-            tested, decided = self._recall(test), self._recall(decision.key)
-            if tested is outcome and decided is None:
+        for tests, decision in self.implied.values():
+            open_tests = [each for each in tests if self._recall(each[0]) is not each[1]]
+            decided = self._recall(decision.key)
+            if not open_tests and decided is None:
                 self._remember(decision.key, decision.outcome)
-            elif tested is None and decided is (not decision.outcome):
-                self._remember(test, not outcome)
+            elif len(open_tests) == 1 and decided is (not decision.outcome):
+                test, outcome = open_tests[0]
+                if self._recall(test) is None:
+                    self._remember(test, not outcome)
 
     def _remember(self, key: object, outcome: bool) -> None:
         self.memory[key] = outcome
