@@ -21,7 +21,9 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
 )
-from fsdplint.knowledge.ranks import ENVIRONMENT, VARIABLES, Role
+from fsdplint.knowledge.ranks import ENVIRONMENT, FUNCTIONS, VARIABLES, Role
+
+_SOURCES = VARIABLES.keys() | FUNCTIONS.keys()
 
 
 def ranks_of(test: Value, taken: bool) -> frozenset[int]:
@@ -43,20 +45,24 @@ def launched(test: Value) -> bool | None:
         return None if inner is None else not inner
     if isinstance(test, Condition) and test.op in ("and", "or"):
         return connected(test.op, [launched(operand) for operand in test.operands])
-    if isinstance(test, Condition) and _asks_for_variable(test):
+    if isinstance(test, Condition) and _asks_for_rank(test):
         return test.op == "In"
     truths = {_truth(test, rank) for rank in range(RANKS)}
     return truths.pop() if len(truths) == 1 else None
 
 
-def _asks_for_variable(test: Condition) -> bool:
-    """True for `"RANK" in os.environ` and `os.environ.get("RANK") is None`."""
+def _asks_for_rank(test: Condition) -> bool:
+    """True for `"RANK" in os.environ` and `os.environ.get("RANK") is None`.
+
+    What is a rank for one launcher or device, and unknown for another, is a rank there too.
+    """
     left, right = test.operands[0], test.operands[-1]
     if test.op == "In":
         environment = isinstance(right, Symbol) and right.name == ENVIRONMENT
         return environment and isinstance(left, Const) and str(left.value) in VARIABLES
     absent = test.op == "==" and isinstance(right, Const) and right.value is None
-    return absent and isinstance(left, Object) and left.rank_source in VARIABLES
+    options = left.options if isinstance(left, Choice) else (left,)
+    return absent and any(isinstance(o, Object) and o.rank_source in _SOURCES for o in options)
 
 
 def rank_tests(test: Value, node: ir.Node) -> tuple[ir.Node, ...]:
