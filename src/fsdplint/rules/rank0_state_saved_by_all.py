@@ -10,6 +10,8 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import one_per_rank
 from fsdplint.engine.interpreter.events import Call, PlainWrite, Trace
+from fsdplint.engine.interpreter.shape import leaves
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Const,
     Object,
@@ -32,6 +34,7 @@ from fsdplint.knowledge.checkpoints import (
 )
 from fsdplint.knowledge.fsdp import FULL_OPTIM_STATE_DICT, STATE_DICT_TYPE
 from fsdplint.knowledge.names import FSDP1, KEYWORD_ONLY
+from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -119,7 +122,24 @@ def _may_be_of_one(program: Program, write: PlainWrite) -> bool:
     guards = write.site.guards
     if any(program.is_rank_test(each) or _OF_ONE.search(program.words(each)) for each in guards):
         return True
+    if any(means_rank(text) for text in _tests_in_the_text(program, write.site)):
+        return True
     return write.target is None or one_per_rank(program, write.site, write.target, False, 1)
+
+
+def _tests_in_the_text(program: Program, site: Site) -> Iterator[str]:
+    """Yield the tests that lead to a place, of which one on a constant rank leaves no guard.
+
+    `main(rank=0)` is a run of one process, in which rank 0 is every rank.
+    """
+    for path, node in site.frames():
+        tree = program.tree(path)
+        scope = tree.function(node) or tree.module
+        for branch in ir.walk_scope(*scope.body):
+            if not isinstance(branch, ir.If) or branch.start > node.start:
+                continue
+            if node.end <= branch.end or leaves(branch.body):
+                yield program.text(path, branch.test)
 
 
 def _is_asked_for(write: PlainWrite, gather: Call) -> bool:
