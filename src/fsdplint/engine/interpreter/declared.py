@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Declared
+from fsdplint.engine.interpreter.priority import SHARDS
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
     NONE,
@@ -54,7 +55,27 @@ def given(
     """Note a model as a unit of FSDP1 if it is given to ``FSDP.state_dict_type`` and the like."""
     position, keyword, _ = FSDP1_STATICS[function]
     value = followed(arguments.get(position, keyword) or NONE)
-    _note(state, value, Generation.FSDP1, node, frame)
+    if not _is_for_a_subclass(state, node, frame):
+        _note(state, value, Generation.FSDP1, node, frame)
+
+
+def _is_for_a_subclass(state: PathState, node: ir.Call, frame: Frame) -> bool:
+    """True if a class asks for a unit in one of its branches, and a subclass in its file shards.
+
+    Then an object of the class itself need not have one.
+    """
+    classes = [each for each in frame.unit.module.body if isinstance(each, ir.ClassDef)]
+    around = next((each for each in classes if each.start < node.start < each.end), None)
+    if around is None or not any(
+        guard.path == frame.unit.path and around.start < guard.test.start < around.end
+        for guard in state.guards
+    ):
+        return False
+    return any(
+        ir.last_name(base) == around.name and state.priorities.priority([cls]) == SHARDS
+        for cls in classes
+        for base in cls.bases
+    )
 
 
 def _declare(
