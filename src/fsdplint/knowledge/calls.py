@@ -223,7 +223,7 @@ WATCHED_CALLS: dict[str, str] = {
 WATCHED_METHODS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.METHODS), ""),
     **dict.fromkeys(sorted(launch.METHODS), ""),
-    **dict.fromkeys(launch.OF_ONE_DIMENSION, ""),
+    **dict.fromkeys((*launch.OF_ONE_DIMENSION, launch.FLATTEN), ""),
     "step": "step",
     "backward": "backward",
     "zero_grad": "zero_grad",

@@ -17,6 +17,8 @@ DEVICE_MESH = "torch.distributed.DeviceMesh"
 DEVICE_MESHES = (DEVICE_MESH, "torch.distributed.device_mesh.DeviceMesh")
 # Methods of a mesh for one of its dimensions, which has to be given if there are several.
 OF_ONE_DIMENSION = ("get_group", "get_local_rank")
+# Makes one dimension of several, which the whole mesh has too. Source: run, torch 2.13.
+FLATTEN = "_flatten"
 MESHES = (
     "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",

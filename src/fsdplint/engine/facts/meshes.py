@@ -13,7 +13,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Value
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.launch import MESHES, OF_ONE_DIMENSION, TORCH_DEVICE
+from fsdplint.knowledge.launch import FLATTEN, MESHES, OF_ONE_DIMENSION, TORCH_DEVICE
 
 # Words for dimensions over which layers, stages or experts are split, and not batches.
 _OF_MODELS = frozenset(
@@ -107,9 +107,17 @@ def _asked(trace: Trace, made: Call) -> Iterator[BadMesh]:
         given = call.arguments.get(0, "mesh_dim")
         name = given.value if isinstance(given, Const) else None
         if isinstance(name, str) and names and name not in names:
+            if _may_be_flattened(trace, name):
+                continue
             yield BadMesh(call.site, "unknown", (name, ", ".join(f"`{each}`" for each in names)))
         elif name is None and (given is None or isinstance(given, Const)) and (dimensions or 0) > 1:
             yield BadMesh(call.site, "which", (call.name, dimensions))
+
+
+def _may_be_flattened(trace: Trace, name: str) -> bool:
+    """Whether the program may make a dimension of this name of several others."""
+    given = [call.arguments.get(0, "mesh_dim_name") for call in trace.calls(FLATTEN)]
+    return any(not isinstance(each, Const) or each.value == name for each in given)
 
 
 def sizes_of(call: Call) -> tuple[object, ...]:
