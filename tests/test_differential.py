@@ -42,6 +42,7 @@ SAMPLE = {
     "local-rank-argument": "options/zero-evaluation",
     "mesh-arguments": "meshes/nccl-mesh_position-none",
     "old-import-path": "sharding/old_path",
+    "optim-state-arguments-swapped": "states/always-old",
     "process-group-arguments": "groups/semicolon-plain-none",
     "unused-suppression": "suppressions/alone",
     "wrap-policy-called": "policies/none-called_transformer",

@@ -62,7 +62,7 @@ class Fix:
 
     Attributes:
         title: a verb phrase, e.g. "build the optimizer after the last `fully_shard`".
-        edits: all in one file, which may be another than the finding's.
+        edits: in files that may be others than the finding's.
     """
 
     title: str

@@ -17,6 +17,7 @@ from benchmarks.differential.families import (
     options,
     registrations,
     scalers,
+    states,
     suppressions,
     wrapping,
 )
@@ -35,6 +36,7 @@ FAMILIES: tuple[Family, ...] = (
     *launching.FAMILIES,
     *wrapping.FAMILIES,
     *evaluations.FAMILIES,
+    *states.FAMILIES,
 )
 
 

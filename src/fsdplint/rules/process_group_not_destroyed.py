@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.files.lexing import NEWLINE
-from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
+from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import Generation
@@ -199,10 +199,7 @@ def _means(node: ir.Node, name: str) -> bool:
 
 
 def reports(program: Program) -> Iterator[Report]:
-    """Report each call once, with the ends of all the scripts that it makes a group for.
-
-    The fix is of one of them. Where it is applied, the next run reports the others.
-    """
+    """Report each call once, with the ends of all the scripts that it makes a group for."""
     found: dict[ir.Node, dict[tuple[str, ir.Node], LeftUp]] = {}
     for fact in sorted(left_up(program), key=lambda fact: len(fact.start.site.guards)):
         ends = found.setdefault(fact.start.site.node, {})
@@ -220,7 +217,7 @@ def reports(program: Program) -> Iterator[Report]:
                 *_evidence(program, fact),
                 *(Evidence(_first_line(program, each.end), "the end") for each in others),
             ),
-            partial(_fix, program, fact),
+            partial(_fix_all, program, (fact, *others)),
         )
 
 
@@ -243,6 +240,18 @@ def _first_line(program: Program, site: Site) -> Span:
     start, end = site.node.start, site.node.end
     first = NEWLINE.split(program.tree(site.path).text[start:end])[0]
     return Span(site.path, start, start + len(first))
+
+
+def _fix_all(program: Program, facts: Sequence[LeftUp]) -> Fix | Declined:
+    """Destroy the group at each end: while one is left, the call is still reported."""
+    first, edits = None, dict[Edit, None]()
+    for fact in facts:
+        fix = _fix(program, fact)
+        if isinstance(fix, Declined):
+            return fix
+        first, edits = first or fix, edits | dict.fromkeys(fix.edits)
+    assert first is not None
+    return replace(first, edits=tuple(edits))
 
 
 def _fix(program: Program, fact: LeftUp) -> Fix | Declined:

@@ -97,8 +97,11 @@ def _properties(finding: Finding) -> dict[str, str]:
 
 def _fix(fix: Fix, artifacts: Artifacts) -> om.Fix:
     title = f"{fix.title[0].upper()}{fix.title[1:]}."
+    by_file: dict[str, tuple[Edit, ...]] = {}
+    for edit in fix.edits:
+        by_file[edit.span.path] = (*by_file.get(edit.span.path, ()), edit)
     return om.Fix(
-        artifact_changes=[_change(fix.edits, artifacts)],
+        artifact_changes=[_change(edits, artifacts) for edits in by_file.values()],
         description=om.Message(text=title),
     )
 
