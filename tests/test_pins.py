@@ -31,6 +31,8 @@ SILENT = {
     ("requirements.txt", "# torch==2.5.1\n"),
     ("requirements.txt", "torch>=2.9.0.dev20250801\n"),
     ("requirements.txt", "torch>=2.9,<2.6\n"),
+    ("requirements.txt", "torch>=2.9.0.dev20250801,<3\n"),
+    ("requirements.txt", "torch<2.7\n"),
     ("pyproject.toml", 'dependencies = ["torchvision>=0.20", "torch"]\n'),
     ("pyproject.toml", "\udc80"),
     ("uv.lock", 'name = "torchaudio"\nversion = "2.7.1"\n'),

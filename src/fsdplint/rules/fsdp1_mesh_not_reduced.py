@@ -1,4 +1,4 @@
-"""FSDP1 models of which some ranks hold copies that nothing keeps alike."""
+"""FSDP1 models whose gradients are not averaged over one dimension of their mesh."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def _left_alone(made: Call, strategy: str) -> int | None:
     """Return the dimension over which nothing is averaged.
 
     Without a hybrid strategy it is the second, which is right for tensor parallelism alone. With
-    one it is the first where the second has one rank: the wrapper then takes itself for
-    unsharded, and for that averages over the second only.
+    one it is the first where the second has one rank: FSDP1 then falls back to `NO_SHARD`, which
+    averages over the second only.
     """
     sizes = sizes_of(made)
     if len(sizes) != 2:

@@ -31,7 +31,7 @@ _MESSAGES = {
     "position": "the names of a mesh's dimensions are a keyword argument, `mesh_dim_names`",
     "text": "the string `{0!r}` is taken letter by letter for the names of {1} dimension(s)",
     "dimensions": "`fully_shard` takes a mesh of one or two dimensions, and not of {0}",
-    "which": "`{0}` of a mesh of {1} dimensions has to be told which of them is meant",
+    "which": "`{0}` of a mesh of {1} dimensions needs one of them as its argument",
     "unknown": "the mesh has no dimension `{0}`, it has {1}",
     "nameless": "`fully_shard` takes a mesh of two dimensions only if these have names",
 }

@@ -1,4 +1,4 @@
-"""FSDP1's optimizer state is given to a load in the order of torch 2.0."""
+"""Arguments of FSDP1's `optim_state_dict_to_load` in the order of torch 2.0."""
 
 from __future__ import annotations
 

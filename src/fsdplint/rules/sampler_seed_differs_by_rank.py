@@ -1,4 +1,4 @@
-"""Distributed samplers whose seed is another one on each rank."""
+"""Distributed samplers whose seed differs between ranks."""
 
 from __future__ import annotations
 

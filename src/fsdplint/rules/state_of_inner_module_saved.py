@@ -33,7 +33,7 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class InnerState:
-    """A file with a state that passes the wrapper by, which would have gathered it."""
+    """A file with a state that the wrapper was not asked for, which would have gathered it."""
 
     write: PlainWrite
     taken: Call
@@ -91,8 +91,8 @@ def reports(program: Program) -> Iterator[Report]:
         site = fact.write.site
         yield Report(
             program.span(fact.taken.site),
-            f"`{program.text(fact.taken.site.path, fact.taken.site.node)}` passes FSDP1's wrapper "
-            "by, which gathers the state: of what the wrapper itself holds, the file gets this "
+            f"`{program.text(fact.taken.site.path, fact.taken.site.node)}` does not ask FSDP1's "
+            "wrapper, which gathers the state: of what the wrapper itself holds, the file gets this "
             "rank's slice of a flat parameter",
             "the state of the inner module",
             (

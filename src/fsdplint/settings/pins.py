@@ -9,7 +9,7 @@ from pathlib import Path
 from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import regular
-from fsdplint.knowledge.torch_range import TorchRange
+from fsdplint.knowledge.torch_range import EARLIEST, TorchRange
 
 _MAX_SIZE = 20_000_000  # bytes; lock files are long
 _LOCKED = re.compile(r'^name = "torch"\r?\nversion = "([^"]+)"', re.MULTILINE)
@@ -37,7 +37,8 @@ def pinned_torch(directory: Path) -> TorchRange | None:
     """Return the releases that the nearest requirements admit, in ``directory`` or above it.
 
     The search ends at the root of the git repository. Where several requirements are listed, as for
-    kinds of devices, what any of them admits counts. A file that cannot be read says nothing.
+    kinds of devices, what any of them admits counts. A file that cannot be read says nothing, and so
+    does a requirement without an oldest release: the newest that it admits is what is installed.
     """
     for folder in (directory, *directory.parents):
         for name, pattern in _FILES:
@@ -58,21 +59,26 @@ def _ranges(file: Path, pattern: re.Pattern[str]) -> Iterator[TorchRange]:
     except (OSError, SourceError, UnicodeDecodeError):
         return
     for match in pattern.finditer(text):
-        clauses = ",".join(_clauses(match[1]))
         try:
-            found = TorchRange.parse(clauses) if clauses else None
+            found = TorchRange.parse(",".join(_clauses(match[1])))
         except ValueError:
             continue
-        if found is not None:
+        if found.lower != EARLIEST:
             yield found
 
 
 def _clauses(text: str) -> Iterator[str]:
-    """Yield the clauses of a requirement as PEP 440 has them; Poetry's and conda's are others."""
-    for clause in text.split(","):
-        match = _CLAUSE.fullmatch(clause.strip())
+    """Yield the clauses of a requirement as PEP 440 has them; Poetry's and conda's are others.
+
+    Raises:
+        ValueError: a clause is not understood, such as one of a nightly build.
+    """
+    for clause in map(str.strip, text.split(",")):
+        if clause.startswith("!="):
+            continue
+        match = _CLAUSE.fullmatch(clause)
         if match is None:
-            continue  # it only leaves out single releases, or is of a nightly build
+            raise ValueError(f"{clause!r} is no clause of a release")
         sign, version, star = match[1] or "==", match[2], match[3] or ""
         if sign == "^":
             yield f">={version}"

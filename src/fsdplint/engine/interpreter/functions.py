@@ -59,10 +59,7 @@ def invoke(
             (function.scope.unit.path, function.function.start, function.function.end)
         )
     scope = Scope({}, function.scope, function.scope.unit)
-    receiver = args[0] if function.owner is not None and args else _frame_receiver(function, frame)
-    if function.owner is not None and isinstance(receiver, Object):
-        state.receivers.setdefault(function.function, set()).add(receiver)
-    inner = Frame(scope, function.scope.unit, function, receiver)
+    inner = Frame(scope, function.scope.unit, function, _receiver(state, function, args, frame))
     inner.loops = frame.loops
     inner.on_yield, state.on_yield = state.on_yield, None
     _bind_parameters(state, function, args, keywords, inner, more)
@@ -156,9 +153,19 @@ def _default(state: PathState, node: ir.Expr, function: FunctionValue) -> Value:
     return state.evaluate(node, Frame(function.scope, function.scope.unit))
 
 
-def _frame_receiver(function: FunctionValue, frame: Frame) -> Value | None:
-    """Return the ``self`` that a nested function sees: that of the method it is defined in."""
-    return frame.receiver if function.owner is None else None
+def _receiver(
+    state: PathState, function: FunctionValue, args: list[Value], frame: Frame
+) -> Value | None:
+    """Return the ``self`` of a call, and note on what a method runs.
+
+    A nested function sees that of the method it is defined in.
+    """
+    if function.owner is None:
+        return frame.receiver
+    receiver = args[0] if args else None
+    if isinstance(receiver, Object):
+        state.receivers.setdefault(function.function, set()).add(receiver)
+    return receiver
 
 
 def open_parameters(
