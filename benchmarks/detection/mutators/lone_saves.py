@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from benchmarks.detection.mutators.training_loops import trainings
-from benchmarks.detection.program import MARK, Mutant, Program, mutant
+from benchmarks.detection.mutators.training_loops import put_after
+from benchmarks.detection.program import Mutant, Program
 
 RULE = "shards-saved-without-the-others"
 IMPORTS = """import torch
@@ -43,12 +43,4 @@ if torch.distributed.get_rank() == 0:
 
 
 def mutate(program: Program, random: Random) -> Iterator[Mutant]:
-    for training in trainings(program):
-        if not training.model:
-            continue
-        for kind in random.sample(sorted(SAVES), 3):
-            code = SAVES[kind].format(mark=MARK, model=training.model)
-            yield mutant(program, RULE, kind, training.after(code, IMPORTS))
-        for kind, code in LEGAL.items():
-            text = code.format(model=training.model)
-            yield mutant(program, "", kind, training.after(text, IMPORTS))
+    yield from put_after(program, random, RULE, IMPORTS, SAVES, LEGAL)

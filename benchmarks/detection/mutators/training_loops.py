@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from random import Random
 
 from benchmarks.detection.module import Function, Module, modules, name_of
-from benchmarks.detection.program import Program
+from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,27 @@ def trainings(program: Program) -> Iterator[Training]:
             step = module.statement(call)
             start = _outermost_loop(module, step)
             yield Training(module, step, start, _root(program, module, call), optimizer)
+
+
+def put_after(
+    program: Program,
+    random: Random,
+    rule: str,
+    imports: str,
+    wrong: Mapping[str, str],
+    legal: Mapping[str, str],
+) -> Iterator[Mutant]:
+    """Put three of the wrong pieces of code, and all legal ones, behind each step of a model.
+
+    The code has ``{mark}`` where it is wrong, and ``{model}``.
+    """
+    for training in trainings(program):
+        if not training.model:
+            continue
+        chosen = [(rule, kind, wrong[kind]) for kind in random.sample(sorted(wrong), 3)]
+        for found, kind, code in (*chosen, *(("", kind, code) for kind, code in legal.items())):
+            text = code.format(mark=MARK, model=training.model)
+            yield mutant(program, found, kind, training.after(text, imports))
 
 
 def _outermost_loop(module: Module, statement: ast.stmt) -> ast.stmt:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from random import Random
 
-from benchmarks.detection.mutators.training_loops import trainings
+from benchmarks.detection.mutators.training_loops import put_after
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "rank0-state-saved-by-all"
@@ -67,12 +67,4 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         if re.search(r"cpu_offload=True|rank0_only=True", text) and GUARDED.search(text):
             changed = GUARDED.sub(rf"if True:\1{MARK}torch.save", text)
             yield mutant(program, RULE, "guard taken away", {path: changed})
-    for training in trainings(program):
-        if not training.model:
-            continue
-        for kind in random.sample(sorted(SAVES), 3):
-            code = SAVES[kind].format(mark=MARK, model=training.model)
-            yield mutant(program, RULE, kind, training.after(code, IMPORTS))
-        for kind, code in LEGAL.items():
-            text = code.format(model=training.model)
-            yield mutant(program, "", kind, training.after(text, IMPORTS))
+    yield from put_after(program, random, RULE, IMPORTS, SAVES, LEGAL)

@@ -92,8 +92,8 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(fact.taken.site),
             f"`{program.text(fact.taken.site.path, fact.taken.site.node)}` does not ask FSDP1's "
-            "wrapper, which gathers the state: of what the wrapper itself holds, the file gets this "
-            "rank's slice of a flat parameter",
+            "wrapper, which gathers the state: of what the wrapper itself holds, the file gets "
+            "this rank's slice of a flat parameter",
             "the state of the inner module",
             (
                 program.evidence(site, "saved here"),

@@ -8,6 +8,7 @@ from typing import TypeVar
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Trace
+from fsdplint.engine.interpreter.shape import leaves
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 
@@ -81,3 +82,18 @@ def on_every_path(judged: Iterable[tuple[K, F | None]]) -> Iterator[F]:
     pairs = list(judged)
     refuted = {key for key, fact in pairs if fact is None}
     return (fact for key, fact in pairs if fact is not None and key not in refuted)
+
+
+def tests_in_the_text(program: Program, site: Site) -> Iterator[str]:
+    """Yield the tests that lead to a place, of which one on a constant rank leaves no guard.
+
+    `main(rank=0)` is a run of one process, in which rank 0 is every rank.
+    """
+    for path, node in site.frames():
+        tree = program.tree(path)
+        scope = tree.function(node) or tree.module
+        for branch in ir.walk_scope(*scope.body):
+            if not isinstance(branch, ir.If) or branch.start > node.start:
+                continue
+            if node.end <= branch.end or leaves(branch.body):
+                yield program.text(path, branch.test)
