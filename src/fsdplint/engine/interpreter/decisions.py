@@ -59,6 +59,10 @@ class Decisions:
         sources: by a constant that a function returned, which decisions were made in it.
         implied: by the number of a decision made in an arm that not every run takes, the outcomes
             of tests that lead to the arm, and it: where they hold, so does the decision.
+        watching: by what a condition is about, the implied decisions that hang on it.
+        pending: those that may have come to hold, or one of whose tests may have been decided.
+        of_key: by key, the numbers of the decisions on it.
+        of_subject: by subject, those of the tests of it.
     """
 
     prefix: tuple[bool, ...] = ()
@@ -68,6 +72,10 @@ class Decisions:
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
     sources: dict[Identity, range] = field(default_factory=dict)
     implied: dict[int, tuple[list[tuple[object, bool]], Decision]] = field(default_factory=dict)
+    watching: dict[object, list[int]] = field(default_factory=dict)
+    pending: set[int] = field(default_factory=set)
+    of_key: dict[object, list[int]] = field(default_factory=dict)
+    of_subject: dict[object, list[int]] = field(default_factory=dict)
 
     def held(self) -> list[tuple[object, bool]]:
         """Return what the path decided for all that comes after it, and what follows from that."""
@@ -131,14 +139,14 @@ class Decisions:
 
         They were made for another branch, to which the other outcome promised less.
         """
-        keys = set(_asked(value))
-        subjects = {key[1] for key in keys if _is_test(key)}
-        returned = self.sources.get(Identity(value), ())
-        for index, decision in enumerate(self.made):
-            alike = _is_test(decision.key) and decision.key[1] in subjects
-            caused = alike or decision.key in keys or index in returned
-            if decision.priority < priority and caused:
-                self.made[index] = replace(decision, priority=priority)
+        caused: set[int] = set()
+        for key in _asked(value):
+            caused.update(self.of_key.get(key, ()))
+            caused.update(self.of_subject.get(key[1], ()) if _is_test(key) else ())
+        held = (index for index in caused if self.made[index].key is not None)
+        for index in (*held, *self.sources.get(Identity(value), ())):
+            if self.made[index].priority < priority:
+                self.made[index] = replace(self.made[index], priority=priority)
 
     def note_source(self, value: Value, mark: int) -> None:
         """Note that a function returned ``value``, after the decisions from ``mark`` on."""
@@ -164,8 +172,11 @@ class Decisions:
             decision = self.made[index]
             if tested and index in self.implied:
                 self.implied[index][0].append(tested)  # its arm stands in this one
+                self._watch(tested[0], index)
             if self.memory.pop(decision.key, None) is not None and tested:
                 self.implied[index] = [tested], decision
+                self._watch(tested[0], index)
+                self._watch(decision.key, index)
                 self.made[index] = replace(decision, key=None)
             if _is_test(decision.key):
                 op, subject, constant = decision.key
@@ -180,7 +191,8 @@ class Decisions:
 
     def _follow(self) -> None:
         """Remember what follows from the decisions that hold, by `hold_only_where`."""
-        for tests, decision in self.implied.values():
+        while self.pending:
+            tests, decision = self.implied[self.pending.pop()]
             open_tests = [each for each in tests if self._recall(each[0]) is not each[1]]
             decided = self._recall(decision.key)
             if not open_tests and decided is None:
@@ -194,6 +206,14 @@ class Decisions:
         self.memory[key] = outcome
         if _is_test(key):
             self.about.setdefault(key[1], []).append((key[0], key[2], outcome))
+        for about in _about(key):
+            self.pending.update(self.watching.get(about, ()))
+
+    def _watch(self, key: object, index: int) -> None:
+        """Look at an implied decision once something is decided that ``key`` may follow from."""
+        self.pending.add(index)
+        for about in _about(key):
+            self.watching.setdefault(about, []).append(index)
 
     def _decide_parts(self, value: Condition, prefer: bool, priority: int, place: object) -> bool:
         absorbing = value.op == "or"
@@ -208,6 +228,9 @@ class Decisions:
         if self.followed is not None and index >= len(self.prefix) and priority:
             outcome = self._new_outcome(place, prefer, self.followed)
         self.made.append(Decision(key, outcome, priority, place))
+        self.of_key.setdefault(key, []).append(index)
+        if _is_test(key):
+            self.of_subject.setdefault(key[1], []).append(index)
         self._remember(key, outcome)
         self._follow()
         return outcome
@@ -258,6 +281,11 @@ def _single(test: Value, outcome: bool) -> tuple[object, bool] | None:
         test, outcome = test.operands[0], not outcome
     keys = list(_asked(test))
     return (keys[0], outcome) if len(keys) == 1 else None
+
+
+def _about(key: object) -> tuple[object, ...]:
+    """Return a key, and the subject if it is a test of one."""
+    return (key, key[1]) if _is_test(key) else (key,)
 
 
 def _is_test(key: object) -> TypeGuard[tuple[object, object, object]]:
