@@ -244,8 +244,22 @@ def test_programs_that_are_too_long_make_the_next_ones_shorter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, path_steps=240, cut_path_steps=60, cuts_per_function=9)
-    script(tmp_path, SLOW + LONG)
-    assert steps(followed) == [241, 121, 81, 61, 61, 61, 61, 61]
+    found = script(tmp_path, SLOW + LONG)
+    shortened = [121, 81, 61, 61, 61, 61, 61]
+    assert steps(followed) == [241, *shortened, *[241 for _ in shortened]], "the rest at the end"
+    assert stopped(found) == {f"f{i}": "a path is too long" for i in range(8)}
+
+
+def test_a_path_that_was_too_long_is_followed_to_its_end_when_every_entry_had_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
+) -> None:
+    limit(monkeypatch, path_steps=240, cut_path_steps=60, long_path_steps=1_000)
+    found = script(tmp_path, SLOW + LONG + "def last(m):\n    fully_shard(m)\n")
+    order = [state.trace.entry for state in followed[1:]]
+    assert order == [*(f"f{i}" for i in range(8)), "last", *(f"f{i}" for i in range(8))]
+    assert steps(followed)[9:] == [steps(followed)[9]] * 8
+    assert [trace.entry for trace in found.traces] == ["last", *(f"f{i}" for i in range(8))]
+    assert stopped(found) == {}
 
 
 def test_a_function_that_no_path_found_an_end_of_ends_the_next_ones(
@@ -285,7 +299,8 @@ def test_after_sharding_every_function_is_followed_again(
     shards = "def shards(m):\n    fully_shard(m)\n"
     again = "def again(m):\n    slow(m)\n    fully_shard(m)\n"
     script(tmp_path, SLOW + LONG + shards + again)
-    assert steps(followed)[-1] == 241
+    (whole,) = [state.steps for state in followed if state.trace.entry == "again"]
+    assert whole == 241
 
 
 def test_a_program_that_shards_in_time_has_the_whole_budget(
@@ -298,7 +313,7 @@ def test_a_program_that_shards_in_time_has_the_whole_budget(
     assert [state.steps for state in followed if state.trace is last] == [241]
 
 
-def test_many_programs_that_do_not_shard_end_the_search(
+def test_after_many_programs_that_do_not_shard_those_that_name_sharding_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, unsharded_steps=500)
@@ -306,19 +321,25 @@ def test_many_programs_that_do_not_shard_end_the_search(
     names = [f"def f{i}(m):\n    slow(m)\n    keep{i}(m)\n" for i in range(5)]
     last = "def last(m):\n    fully_shard(m)\n"  # it names what shards itself
     found = script(tmp_path, SLOW + keeps + "".join(names) + last)
-    reason = "none of the many programs before it shards"
-    assert stopped(found) == dict.fromkeys(("f2", "f3", "f4"), reason)
+    inert = "what it calls was seen to do nothing to a model"
+    assert left(found) == dict.fromkeys(("f2", "f3", "f4"), inert), "they came behind the others"
+    assert stopped(found) == {}
     assert [trace.entry for trace in found.traces] == ["last"]
 
 
-def test_many_programs_of_a_file_that_do_not_shard_end_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_many_programs_of_a_file_that_do_not_shard_put_off_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
     limit(monkeypatch, unsharded_file_steps=500)
     names = [f"def f{i}(m):\n    slow(m)\n    m.shard = fully_shard\n" for i in range(5)]
-    found = script(tmp_path, SLOW + "".join(names))
+    text = SLOW + "".join(names)
+    assert stopped(script(tmp_path, text)) == {}
+    order = [state.trace.entry for state in followed]
+    assert order == ["<module>", "f0", "f1", "f2", "f3", "f4"]
+    first = sum(state.steps for state in followed[:3])
+    limit(monkeypatch, unsharded_file_steps=500, steps=first)
     reason = "none of the code before it in its file shards"
-    assert stopped(found) == dict.fromkeys(("f2", "f3", "f4"), reason)
+    assert stopped(script(tmp_path, text)) == dict.fromkeys(("f3", "f4"), reason)
 
 
 def test_scripts_that_name_sharding_come_before_others(tmp_path: Path) -> None:

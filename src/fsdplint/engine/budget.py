@@ -20,6 +20,7 @@ class Budget:
         depth: calls inside one another; a deeper call has an unknown result. A function that calls
             itself runs twice, which covers all its calls, as one pass covers a loop.
         path_steps: the statements and expressions of one path.
+        long_path_steps: the same once every entry had its turn.
         path_cost: what one path leaves for rules to look at, mostly events; rules compare the
             sharding calls of a path with each other.
         paths: the paths through one entry.
@@ -46,6 +47,7 @@ class Budget:
 
     depth: int = 60
     path_steps: int = 150_000
+    long_path_steps: int = 400_000
     path_cost: float = 4_000
     paths: int = 200
     entry_steps: int = 1_000_000

@@ -10,7 +10,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.entry_point import Driven, Entry
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.live import Live, chains, mentioned, uses_sharded
-from fsdplint.engine.interpreter.paths import Exploration, Known
+from fsdplint.engine.interpreter.paths import TOO_LONG, Exploration, Known
 from fsdplint.engine.interpreter.priority import Priorities
 from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project, identifiers
@@ -37,10 +37,14 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     # nothing of how a program uses it, so that no method is followed from there.
     explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
     explorer.follow_methods()
+    explorer.known.patient = True
+    explorer.follow_postponed()
     explorer.follow_the_rest()
+    explorer.known.patient = False
     budget = project.budget
     explorer.allowed = max(budget.steps_with_tests, explorer.steps + budget.test_steps)
     explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
+    explorer.give_up_postponed()
     explorer.follow_the_rest()
     return explorer.programs, explorer.methods
 
@@ -105,6 +109,7 @@ class _Explorer:
         programs: the traces that start where a program can.
         methods: those of methods that nothing calls.
         unfinished: the entries that have paths left.
+        postponed: those that were not begun, each with the reason.
         steps: the steps of all entries so far.
         allowed: the steps after which no further entry is followed.
         pairs: sharding calls squared per path, which is what rules that compare them cost.
@@ -120,6 +125,7 @@ class _Explorer:
         self.methods: list[Trace] = []
         self.known = Known(project.budget)
         self.unfinished: list[Exploration] = []
+        self.postponed: list[tuple[Entry, str]] = []
         self.steps = 0
         self.allowed = project.budget.steps
         self.pairs = 0
@@ -169,17 +175,35 @@ class _Explorer:
             self.project.left_out[path, name] = reason
             return
         if limit := self._limit_reached(entry):
-            self.project.stop_early(path, name, limit)
+            self.postponed.append((entry, limit))
             return
         exploration = Exploration(self.project, entry, self.priorities, self.known)
         steps = self._go_on(exploration, exploration.follow_all)
-        if exploration.limit:
+        if exploration.limit or exploration.shortened:
             self.unfinished.append(exploration)
         if not exploration.found:
             self.unsharded += steps
             self.unsharded_in[entry.unit] += steps
         elif self.unsharded <= self.project.budget.unsharded_steps:
             self.unsharded = 0
+
+    def follow_postponed(self) -> None:
+        """Follow the entries that were not begun, since those before them do not shard."""
+        postponed, self.postponed = self.postponed, []
+        for entry, limit in postponed:
+            self.unsharded = 0
+            self.unsharded_in.clear()
+            definition = entry.method or entry.definition
+            if self.steps > self.allowed:
+                self.postponed.append((entry, limit))
+            elif definition is None or _is_unreached(definition, self.known.reached):
+                self.follow(entry)
+        self.give_up_postponed()
+
+    def give_up_postponed(self) -> None:
+        for entry, limit in self.postponed:
+            self.project.stop_early(entry.unit.path, entry.name, limit)
+        self.postponed.clear()
 
     def follow_the_rest(self) -> None:
         """Follow what is left of the entries in turn, once each had its first.
@@ -192,10 +216,11 @@ class _Explorer:
             for exploration in self.unfinished:
                 if self.steps <= self.allowed:
                     self._go_on(exploration, exploration.follow_the_rest)
-            self.unfinished = [each for each in self.unfinished if each.limit]
+            self.unfinished = [e for e in self.unfinished if e.limit or e.shortened]
         for exploration in self.unfinished:
             entry = exploration.entry
-            self.project.stop_early(entry.unit.path, entry.name, exploration.limit)
+            for reason in filter(None, (exploration.limit, exploration.shortened and TOO_LONG)):
+                self.project.stop_early(entry.unit.path, entry.name, reason)
         self.unfinished.clear()
 
     def _go_on(self, exploration: Exploration, follow: Callable[[], None]) -> int:

@@ -28,6 +28,9 @@ from fsdplint.engine.interpreter.semantics import SEMANTICS
 from fsdplint.engine.interpreter.state import OutOfBudget, PathState
 from fsdplint.engine.project.project import Project
 
+# Why an early stop is one: a path has more steps than a path may have.
+TOO_LONG = "a path is too long"
+
 # A kind of event, and where it happens.
 Place = tuple[type[Event], ir.Node]
 
@@ -46,6 +49,7 @@ class Known:
             and where they do.
         cut: the paths that were cut before they sharded, since the last path that shards.
         cut_in: how many of these were cut in a function that took most of the path.
+        patient: whether paths may be long, whatever was cut before: all entries had their turn.
     """
 
     budget: Budget
@@ -57,14 +61,18 @@ class Known:
     live: dict[tuple[object, ...], tuple[Entry, Live]] = field(default_factory=dict)
     cut: int = 0
     cut_in: Counter[ir.Function] = field(default_factory=Counter)
+    patient: bool = False
 
     def cut_functions(self) -> frozenset[ir.Function]:
         """Return the functions that paths were cut in so often that entering them is no use."""
         most = self.budget.cuts_per_function
-        return frozenset(each for each, count in self.cut_in.items() if count >= most)
+        cut = () if self.patient else self.cut_in.items()
+        return frozenset(each for each, count in cut if count >= most)
 
     def allowed(self) -> int:
         """Return the steps in which a path has to shard: fewer after paths that did not."""
+        if self.patient:
+            return self.budget.long_path_steps
         fewer = max(self.budget.path_steps // (1 + self.cut), self.budget.cut_path_steps)
         return min(fewer, self.budget.path_steps)
 
@@ -95,6 +103,7 @@ class Exploration:
     Attributes:
         found: the traces of the paths that shard, the preferred path first.
         limit: why paths are left, "" if none is.
+        shortened: the outcomes of paths that were cut to save time.
     """
 
     project: Project
@@ -105,6 +114,7 @@ class Exploration:
     effort: Effort = field(init=False)
     found: list[Trace] = field(default_factory=list)
     limit: str = ""
+    shortened: list[tuple[bool, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.frontier = Frontier(self.project.budget, self.known.outcomes)
@@ -128,11 +138,24 @@ class Exploration:
         """Follow some of the paths that are left, and forget the limit if none is."""
         self.project.keys = {}
         most = self.effort.steps + self.project.budget.rest_steps
+        if self.known.patient:
+            self._complete_shortened(most)
+        if not self.limit:
+            return
         prefix = self._take_new_outcomes(most) if self.found else self._look_for_sharding(most)
         if prefix is None:
             self.limit = ""
         else:
             self.frontier.put_back()
+
+    def _complete_shortened(self, most: int) -> None:
+        """Follow the paths that were cut to save time once more, as far as a path may go."""
+        if self.shortened:
+            self.effort.cut = 0
+        while self.shortened and self.effort.steps < most:
+            prefix = self.shortened.pop(0)
+            _, state = self._follow(prefix)
+            self.frontier.add(state.decisions.made, len(prefix))
 
     def _take_new_outcomes(self, most: int) -> tuple[bool, ...] | None:
         """Follow paths that each take as many outcomes as they can that no path has followed.
@@ -187,7 +210,10 @@ class Exploration:
             start(state, entry)
         except (OutOfBudget, RecursionError):
             trace.complete = False
-            self.project.stop_early(entry.unit.path, entry.name, "a path is too long")
+            if state.shortened:
+                self.shortened.append(tuple(each.outcome for each in decisions.made))
+            else:
+                self.project.stop_early(entry.unit.path, entry.name, TOO_LONG)
         trace.decisions = decisions.held()
         return state
 

@@ -190,6 +190,7 @@ class PathState:
         until: the class whose construction ends the path, to go on with a method of the object.
         eventful: the functions that were active when an event happened.
         too_long: the function that took most of a path that is too long, if one did.
+        shortened: whether the path was ended to save time, and may be followed further later.
         scopes: the variables of the modules that were imported.
         guards: the branches taken that the current code depends on.
         calls: the calls that lead here from the entry, outermost first, each with its file.
@@ -235,6 +236,7 @@ class PathState:
     until: ir.ClassDef | None = None
     eventful: set[ir.Node] = field(default_factory=set)
     too_long: list[ir.Function] = field(default_factory=list)
+    shortened: bool = False
     scopes: dict[Unit, ModuleScope] = field(default_factory=dict)
     # Where the path is
     guards: list[Guard] = field(default_factory=list)
@@ -286,6 +288,7 @@ class PathState:
         if self.allowed < most and self.may_have_sharded():
             self.allowed = most
             return
+        self.shortened = self.allowed < self.project.budget.long_path_steps
         half = self.steps // 2
         # The innermost one: its callers may call something else on the next path.
         self.too_long = [each for each in self.active if self.begun[each] < half][-1:]
@@ -301,6 +304,7 @@ class PathState:
         self.active.append(function)
         self.begun[function] = self.steps
         if function in self.cut_functions and not self.may_have_sharded():
+            self.shortened = True
             self.end_path()
 
     def may_have_sharded(self) -> bool:
