@@ -12,7 +12,19 @@ from collections import defaultdict
 from fsdplint.verify.clauses import CLAUSES
 from fsdplint.verify.clauses.collectives import whereabouts
 from fsdplint.verify.clauses.queries import LOST, first_snapshots
-from fsdplint.verify.events import FAILED, Device, Memory, Sharded, Snapshot, Step
+from fsdplint.verify.events import (
+    FAILED,
+    Backward,
+    Device,
+    Forward,
+    Memory,
+    OptimizerBuilt,
+    ProbeFailed,
+    Save,
+    Sharded,
+    Snapshot,
+    Step,
+)
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.processes import Death, death_sentence
@@ -24,6 +36,13 @@ _NOTICED = 0.25
 _ENDS = (-signal.SIGTERM, -signal.SIGKILL)
 """How torchrun ends the ranks that are left once one has failed."""
 _TAIL = 12
+_ESSENTIAL = {
+    "sharding": "what is sharded",
+    "snapshot": "the parameters",
+    "optimizer": "the parameters at the optimizer's step",
+    "step": "what a step does",
+}
+"""The probes without which a run proves nothing, and what each looks at."""
 
 
 def failures(run: Run) -> list[RankRun]:
@@ -180,6 +199,22 @@ def _failure(run: Run, failed: list[RankRun]) -> str:
         if done:
             quiet += f"; {ranks_in_words(done)} had taken the steps asked for, the others had not"
         return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
+    return _unseen(run)
+
+
+def _unseen(run: Run) -> str:
+    """Describe why a run proves nothing though its ranks ended well."""
     if not run.all(Sharded):
         return "nothing to verify: no module became an FSDP unit on any rank"
+    failed = next((p for _, p in run.all(ProbeFailed) if p.probe in _ESSENTIAL), None)
+    if failed is not None:
+        return f"{_ESSENTIAL[failed.probe]} could not be observed: {failed.error}"
+    if not any(unit.parameters for _, s in run.all(Snapshot) for unit in s.units):
+        return "nothing to verify: no parameter of an FSDP unit was seen"
+    if run.all(Step):
+        return ""
+    if run.all(Backward) and any(event.live for _, event in run.all(OptimizerBuilt)):
+        return "nothing to verify of the steps: backward ran and no optimizer stepped"
+    if not (run.all(Forward) or run.all(Save)):
+        return "nothing to verify: the script ended before a forward, a step or a save"
     return ""

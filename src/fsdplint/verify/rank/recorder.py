@@ -18,6 +18,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Unobservable(Exception):
+    """What a probe looks at has no values; the message says why."""
+
+
 _PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 
 
@@ -54,7 +58,10 @@ class Recorder:
                 except Exception as error:  # a probe must never change how the script ends
                     if name not in self._failed:
                         self._failed.add(name)
-                        self.write(ProbeFailed(name, f"{type(error).__name__}: {error}"))
+                        kind = (
+                            "" if isinstance(error, Unobservable) else f"{type(error).__name__}: "
+                        )
+                        self.write(ProbeFailed(name, f"{kind}{error}"))
                     return None
 
             return guarded

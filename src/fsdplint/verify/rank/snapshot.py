@@ -7,12 +7,14 @@ from math import prod
 from weakref import ref
 
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from fsdplint.verify.events import OptimizerBuilt, Original, Parameter, Snapshot, Tie, Unit
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held, held_by
+from fsdplint.verify.rank.recorder import Unobservable
 from fsdplint.verify.rank.registry import Seen, is_ignored, taken_as
 
 
@@ -61,6 +63,8 @@ class Snapshots:
     def _snapshot(self, model: nn.Module, number: int) -> Snapshot:
         """Describe a model as it is now."""
         held = list(access.parameters(model))
+        if any(isinstance(access.local(h.parameter), FakeTensor) for h in held):
+            raise Unobservable("they are fake tensors, which hold no values")
         units = [
             Unit(
                 access.clean(name).removesuffix("._fsdp_wrapped_module"),

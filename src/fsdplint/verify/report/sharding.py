@@ -272,7 +272,9 @@ def counts(model: Model) -> str:
 
 
 def remarks(model: Model, world_size: int) -> Iterator[str]:
-    """Yield sentences on the whole model."""
+    """Yield sentences on the whole model; a model without parameters has none."""
+    if not model.pieces:
+        return
     copies = sum(shares(model.kept, model.elements))
     together = f"; together {copies:.1f} copies" if copies > _ONE_COPY else ""
     yield f"{_shares(model)} (1/{world_size} is {percent(1 / world_size)}{together})"
