@@ -36,6 +36,7 @@ from fsdplint.verify.events import (
     ProbeFailed,
     Sharded,
     Snapshot,
+    Stale,
     Started,
     Step,
     SyncSwitched,
@@ -332,7 +333,7 @@ def built(number: int = 0, **changes: Any) -> OptimizerBuilt:
 
 
 def test_an_optimizer_of_replaced_parameters() -> None:
-    old = built(live=0, stale=("a", "b"))
+    old = built(live=0, stale=(Stale("a", "sharding", HERE), Stale("b", "sharding", HERE)))
     assert said(optimizer, run_of([sharded(), old])) == (
         "violated",
         "`AdamW` holds 2 parameters that sharding has replaced, and 0 of the model's own",
@@ -340,7 +341,14 @@ def test_an_optimizer_of_replaced_parameters() -> None:
 
 
 def test_an_optimizer_that_never_steps_is_no_matter() -> None:
-    run = run_of([sharded(), built(0, live=0, stale=("a",)), built(1), step(optimizer=1)])
+    run = run_of(
+        [
+            sharded(),
+            built(0, live=0, stale=(Stale("a", "sharding", HERE),)),
+            built(1),
+            step(optimizer=1),
+        ]
+    )
     assert said(optimizer, run) == (
         "confirmed",
         "`AdamW` holds 1 parameter of the sharded model",

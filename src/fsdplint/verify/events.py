@@ -163,19 +163,33 @@ class Snapshot(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """A parameter that an optimizer holds and its model does not any more.
+
+    Attributes:
+        by: what replaced it: ``sharding``, ``resharding``, ``assignment``, or a module's method.
+        place: the line that did.
+    """
+
+    name: str
+    by: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerBuilt(Event):
     """An optimizer at its first step, or at the end where it made none.
 
     Attributes:
         live: parameters it holds that are a sharded model's own now.
-        stale: names of parameters it holds that sharding has replaced since.
+        stale: parameters it holds that have been replaced since it was built.
     """
 
     number: int
     cls: str
     place: Place | None
     live: int
-    stale: tuple[str, ...]
+    stale: tuple[Stale, ...]
 
 
 @dataclass(frozen=True, slots=True)

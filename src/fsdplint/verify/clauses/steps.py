@@ -30,6 +30,7 @@ from fsdplint.verify.events import (
     Place,
     Sharded,
     Snapshot,
+    Stale,
     Step,
     SyncSwitched,
 )
@@ -42,6 +43,8 @@ _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_no
 Key = tuple[int, str]
 """A parameter: its model's number and its name there."""
 _NO_SYNC = "no_sync"
+_SHARDING = ("sharding", "resharding")
+"""What replaces parameters without a call of its own."""
 
 
 @clause(
@@ -192,13 +195,7 @@ def optimizer(run: Run) -> Verdict:
         if event.stale and (not used or (rank, event.number) in used)
     ]
     if stale:
-        first = stale[0]
-        return violated(
-            f"`{first.cls}` holds {plural(len(first.stale), 'parameter')} that sharding has "
-            f"replaced, and {first.live} of the model's own",
-            (f"replaced: {listed(first.stale)}",),
-            (first.place, *(event.place for _, event in run.all(Sharded))),
-        )
+        return _stale(run, stale[0])
     missing = _missing(run)
     live = max(event.live for event in built)
     if not live:
@@ -214,6 +211,34 @@ def optimizer(run: Run) -> Verdict:
         f"{', '.join(f'`{name}`' for name in names)} hold{'s' * (len(names) == 1)} "
         f"{plural(held, 'parameter')} of the sharded model"
     )
+
+
+def _stale(run: Run, event: OptimizerBuilt) -> Verdict:
+    """Judge an optimizer of replaced parameters, by what replaced them."""
+    by: dict[str, list[Stale]] = {}
+    for each in event.stale:
+        by.setdefault(each.by, []).append(each)
+    sharding = any(how in _SHARDING for how in by)
+    return violated(
+        f"`{event.cls}` holds {plural(len(event.stale), 'parameter')} that "
+        f"{' and '.join(map(_replacer, by))} {'has' if len(by) == 1 else 'have'} replaced, and "
+        f"{event.live} of the model's own",
+        tuple(
+            f"replaced{f' by {_replacer(how)}' * (len(by) > 1)}: {listed(p.name for p in found)}"
+            for how, found in by.items()
+        ),
+        (
+            event.place,
+            *(each.place for each in event.stale if each.by not in _SHARDING),
+            *(made.place for _, made in run.all(Sharded) if sharding),
+        ),
+    )
+
+
+def _replacer(how: str) -> str:
+    if how == "assignment":
+        return "an assignment"
+    return how if how in _SHARDING else f"`{how}`"
 
 
 def _missing(run: Run) -> list[str]:

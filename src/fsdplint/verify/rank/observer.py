@@ -26,6 +26,7 @@ from fsdplint.verify.rank.probes import (
     forwards,
     fsdp1,
     numbers,
+    replacements,
     saves,
     sharding,
     steps,
@@ -90,6 +91,7 @@ class Observer:
     def _watch(self) -> None:
         spawn.note_group(self._seen)
         collectives.install(self._seen)
+        replacements.install(self._seen)
         self._watch_calls()
         if self._recorder.request.capture:
             capture.install(self._seen)

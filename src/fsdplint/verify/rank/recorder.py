@@ -58,9 +58,8 @@ class Recorder:
                 except Exception as error:  # a probe must never change how the script ends
                     if name not in self._failed:
                         self._failed.add(name)
-                        kind = (
-                            "" if isinstance(error, Unobservable) else f"{type(error).__name__}: "
-                        )
+                        known = isinstance(error, Unobservable)
+                        kind = "" if known else f"{type(error).__name__}: "
                         self.write(ProbeFailed(name, f"{kind}{error}"))
                     return None
 

@@ -22,7 +22,7 @@ from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.recorder import Recorder
 
-_MARK, _TAKEN, _IGNORED = "_fsdplint_mark", "_fsdplint_replaced", "_fsdplint_ignored"
+_MARK, _REPLACED, _IGNORED = "_fsdplint_mark", "_fsdplint_replaced", "_fsdplint_ignored"
 _marks = count(1)
 
 
@@ -43,6 +43,22 @@ class OptimizerSeen:
     steps: int = 0
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """What put another parameter in the place of one.
+
+    Attributes:
+        owner: the module that it was registered under, as `key`.
+        by: the function that did it, ``sharding`` or ``assignment``.
+        place: the line of the user's code.
+    """
+
+    owner: ref[nn.Module]
+    key: str
+    by: str
+    place: Place | None
+
+
 class Seen:
     """The units, models and optimizers of this rank, all held weakly.
 
@@ -60,6 +76,7 @@ class Seen:
         self.optimizers: MutableMapping[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.assigned: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
         self.scaled = False
+        self._replacements: list[Replacement] = []
         self._numbers = count()
         self._called: list[ref[nn.Module]] = []
         self._built: list[OptimizerSeen] = []
@@ -80,6 +97,16 @@ class Seen:
             self.optimizers[optimizer] = OptimizerSeen(len(self._built), place)
             self._built.append(self.optimizers[optimizer])
         return self.optimizers[optimizer]
+
+    def replaced(self, parameter: nn.Parameter, owner: nn.Module, key: str, by: str) -> None:
+        """Record that something else is now where a parameter was; of several, the last counts."""
+        parameter.__dict__[_REPLACED] = len(self._replacements)
+        self._replacements.append(Replacement(ref(owner), key, by, self.place()))
+
+    def replacement(self, parameter: nn.Parameter) -> Replacement | None:
+        """Return what replaced a parameter, or None."""
+        number = parameter.__dict__.get(_REPLACED)
+        return None if number is None else self._replacements[number]
 
     def called(self, module: nn.Module) -> None:
         """Record a module that was called from outside every other module."""
@@ -141,16 +168,6 @@ def is_marked(parameter: nn.Parameter) -> bool:
 def inherit(parameter: nn.Parameter, number: int) -> None:
     """Give a parameter that has no mark yet the mark of the one it represents."""
     parameter.__dict__.setdefault(_MARK, number)
-
-
-def take(parameter: nn.Parameter, unit: int, name: str) -> None:
-    """Record which unit takes this parameter, and its name there."""
-    parameter.__dict__.setdefault(_TAKEN, (unit, name))
-
-
-def taken_as(parameter: nn.Parameter) -> tuple[int, str] | None:
-    """Return the unit that took a parameter and its name there, or None."""
-    return cast("tuple[int, str] | None", parameter.__dict__.get(_TAKEN))
 
 
 def ignore(parameter: nn.Parameter) -> None:

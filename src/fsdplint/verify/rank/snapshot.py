@@ -11,11 +11,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from fsdplint.verify.events import OptimizerBuilt, Original, Parameter, Snapshot, Tie, Unit
+from fsdplint.verify.events import OptimizerBuilt, Original, Parameter, Snapshot, Stale, Tie, Unit
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held, held_by
+from fsdplint.verify.rank.probes.replacements import SHARDING
 from fsdplint.verify.rank.recorder import Unobservable
-from fsdplint.verify.rank.registry import Seen, is_ignored, taken_as
+from fsdplint.verify.rank.registry import Replacement, Seen, is_ignored
 
 
 class Snapshots:
@@ -117,21 +118,21 @@ class Snapshots:
             if any(p is parameter for p in held_by(optimizer)):
                 yield built.number
 
-    def _name(self, unit: int, name: str) -> str:
-        """Return the name in its model of a parameter that a unit has taken under `name`."""
-        for model in self._seen.models():
-            for prefix, module in model.named_modules():
-                if module in self._seen.units and self._seen.units[module].number == unit:
-                    return access.clean(f"{prefix}.{name}" if prefix else name)
-        return name
+    def _name(self, replacement: Replacement) -> str:
+        """Return the name in its model of a parameter that was replaced; empty if in none."""
+        owner = replacement.owner()
+        path = self._seen.path(owner) if owner is not None else None
+        if path is None:
+            return ""
+        return access.clean(".".join(filter(None, (path[1], replacement.key))))
 
     def _optimizer(self, optimizer: Optimizer) -> OptimizerBuilt:
         """Describe an optimizer by what its parameters are now."""
         built = self._seen.optimizers[optimizer]
-        live = {id(held.parameter): held.name for held in self._seen.parameters()}
+        live = {id(held.parameter): held for held in self._seen.parameters()}
         mine = held_by(optimizer)
         gone = [p for p in mine if id(p) not in live]
-        stale = [name for p in gone if (name := self._replaced(p, live))]
+        stale = [found for p in gone if (found := self._stale(p, live))]
         return OptimizerBuilt(
             built.number,
             type(optimizer).__name__,
@@ -140,14 +141,23 @@ class Snapshots:
             tuple(stale),
         )
 
-    def _replaced(self, parameter: nn.Parameter, live: Mapping[int, str]) -> str:
-        """Return the name of a parameter that a unit has put another one in the place of: a shard
-        when it was sharded, or once it was resharded."""
-        taken = taken_as(parameter)
-        if taken is not None:
-            return self._name(*taken)
+    def _stale(self, parameter: nn.Parameter, live: Mapping[int, Held]) -> Stale | None:
+        """Describe what put another parameter in the place of one that an optimizer holds.
+
+        Sharding did, or resharding. Where something else did, nothing is missing if what is there
+        now is not trained, or another optimizer holds it.
+        """
+        replacement = self._seen.replacement(parameter)
+        if replacement is not None and (name := self._name(replacement)):
+            now = next((held for held in live.values() if held.name == name), None)
+            if replacement.by == SHARDING or (now is not None and self._missed(now.parameter)):
+                return Stale(name, replacement.by, replacement.place)
         forms = (access.sharded_form(unit, parameter) for unit in self._seen.units)
-        return next((live.get(id(form), "") for form in forms if form is not None), "")
+        form = next((live[id(form)] for form in forms if id(form) in live), None)
+        return None if form is None else Stale(form.name, "resharding", None)
+
+    def _missed(self, parameter: nn.Parameter) -> bool:
+        return parameter.requires_grad and not any(True for _ in self._holders(parameter))
 
 
 def _repeated(model: nn.Module, held: list[Held]) -> list[tuple[str, ...]]:

@@ -13,26 +13,36 @@ from fsdplint.verify.events import Sharded
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.probes.forwards import watch_forward
-from fsdplint.verify.rank.registry import Seen, UnitSeen, ignore, inherit, is_marked, mark, take
+from fsdplint.verify.rank.probes.replacements import SHARDING, note, slots
+from fsdplint.verify.rank.registry import Seen, UnitSeen, ignore, inherit, is_marked, mark
 
 
 def install(seen: Seen) -> None:
     """Wrap ``fully_shard``, FSDP1's constructor, and the assignment of parameters."""
     guard = seen.recorder.probe("sharding")
-    before, after, note_mark = guard(_remember), guard(_note), seen.recorder.probe("ties")(_mark)
+    look, replaced = guard(slots), guard(note)
+    before, after, note_mark = (
+        guard(_remember),
+        guard(_units_made),
+        seen.recorder.probe("ties")(_mark),
+    )
 
     def fully_shard(original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         modules = [module] if isinstance(module, nn.Module) else list(module)
         number = seen.number_unit()
         before(seen, number, modules, "fsdp2", kwargs.get("ignored_params") or ())
+        old = look(modules)
         result = original(module, *args, **kwargs)
         after(seen, number, modules)
+        replaced(seen, old or [], SHARDING)
         return result
 
     def construct(original: Any, unit: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         number = seen.number_unit()
         before(seen, number, [module], "fsdp1", ())
+        old = look([module])
         original(unit, module, *args, **kwargs)
+        replaced(seen, old or [], SHARDING)
         for parameter in access.ignored(unit):
             ignore(parameter)
         seen.units[unit] = UnitSeen(number, "fsdp1")
@@ -54,15 +64,13 @@ def _remember(
     api: str,
     ignored: Iterable[nn.Parameter],
 ) -> None:
-    """Write the event and remember each parameter by name, before they are replaced."""
+    """Write the event and mark each parameter, before they are replaced."""
     for parameter in ignored:
         ignore(parameter)
     taken = _taken(seen, modules)
     sizes = {}
     for module in modules:
-        for name, parameter in module.named_parameters():
-            take(parameter, number, name)
-            sizes[id(parameter)] = parameter.numel()
+        sizes |= {id(parameter): parameter.numel() for parameter in module.parameters()}
         for inner in module.modules():
             marks = seen.assigned.setdefault(inner, {})
             marks |= {name: mark(p) for name, p in inner._parameters.items() if p is not None}
@@ -99,7 +107,7 @@ def _around(seen: Seen, modules: list[nn.Module]) -> list[nn.Module]:
     ]
 
 
-def _note(seen: Seen, number: int, modules: list[nn.Module]) -> None:
+def _units_made(seen: Seen, number: int, modules: list[nn.Module]) -> None:
     """Record new units; give the parameters that sharding made the marks of their originals."""
     for module in modules:
         seen.units[module] = UnitSeen(number, "fsdp2")
