@@ -408,8 +408,12 @@ def test_without_sharding_or_optimizers_nothing_is_asked() -> None:
                 {"moving": False, "changed": False},
                 {"gradient": "none", "changed": False},
                 {"gradient": "zero", "changed": False},
-                {"gradient": "infinite", "changed": False},
             )
+        ),
+        (
+            {"gradient": "infinite", "changed": False},
+            "not exercised",
+            "the gradients of 1 parameter are NaN or infinite: `a`",
         ),
     ],
 )

@@ -123,13 +123,20 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One FSDP unit of a model: its name there (empty for the root) and its own parameters."""
+    """One FSDP unit of a model.
+
+    Attributes:
+        name: in the model; empty for the root.
+        parameters: its own.
+        ranks: over how many ranks FSDP divides them; 0 where unknown.
+    """
 
     name: str
     cls: str
     api: str
     number: int
     parameters: tuple[Parameter, ...]
+    ranks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

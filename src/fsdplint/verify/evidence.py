@@ -63,11 +63,13 @@ class Stall:
         certain: the collectives of the ranks contradict each other; else time ran out.
         seconds: without any progress, when it was noticed.
         stacks: per rank the lines of its main thread, innermost first.
+        working: ranks that were getting on when time ran out, so that the others wait for them.
     """
 
     certain: bool
     seconds: float
     stacks: dict[int, tuple[Place, ...]]
+    working: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from fsdplint.verify.events import (
     Snapshot,
     Step,
 )
-from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.evidence import RankRun, Run, Stall
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.processes import Death, death_sentence
 from fsdplint.verify.request import Request
@@ -150,8 +150,14 @@ def _how(run: Run, rank: RankRun) -> str:
     if rank.ended:
         return rank.ended.how
     if rank.death is None:
-        return "stuck" if run.stall else "died"
+        return _stopped_how(run.stall, rank.rank) if run.stall else "died"
     return "stopped" if stopped(run, rank) else "died"
+
+
+def _stopped_how(stall: Stall, rank: int) -> str:
+    if rank in stall.working:
+        return "working"
+    return "waiting" if stall.working else "stuck"
 
 
 def _last_words(rank: RankRun) -> str:
@@ -193,6 +199,8 @@ def _failure(run: Run, failed: list[RankRun]) -> str:
         return f"no rank began\n{run.launcher}".strip()
     if failed:
         return _cause(run, failed[0])
+    if run.stall is not None and run.stall.working:
+        return "\n".join((_too_slow(run, run.stall.working), *whereabouts(run)))
     if run.stall is not None:
         quiet = f"no progress for {run.stall.seconds:.0f} s"
         done = [rank.rank for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
@@ -200,6 +208,18 @@ def _failure(run: Run, failed: list[RankRun]) -> str:
             quiet += f"; {ranks_in_words(done)} had taken the steps asked for, the others had not"
         return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
     return _unseen(run)
+
+
+def _too_slow(run: Run, working: tuple[int, ...]) -> str:
+    """Describe how far ranks came that were getting on when time ran out."""
+    steps = min((len(rank.of(Step)) for rank in run.ranks), default=0)
+    spent = [step.seconds for _, step in run.all(Step)]
+    pace = f" of {sum(spent) / len(spent):.1f} s" if spent else ""
+    return (
+        f"time ran out after {run.seconds:.0f} s while {ranks_in_words(working)} "
+        f"{'was' if len(working) == 1 else 'were'} at work, with {plural(steps, 'step')}{pace} "
+        "done; `--timeout` gives them longer, `--steps` asks for fewer"
+    )
 
 
 def _unseen(run: Run) -> str:
@@ -215,6 +235,6 @@ def _unseen(run: Run) -> str:
         return ""
     if run.all(Backward) and any(event.live for _, event in run.all(OptimizerBuilt)):
         return "nothing to verify of the steps: backward ran and no optimizer stepped"
-    if not (run.all(Forward) or run.all(Save)):
+    if not run.all(Forward) and not run.all(Save):
         return "nothing to verify: the script ended before a forward, a step or a save"
     return ""

@@ -53,8 +53,9 @@ class RankSummary:
     """One rank as a whole: how it ended, its memory, its communication.
 
     Attributes:
-        ended: ``steps``, ``script``, ``crash``, ``exit``, ``stuck``, ``died``, ``stopped`` (by
-            the launcher, since another rank had failed) or ``unmappable``.
+        ended: ``steps``, ``script``, ``crash``, ``exit``, ``stuck``, ``working`` or ``waiting``
+            for one that was (when time ran out), ``died``, ``stopped`` (by the launcher, since
+            another rank had failed) or ``unmappable``.
         error: the rank's traceback or what it left when it died; empty for a clean end.
         device: where its tensors lived, e.g. ``cpu (as cuda:1)``.
         status: of a process that died, its exit status or the negative number of the signal.

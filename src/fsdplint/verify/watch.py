@@ -69,7 +69,7 @@ def watch(
             if (certain := watched.contradict(now)) or watched.idle(ranks, now):
                 return watched.stall(certain, now)
         if now > limit:
-            return watched.stall(False, now)
+            return watched.stall(False, now, () if watched.failed else watched.working(now))
         progress(watched.summary(ranks))
         time.sleep(INTERVAL)
     return None
@@ -100,6 +100,12 @@ class _Rank:
     @property
     def over(self) -> bool:
         return bool(self.ended) or self.dead
+
+    @property
+    def waits(self) -> bool:
+        """True if it is in a collective."""
+        waiting = (State.ISSUED, State.WAITING)
+        return any(collective.state in waiting for collective in self.ring.collectives())
 
     def follow(self, now: float, dead: bool) -> None:
         """Take in what it has written since the last time, and that its process is gone."""
@@ -180,15 +186,21 @@ class _Ranks:
         for rank in live:
             rank.work(used.get(rank.pid, math.inf), now)
         return all(now - max(rank.moved, rank.worked) > IDLE for rank in live) and any(
-            collective.state in (State.ISSUED, State.WAITING)
-            for rank in live
-            for collective in rank.ring.collectives()
+            rank.waits for rank in live
         )
 
-    def stall(self, certain: bool, now: float) -> Stall:
+    def working(self, now: float) -> tuple[int, ...]:
+        """Return the ranks that get on, without those that wait for them in a collective."""
+        live = {number: rank for number, rank in self.ranks.items() if not rank.over}
+        active = {n: r for n, r in live.items() if now - max(r.moved, r.worked) < _QUIET}
+        outside = [number for number, rank in active.items() if not rank.waits]
+        moving = [number for number, rank in active.items() if now - rank.moved < _QUIET]
+        return tuple(outside or moving)
+
+    def stall(self, certain: bool, now: float, working: tuple[int, ...] = ()) -> Stall:
         """Ask the ranks that are not over where they are."""
         live = {number: rank.pid for number, rank in self.ranks.items() if not rank.over}
-        return Stall(certain, self.quiet_for(now), stacks.ask(self.folder, live))
+        return Stall(certain, self.quiet_for(now), stacks.ask(self.folder, live), working)
 
     def summary(self, ranks: int) -> str:
         """Describe in a few words where the run is."""

@@ -112,7 +112,7 @@ def test_the_label_of_a_run(names: list[str], label: str) -> None:
         (("S(0)",), (2,), (), "Shard(0) over 2 ranks"),
         (("Shard(dim=1)",), (2,), ("tp",), "Shard(1) over tp=2"),
         (("R", "S(0)"), (2, 4), ("dp", "fsdp"), "Replicate over dp=2, Shard(0) over fsdp=4"),
-        ((), (), (), "whole on each rank"),
+        ((), (), (), "divided over 2 ranks with its unit's others"),
     ],
 )
 def test_a_placement_in_words(
@@ -120,6 +120,11 @@ def test_a_placement_in_words(
 ) -> None:
     one = replace(parameter("w", (4,), 0, 2), placements=placements, mesh=mesh, mesh_names=names)
     assert placed(Piece(one, 4, ((0, 2), (1, 2)))) == words
+
+
+def test_what_every_rank_keeps_is_whole() -> None:
+    one = replace(parameter("w", (4,), 0, 2), placements=(), mesh=(), mesh_names=())
+    assert placed(Piece(one, 4, ((0, 4), (1, 4)))) == "whole on each rank"
 
 
 @pytest.mark.parametrize(

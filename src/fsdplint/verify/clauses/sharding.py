@@ -139,7 +139,10 @@ def blocks(run: Run) -> Verdict:
 
 
 def _why_no_blocks(run: Run) -> str:
-    if any(s.repeated for rank in run.ranks for s in first_snapshots(rank)):
+    seen = [s for rank in run.ranks for s in first_snapshots(rank)]
+    if seen and all(unit.ranks == 1 for s in seen for unit in s.units if unit.parameters):
+        return "units are divided over one rank, so nothing is gathered"
+    if any(s.repeated for s in seen):
         return "repeated blocks hold little of the sharded parameters, or are parts of a unit"
     return "no sharded model with repeated blocks was seen"
 
@@ -154,8 +157,8 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
     if not total or size < _LEAST * total:
         return []
     holders = {number for number, _ in held[largest]}
-    if len(holders) == 1 and not _holds_most(snapshot, next(iter(holders))):
-        return []  # parts of a unit that is a part itself
+    if len(holders) == 1 and not _gathers_most(snapshot, next(iter(holders))):
+        return []  # parts of a unit that is a part itself, or that gathers nothing
     container = largest[0].rpartition(".")[0]
     name = f"`{container}`" if container else "the model"
     share = f"{100 * size / total:.0f} % of the sharded parameters"
@@ -175,15 +178,15 @@ def _owners(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
     return owners
 
 
-def _holds_most(snapshot: Snapshot, number: int) -> bool:
-    """True if a unit has no other one around it, and most of the parameters in it."""
+def _gathers_most(snapshot: Snapshot, number: int) -> bool:
+    """True if a unit has no other one around it, and gathers most of the parameters."""
     unit = next(unit for unit in snapshot.units if unit.number == number)
     around = any(
         other is not unit and (not other.name or unit.name.startswith(f"{other.name}."))
         for other in snapshot.units
     )
     total = sum(whole(p) for u in snapshot.units for p in u.parameters)
-    return not around and 2 * sum(map(whole, unit.parameters)) > total
+    return unit.ranks != 1 and not around and 2 * sum(map(whole, unit.parameters)) > total
 
 
 def _owned(children: tuple[str, ...], owners: dict[str, tuple[int, int]]) -> list[tuple[int, int]]:

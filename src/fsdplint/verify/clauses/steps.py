@@ -263,6 +263,10 @@ def parameters_change(run: Run) -> Verdict:
     """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
     warmup the rate may be so low that nothing shows."""
     changed, due, numbers = _moves(run)
+    if not changed and (bad := _not_finite(run)):
+        return not_exercised(
+            f"the gradients of {plural(len(bad), 'parameter')} are NaN or infinite: {listed(bad)}"
+        )
     if not changed:
         return not_exercised("no held parameter had a gradient and a learning rate above zero")
     every, steps = plural(len(changed), "parameter"), plural(len(numbers), "step")
@@ -278,6 +282,17 @@ def parameters_change(run: Run) -> Verdict:
     figures = f"{len(changed) - len(still)} of {every} moved in {steps}"
     low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
     return confirmed(figures, (low,) if still else ())
+
+
+def _not_finite(run: Run) -> list[str]:
+    """Return the held parameters whose gradients are not finite on some rank."""
+    found = (
+        change.name
+        for rank in run.ranks
+        for _, change in changes(rank)
+        if change.held and change.gradient == "infinite"
+    )
+    return list(dict.fromkeys(found))
 
 
 def _moves(run: Run) -> tuple[dict[Key, bool], set[Key], set[int]]:

@@ -210,6 +210,16 @@ def fsdp1_group(unit: FullyShardedDataParallel) -> ProcessGroup | None:
     return unit.process_group if handle is not None and handle.uses_sharded_strategy else None
 
 
+def divided_over(unit: nn.Module) -> int:
+    """Return over how many ranks FSDP divides a unit's parameters; 0 where it has none."""
+    if isinstance(unit, FullyShardedDataParallel):
+        group = fsdp1_group(unit)
+        return (1 if group is None else group.size()) if unit._handle is not None else 0
+    # A group that only replicates has another class of mesh, without that size.
+    sizes = [getattr(group.mesh_info, "shard_mesh_size", 1) for group in groups(unit)]
+    return max(sizes, default=0)
+
+
 @dataclass(frozen=True)
 class Cut:
     """This rank's part of a tensor.

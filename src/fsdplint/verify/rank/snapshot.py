@@ -73,6 +73,7 @@ class Snapshots:
                 self._seen.units[module].api,
                 self._seen.units[module].number,
                 tuple(self._parameter(h) for h in held if h.unit is module),
+                access.divided_over(module),
             )
             for name, module in model.named_modules()
             if module in self._seen.units

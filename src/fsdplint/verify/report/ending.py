@@ -18,6 +18,8 @@ _ENDED = {
     "crash": "crashed",
     "exit": "exited with an error",
     "stuck": "stuck",
+    "working": "stopped at work",
+    "waiting": "stopped while it waited",
     "stopped": "stopped after another rank",
     "unmappable": "not possible here",
 }

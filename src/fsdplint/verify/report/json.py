@@ -16,9 +16,10 @@ A verdict has ``clause``, ``contract``, ``status`` (confirmed, violated or not e
 ``failed`` lists the ranks that failed by themselves, the one that failed first leading.
 
 A rank has ``rank``, ``device``, ``steps``, ``ended`` (steps, script, crash, exit, stuck, died,
-stopped or unmappable), ``error`` (its traceback, or null), ``exit_status`` (of a process that died:
-a number below 0 is a signal's; else null), ``output`` (its last lines), ``memory`` (null, or
-bytes: ``process``, its peak, ``before``, that when the script began, and ``cuda``) and
+working or waiting where time ran out, stopped or unmappable), ``error`` (its traceback, or null),
+``exit_status`` (of a process that died: a number below 0 is a signal's; else null), ``output`` (its
+last lines), ``memory`` (null, or bytes: ``process``, its peak, ``before``, that when the script
+began, and ``cuda``) and
 ``communication``: a list of ``operation``, ``calls`` and ``bytes``.
 
 ``snapshots`` is a list of ``rank`` and ``models``, the models as that rank saw them at its first

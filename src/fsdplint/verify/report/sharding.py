@@ -127,6 +127,8 @@ def placed(piece: Piece) -> str:
     parameter = piece.parameter
     if parameter.flat:
         return f"flattened over {len(piece.kept)} ranks"
+    if not parameter.placements and any(part != piece.elements for _, part in piece.kept):
+        return f"divided over {len(piece.kept)} ranks with its unit's others"
     if not parameter.placements:
         return "whole on each rank"
     names = parameter.mesh_names or ("",) * len(parameter.mesh)

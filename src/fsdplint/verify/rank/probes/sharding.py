@@ -68,7 +68,7 @@ def _remember(
     for parameter in ignored:
         ignore(parameter)
     taken = _taken(seen, modules)
-    sizes = {}
+    sizes: dict[int, int] = {}
     for module in modules:
         sizes |= {id(parameter): parameter.numel() for parameter in module.parameters()}
         for inner in module.modules():
