@@ -170,6 +170,35 @@ class Snapshot(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class InitialValue:
+    """This rank's part of a parameter or buffer before the first step.
+
+    Attributes:
+        unwritten: elements, of `elements`, that hold what was in memory when it got its storage.
+        digest: of a parameter's values; empty for a buffer.
+    """
+
+    name: str
+    buffer: bool
+    elements: int
+    unwritten: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Initial(Event):
+    """What a model's parameters and buffers hold at its first step, or at the end without one.
+
+    Attributes:
+        places: where storage without values was made.
+    """
+
+    model: int
+    values: tuple[InitialValue, ...]
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stale:
     """A parameter that an optimizer holds and its model does not any more.
 
@@ -215,6 +244,23 @@ class Forward(Event):
     """The first forward of a model's root through its hooks."""
 
     cls: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstNan(Event):
+    """The first module whose output has a NaN on this rank.
+
+    Attributes:
+        name: in its model.
+        given: what it was called with has one too.
+        step: optimizer steps done.
+    """
+
+    name: str
+    cls: str
+    given: bool
+    step: int
     place: Place | None
 
 

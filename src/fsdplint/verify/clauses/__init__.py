@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.verify.clauses.clause import Clause
 from fsdplint.verify.clauses.collectives import collectives, device_per_rank
 from fsdplint.verify.clauses.copies import replicas, ties
+from fsdplint.verify.clauses.initialisation import initialised
 from fsdplint.verify.clauses.numbers import gradient_norm, loss, reductions
 from fsdplint.verify.clauses.saves import saves
 from fsdplint.verify.clauses.sharding import blocks, coverage, fsdp1_calls, sharding_order, units
@@ -24,6 +25,7 @@ CLAUSES: tuple[Clause, ...] = (
     blocks,
     coverage,
     ties,
+    initialised,
     optimizer,
     forward,
     gradients,

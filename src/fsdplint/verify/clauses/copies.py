@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.initialisation import unequal
 from fsdplint.verify.clauses.queries import (
     SHARED_ACROSS_GROUPS,
     changes,
     crashes,
     first_snapshots,
-    is_shard,
+    is_replicated,
     listed,
     own_place,
     parameters,
     shards_held,
     without_steps,
 )
-from fsdplint.verify.events import Parameter, Sharded, Snapshot
+from fsdplint.verify.events import Sharded, Snapshot
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.verdict import Verdict
@@ -32,6 +33,8 @@ def replicas(run: Run) -> Verdict:
     """HSDP keeps each shard several times; whatever changes one copy alone makes them drift."""
     if reason := without_steps(run):
         return not_exercised(reason)
+    if unequal(run):
+        return not_exercised("they differ before the first step: see initialised")
     copies = {copy: digests for copy, digests in _copies(run).items() if len(digests) > 1}
     if not copies:
         return not_exercised("no two ranks keep the same part of a DTensor")
@@ -69,20 +72,10 @@ def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
         held = {(s.model, p.name): p for s in first_snapshots(rank) for _, p in parameters(s)}
         for step, change in changes(rank):
             key = (change.model, change.name)
-            if (p := held.get(key)) is not None and (part := _part(p)) is not None:
-                copy = _Copy(step.number, step.optimizer, key, part, p.ranks)
+            if (p := held.get(key)) is not None and is_replicated(p):
+                copy = _Copy(step.number, step.optimizer, key, shards_held(p), p.ranks)
                 found.setdefault(copy, {})[rank.rank] = change.digest
     return found
-
-
-def _part(parameter: Parameter) -> tuple[int, ...] | None:
-    """Return which part of a parameter this rank keeps; None where no other rank keeps it."""
-    if not any(
-        not is_shard(placement) and size > 1
-        for placement, size in zip(parameter.placements, parameter.mesh, strict=False)
-    ):
-        return None
-    return shards_held(parameter)
 
 
 @clause("ties", "Parameters that were one are still one.", ("ties", "snapshot", "sharding"))

@@ -9,8 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.initialisation import unwritten
 from fsdplint.verify.clauses.queries import SHOWN
-from fsdplint.verify.events import Backward, Norm, NumberRead, Place, ReadCombined
+from fsdplint.verify.events import (
+    Backward,
+    FirstNan,
+    Norm,
+    NumberRead,
+    Place,
+    ReadCombined,
+    Step,
+)
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.verdict import Verdict
@@ -40,12 +49,15 @@ def loss(run: Run) -> Verdict:
             f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite as scaled by the "
             "gradient scaler, which lowers its scale then"
         )
+    if bad and unwritten(run):
+        return not_exercised(f"{bad[0][1].loss} from values that nothing wrote: see initialised")
     if bad:
         rank, first = bad[0]
+        nan, place = _origin(run)
         return violated(
             f"{first.loss} on rank {rank} at step {first.step + 1}",
-            (f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite",),
-            (first.place,),
+            (f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite", *nan),
+            (first.place, place),
         )
     values = [float(event.loss) for _, event in backwards]
     scaled = ", as scaled by the gradient scaler" * any(event.scaled for _, event in backwards)
@@ -53,6 +65,24 @@ def loss(run: Run) -> Verdict:
         f"{plural(len(values), 'loss', 'losses')} between {min(values):.4g} and {max(values):.4g}"
         f"{scaled}"
     )
+
+
+def _origin(run: Run) -> tuple[tuple[str, ...], Place | None]:
+    """Return where a NaN comes from, in lines, and the place of the module that returned it."""
+    steps = [step.number for _, step in run.all(Step) if _broken(step)]
+    lines = [f"the gradients are NaN or infinite from step {min(steps)} on"] if steps else []
+    found = run.all(FirstNan)
+    if not found:
+        return (*lines, "no output of a module has a NaN"), None
+    rank, first = min(found, key=lambda each: each[1].step)
+    given = "its input has one" if first.given else "its input has none"
+    name = f"`{first.name}`, a `{first.cls}`" if first.name else f"the `{first.cls}`"
+    line = f"NaN first in the output of {name} on rank {rank} at step {first.step + 1}; {given}"
+    return (line, *lines), first.place
+
+
+def _broken(step: Step) -> bool:
+    return any(change.gradient == "infinite" for change in step.changes)
 
 
 @dataclass(frozen=True, slots=True)

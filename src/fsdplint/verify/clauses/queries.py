@@ -92,6 +92,14 @@ def shards_held(parameter: Parameter) -> tuple[int, ...]:
     )
 
 
+def is_replicated(parameter: Parameter) -> bool:
+    """True if other ranks keep the part of a parameter that this rank keeps."""
+    return any(
+        not is_shard(placement) and size > 1
+        for placement, size in zip(parameter.placements, parameter.mesh, strict=False)
+    )
+
+
 def changes(rank: RankRun) -> Iterator[tuple[Step, Change]]:
     """Yield what each step did to each parameter."""
     for step in rank.of(Step):

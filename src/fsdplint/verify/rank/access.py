@@ -1,11 +1,13 @@
 """The only reader of FSDP's private attributes; they differ between torch 2.6, 2.13 and 2.15.
 
-It finds the live parameters of a model, and how a tensor is cut into the ranks' parts. What cannot
-be read is None or absent: unknown, never a verdict.
+It finds the live parameters of a model, how a tensor is cut into the ranks' parts, and their bytes.
+What cannot be read is None or absent: unknown, never a verdict.
 """
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -298,3 +300,11 @@ def elements(tensor: Tensor) -> tuple[int, int]:
         mine = sum(shard.tensor.numel() for shard in tensor.local_shards())
         return mine, int(tensor.size().numel())
     return local(tensor).numel(), tensor.numel()
+
+
+def digest(part: Tensor) -> str:
+    """Return a digest of a tensor's bytes, computed without NumPy."""
+    data = part.detach().cpu().contiguous()
+    size = data.numel() * data.element_size()
+    held = (ctypes.c_char * size).from_address(data.data_ptr()) if size else b""
+    return hashlib.sha1(held, usedforsecurity=False).hexdigest()

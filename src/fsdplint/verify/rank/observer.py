@@ -25,11 +25,13 @@ from fsdplint.verify.rank.probes import (
     collectives,
     forwards,
     fsdp1,
+    nans,
     numbers,
     replacements,
     saves,
     sharding,
     steps,
+    storage,
 )
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.reference import alone, capture, replay
@@ -91,7 +93,9 @@ class Observer:
     def _watch(self) -> None:
         spawn.note_group(self._seen)
         collectives.install(self._seen)
+        storage.install(self._seen)
         replacements.install(self._seen)
+        nans.install(self._seen)
         self._watch_calls()
         if self._recorder.request.capture:
             capture.install(self._seen)

@@ -66,6 +66,7 @@ class Seen:
         gathered: units that the script has unsharded by hand.
         assigned: per module and parameter name, the mark of the parameter last assigned there.
         scaled: a gradient scaler is in use.
+        emptied: lines that made storage without values.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -76,6 +77,8 @@ class Seen:
         self.optimizers: MutableMapping[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.assigned: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
         self.scaled = False
+        self.emptied: list[Place] = []
+        self._buffers: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
         self._replacements: list[Replacement] = []
         self._numbers = count()
         self._called: list[ref[nn.Module]] = []
@@ -107,6 +110,15 @@ class Seen:
         """Return what replaced a parameter, or None."""
         number = parameter.__dict__.get(_REPLACED)
         return None if number is None else self._replacements[number]
+
+    def mark_buffer(self, module: nn.Module, key: str) -> int:
+        """Return a number from 1 for the buffer that a module has under `key`."""
+        known = self._buffers.setdefault(module, {})
+        return known.setdefault(key, 1 + sum(map(len, self._buffers.values())))
+
+    def buffer_mark(self, module: nn.Module, key: str) -> int:
+        """Return the number that a buffer was given, or 0."""
+        return self._buffers.get(module, {}).get(key, 0)
 
     def called(self, module: nn.Module) -> None:
         """Record a module that was called from outside every other module."""

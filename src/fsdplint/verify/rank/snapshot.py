@@ -11,10 +11,21 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from fsdplint.verify.events import OptimizerBuilt, Original, Parameter, Snapshot, Stale, Tie, Unit
+from fsdplint.verify.events import (
+    Initial,
+    InitialValue,
+    OptimizerBuilt,
+    Original,
+    Parameter,
+    Snapshot,
+    Stale,
+    Tie,
+    Unit,
+)
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held, held_by
 from fsdplint.verify.rank.probes.replacements import SHARDING
+from fsdplint.verify.rank.probes.storage import unwritten
 from fsdplint.verify.rank.recorder import Unobservable
 from fsdplint.verify.rank.registry import Replacement, Seen, is_ignored
 
@@ -45,6 +56,7 @@ class Snapshots:
             if not any(model is other for other in known):
                 self._models.append(ref(model))
                 self._take(model, len(self._models) - 1)
+                self._seen.write(self._initial(model, len(self._models) - 1))
         for optimizer, built in list(self._seen.optimizers.items()):
             if built.number not in self._noted:
                 self._noted.add(built.number)
@@ -88,6 +100,21 @@ class Snapshots:
             tuple(sorted({str(h.parameter.device) for h in held})),
             self._seen.steps,
         )
+
+    def _initial(self, model: nn.Module, number: int) -> Initial:
+        """Describe what a model's parameters and buffers hold now."""
+        values = [
+            InitialValue(h.name, False, part.numel(), unwritten(part), access.digest(part))
+            for h in access.parameters(model)
+            for part in [access.local(h.parameter)]
+        ]
+        for prefix, module in model.named_modules():
+            for key, buffer in module._buffers.items():
+                if buffer is not None:
+                    name = access.clean(f"{prefix}.{key}" if prefix else key)
+                    left = unwritten(buffer, self._seen.buffer_mark(module, key))
+                    values.append(InitialValue(name, True, access.local(buffer).numel(), left, ""))
+        return Initial(number, tuple(values), tuple(self._seen.emptied))
 
     def _parameter(self, held: Held) -> Parameter:
         """Describe a live parameter."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import math
 import time
 from dataclasses import dataclass
@@ -217,16 +215,8 @@ def _change(before: _Before, rates: dict[int, float]) -> Change:
         before.gradient,
         before.reduced,
         not same,
-        digest(part),
+        access.digest(part),
         rate is not None,
         bool(rate),
         bool(rate) and same and _due(before, rate or 0.0),
     )
-
-
-def digest(part: Tensor) -> str:
-    """Return a digest of a tensor's bytes, computed without NumPy."""
-    data = part.detach().cpu().contiguous()
-    size = data.numel() * data.element_size()
-    held = (ctypes.c_char * size).from_address(data.data_ptr()) if size else b""
-    return hashlib.sha1(held, usedforsecurity=False).hexdigest()
