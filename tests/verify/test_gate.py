@@ -126,3 +126,56 @@ def test_arguments_that_no_shell_reads_are_wrong_usage(
     assert (code, out) == (2, "")
     assert err == "fsdplint: --verify-args cannot be read: No closing quotation\n"
     assert script.exists()
+
+
+@pytest.mark.usefixtures("shared_ranks")
+@pytest.mark.parametrize("steps", [(), ("--steps", "1")], ids=["by itself", "too few"])
+def test_a_hang_behind_the_last_step_is_shown(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    steps: tuple[str, ...],
+) -> None:
+    """Three steps end before it; the run goes on to the end, unless it is told how far."""
+    monkeypatch.chdir(tmp_path)
+    name = "collective_under_rank_guard.py"
+    script = Path(name)
+    script.write_text(
+        "import torch\nimport torch.distributed as dist\nfrom torch import nn\n"
+        "from torch.distributed.fsdp import fully_shard\n\n\n"
+        "def report(loss):\n    if dist.get_rank() == 0:\n        dist.all_reduce(loss)\n"
+        "        print(loss)\n\n\n"
+        "dist.init_process_group('gloo')\nmodel = fully_shard(nn.Linear(4, 4))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(4):\n    loss = model(torch.randn(2, 4)).square().mean()\n"
+        "    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+        "report(loss.detach())\ndist.destroy_process_group()\n"
+    )
+    before = script.read_bytes()
+    code, _, err = check(
+        capsys,
+        "--select",
+        "collective-under-rank-guard",
+        "--fix",
+        "--unsafe-fixes",
+        "--verify",
+        "--timeout",
+        "120",
+        *steps,
+        name,
+    )
+
+    if steps:
+        assert (code, script.read_bytes()) == (1, before)
+        assert "Nothing written: `collectives` is not violated without the fix" in err
+    else:
+        assert code == 0, err
+        assert "collectives: violated → confirmed" in err
+
+
+def test_a_number_of_steps_is_a_number(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = check(capsys, "--fix", "--verify", "--steps", "few", SCRIPT)
+
+    assert code == 2
+    assert "'few' is neither a number of steps nor 'all'" in err
+    assert script.exists()

@@ -70,7 +70,9 @@ def _is_refuted(changes: Changes, script: str, options: Options) -> bool:
         return False
     from fsdplint.verify.gate import proved
 
-    return not proved(changes, script, options.nproc, options.verify_args)
+    return not proved(
+        changes, script, options.nproc, options.verify_args, options.steps, options.timeout
+    )
 
 
 def _print_changes(

@@ -29,6 +29,8 @@ class Options:
     proving: bool
     nproc: int
     verify_args: str
+    steps: str
+    timeout: float
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     extend_select: tuple[str, ...]
@@ -77,6 +79,14 @@ def _split(selectors: tuple[str, ...]) -> list[str]:
     return [word.strip() for selector in selectors for word in selector.split(",")]
 
 
+def _expect_steps(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if value:
+        from fsdplint.verify.command import length
+
+        length(value)
+    return value
+
+
 def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``command`` with the options that select rules by names, codes and prefixes."""
     for name, help_ in (
@@ -110,6 +120,20 @@ _ALL = (
     click.option("--nproc", type=click.IntRange(1), default=2, help="Ranks of --verify. [2]"),
     click.option(
         "--verify-args", default="", metavar="ARGS", help="The script's own, as one string."
+    ),
+    click.option(
+        "--steps",
+        default="",
+        callback=_expect_steps,
+        metavar="N|all",
+        help="Optimizer steps of --verify. [as many as the fixed clauses need]",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=300.0,
+        metavar="SECONDS",
+        help="For each run of --verify. [300]",
     ),
     _selection,
     click.option("--preview", is_flag=True, help="Let ALL and prefixes mean preview rules too."),

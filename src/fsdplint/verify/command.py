@@ -36,7 +36,12 @@ class _Verify(click.Command):
             raise click.UsageError(hint) from error
 
 
-def _steps(_context: click.Context, _option: click.Parameter, value: str) -> int | None:
+def length(value: str) -> int | None:
+    """Return the number of steps that an option asks for; None for all.
+
+    Raises:
+        click.BadParameter: it is neither a number nor ``all``.
+    """
     if value == "all":
         return None
     if not value.isdecimal() or int(value) == 0:
@@ -62,7 +67,7 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--steps",
-    callback=_steps,
+    callback=lambda _context, _option, value: length(value),
     default=str(_DEFAULTS.steps),
     metavar="N|all",
     help="Optimizer steps after which each rank is ended; all runs the script to its end. [3]",
@@ -137,6 +142,7 @@ def _handed_through(launcher: dict[str, str | None]) -> tuple[str, ...]:
 def _run(request: Request, directory: Path, format_: str, output_file: str | None) -> int:
     """Verify, print or write the report, and return the exit code."""
     from fsdplint.verify import run
+    from fsdplint.verify.remedies import with_remedies
     from fsdplint.verify.report import render
     from fsdplint.verify.report.ending import summary
     from fsdplint.verify.workspace import VerifyError
@@ -147,6 +153,8 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     try:
         with status_line() as progress:
             verification = run.verify(request, directory, progress=progress)
+            progress("looking for the rules in the code")
+            verification = with_remedies(verification, directory)
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
     color = output_file is None and wants_colour(sys.stdout)

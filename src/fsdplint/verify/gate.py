@@ -14,7 +14,7 @@ from fsdplint.finding import Finding
 from fsdplint.outcome import Changes
 from fsdplint.process.terminal import printable, status_line
 from fsdplint.rules import RULES
-from fsdplint.verify.command import below, ensure_torch
+from fsdplint.verify.command import below, ensure_torch, length
 from fsdplint.verify.figures import plural
 from fsdplint.verify.launch import Launcher
 from fsdplint.verify.request import Request
@@ -23,6 +23,7 @@ from fsdplint.verify.verdict import Status, Verification
 from fsdplint.verify.warm_launcher import Warm
 from fsdplint.verify.workspace import VerifyError
 
+_COLLECTIVES = "collectives"
 _SAVES = "saves"
 """The clause that a script mostly shows at its end, behind the last step."""
 
@@ -84,32 +85,49 @@ def _refusal(before: Verification, after: Verification, clauses: tuple[str, ...]
     return f"the fixed script fails: {after.failure.splitlines()[0]}" if after.failure else ""
 
 
-def proved(changes: Changes, script: str, ranks: int, arguments: str) -> bool:
+def proved(
+    changes: Changes,
+    script: str,
+    ranks: int,
+    arguments: str,
+    steps: str = "",
+    timeout: float = Request.timeout,
+) -> bool:
     """Run the script as it is and fixed, says on standard error what that shows, and whether the
     changes may be written.
 
     Args:
         arguments: the script's own, as a shell would read them.
+        steps: how many to run, or ``all``; where empty, as many as the fixed clauses need.
+        timeout: seconds that each run may take.
     """
     ensure_torch()
     directory = Path.cwd()
     clauses = tuple(dict.fromkeys(filter(None, map(_clause, changes.fixed))))
-    request = Request(below(script, directory), _split(arguments), ranks)
-    if _SAVES in clauses:
-        request = replace(request, steps=None)
+    request = Request(below(script, directory), _split(arguments), ranks, timeout=timeout)
+    if steps or _SAVES in clauses:
+        request = replace(request, steps=length(steps or "all"))
     _print(
         f"fsdplint: executing {request.script} on {plural(ranks, 'rank')} as it is and fixed, in "
         f"scratch copies of {directory}; what it writes elsewhere stays"
     )
     try:
         with status_line() as progress, Warm() as launcher:
-            proof = prove(
-                request, directory, _overlay(changes, directory), clauses, launcher, progress
-            )
+            overlay = _overlay(changes, directory)
+            proof = prove(request, directory, overlay, clauses, launcher, progress)
+            if not steps and request.steps is not None and _may_come_later(proof):
+                to_its_end = replace(request, steps=None)
+                proof = prove(to_its_end, directory, overlay, clauses, launcher, progress)
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
     _say(proof)
     return not proof.refusal
+
+
+def _may_come_later(proof: Proof) -> bool:
+    """True if the first steps do not show a fault that can lie behind them, as a hang in a save."""
+    was = {verdict.clause: verdict.status for verdict in proof.before.verdicts}
+    return _COLLECTIVES in proof.clauses and was[_COLLECTIVES] is not Status.VIOLATED
 
 
 def _split(arguments: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fsdplint.verify.events import Memory, Place, Snapshot
@@ -73,6 +74,21 @@ class RankSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """What to do about a violated clause, or about what ended the script.
+
+    Attributes:
+        rule: which rule it belongs to, and where that finds it; empty where no rule is about it.
+        fix: a verb phrase; empty where it is not known.
+        command: what to run next; empty where nothing helps.
+    """
+
+    rule: str
+    fix: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """The whole result.
 
@@ -81,6 +97,7 @@ class Verification:
             missing …), with the rank's traceback; empty where the run can be judged.
         snapshots: the model as each rank saw it, by rank.
         failed: the ranks that failed by themselves, the one that failed first leading.
+        remedies: by violated clause; that of a failure that no clause explains has no name.
     """
 
     script: str
@@ -95,6 +112,7 @@ class Verification:
     notes: tuple[str, ...] = ()
     failure: str = ""
     failed: tuple[int, ...] = ()
+    remedies: Mapping[str, Remedy] = field(default_factory=dict)
 
     @property
     def violated(self) -> tuple[Verdict, ...]:

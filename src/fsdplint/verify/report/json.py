@@ -4,11 +4,15 @@ The document is an object: ``version`` (1; it grows when a member goes or change
 when one comes), ``script``, ``arguments``, ``torch`` and ``device`` (empty where no rank began),
 ``world_size``, ``seconds``, ``exit_code``, ``violated`` (the names of the clauses that are),
 ``failure`` (why the script did not come to its end, or null), ``notes``, ``verdicts``,
-``sharding``, ``ranks`` and ``snapshots``.
+``remedies``, ``sharding``, ``ranks`` and ``snapshots``.
 
 A verdict has ``clause``, ``contract``, ``status`` (confirmed, violated or not exercised),
 ``figures`` (what was seen; where not exercised, why), ``details`` (further lines) and ``places``
 (a list of ``path``, ``line`` from 1, and ``function``, the line to look at first leading).
+
+A remedy has ``clause`` (null for that of the failure), ``rule`` (the name of the rule that it
+belongs to, with where that finds it, or several names), ``fix`` (what to do) and ``command`` (what
+to run), each empty where it is not known.
 
 ``sharding`` is a list of models: ``class``, ``units``, ``parameters``, ``elements``, and
 ``kept``: per ``rank`` the ``elements`` it keeps and their ``share`` of the model (0 to 1).
@@ -54,6 +58,10 @@ def as_json(verification: Verification) -> str:
         "notes": verification.notes,
         "verdicts": [
             asdict(verdict) | {"status": verdict.status.value} for verdict in verification.verdicts
+        ],
+        "remedies": [
+            {"clause": clause or None, **asdict(remedy)}
+            for clause, remedy in verification.remedies.items()
         ],
         "sharding": [_model(model) for model in models(verification)],
         "ranks": [_rank(rank) for rank in verification.ranks],

@@ -12,6 +12,7 @@ from fsdplint.process.terminal import printable
 from fsdplint.report.style import Style
 from fsdplint.verify.events import Place
 from fsdplint.verify.figures import TIMES, count, ranks_in_words, size
+from fsdplint.verify.remedies import FAILURE
 from fsdplint.verify.report import sharding
 from fsdplint.verify.report.ending import Error, errors, headline, how, summary, where
 from fsdplint.verify.report.excerpt import framed
@@ -41,8 +42,13 @@ def as_text(verification: Verification, directory: Path, style: Style, width: in
     sections = [
         _header(verification, style, width),
         _clauses(verification, style, width),
-        *(_violated(v, directory, style, width) for v in verification.violated),
+        *(
+            [*_violated(v, directory, style, width), *_remedy(verification, v.clause, width)]
+            for v in verification.violated
+        ),
         *_errors(verification, style, width),
+        _remedy(verification, FAILURE, width),
+        *_printed(verification, style),
         *_maps(verification, style, width),
         [*table(verification.ranks, style, width), *communication(verification.ranks, width)],
         [style(line, "path") for line in wrapped(summary(verification), width)],
@@ -92,6 +98,33 @@ def _violated(verdict: Verdict, directory: Path, style: Style, width: int) -> li
     places = verdict.places[:_MOST_PLACES]
     frame = [f"  {line}" for line in framed(places, directory, style)]
     return lines + frame + _more(verdict.places[_MOST_PLACES:], width)
+
+
+def _remedy(verification: Verification, clause: str, width: int) -> list[str]:
+    """Return the rule, the fix and the command for a violated clause, or for a failure."""
+    remedy = verification.remedies.get(clause)
+    if remedy is None:
+        return []
+    command = [f"  run:   {printable(remedy.command)}"] if remedy.command else []  # to be copied
+    return [
+        *(wrapped(remedy.rule, width, "  rule:  ") if remedy.rule else []),
+        *(wrapped(remedy.fix, width, "  fix:   ") if remedy.fix else []),
+        *command,
+    ]
+
+
+def _printed(verification: Verification, style: Style) -> Iterator[list[str]]:
+    """Yield what ranks printed last, where the script did not come to its end and no clause says
+    why; those that printed the same together."""
+    if verification.exit_code != 2:
+        return
+    by_output: dict[str, list[int]] = {}
+    for rank in verification.ranks:
+        if rank.output.strip() and rank.output not in rank.error:
+            by_output.setdefault(rank.output.strip("\n"), []).append(rank.rank)
+    for output, ranks in by_output.items():
+        head = style(f"{ranks_in_words(ranks)} printed last", "path")
+        yield [head, *(f"  {printable(line, _TAB)}" for line in output.splitlines())]
 
 
 def _more(places: Sequence[Place], width: int) -> list[str]:

@@ -1,0 +1,154 @@
+"""What to do about a violated clause or a crash: its rule, the fix, and the command for it.
+
+The rules that a clause or an error belongs to check the script; what they find there leads.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fsdplint.check import check
+from fsdplint.finding import Finding, Safety
+from fsdplint.outcome import Outcome
+from fsdplint.pages.diagnosis import diagnose
+from fsdplint.report.places import place
+from fsdplint.rules import RULES
+from fsdplint.settings.config import ConfigError, settings_for
+from fsdplint.verify.verdict import Remedy, Verdict, Verification
+
+FAILURE = ""
+"""The name of the remedy for what ended the script."""
+_MOST = 3
+"""Rules that are named where none of them finds anything."""
+FIXES = {
+    "device-per-rank": "set each rank's device from `LOCAL_RANK`, before anything uses one",
+    "collectives": "let every rank reach the collective: take it out of what only some execute",
+    "sharding-order": "shard inner modules before the modules around them",
+    "units": "shard over a mesh or a process group of several ranks",
+    "blocks": "shard each block before the root",
+    "coverage": "shard the root last, so that it takes what no other unit holds",
+    "ties": "leave modules that share a parameter to one unit",
+    "initialised": "after `to_empty`, load the whole state or reset every module, alike in copies",
+    "optimizer": "build the optimizer after whatever replaces parameters",
+    "forward": "call the module, or register the method with `register_fsdp_forward_method`",
+    "gradients": "switch gradient synchronization on before the last backward of a step",
+    "accumulation": "call `set_requires_gradient_sync`, which is FSDP2's own",
+    "parameters-change": "look at what undoes the step after the optimizer has made it",
+    "replicas": "change all copies of a parameter alike",
+    "loss": "look at the module named above, and at what it is given",
+    "gradient-norm": "clip by the norm of all ranks' gradients",
+    "reductions": "call `full_tensor()` before the number is read",
+    "saves": "gather the state on all ranks first, or save with `torch.distributed.checkpoint`",
+    "fsdp1-calls": "call what FSDP2 has instead",
+    "equivalence": "look at the first difference: what comes before it computes the same",
+}
+"""For each clause, what keeps it."""
+_RELATED = {
+    "device-per-rank": ("device-not-set", "global-rank-as-device", "local-rank-argument"),
+    "collectives": ("step-skipped-on-one-rank", "save-without-gathered-state"),
+    "sharding-order": ("root-sharded-before-children",),
+    "ties": ("tied-weights-in-different-groups",),
+    "initialised": ("materialized-without-init", "rank-dependent-init"),
+    "replicas": ("rank-dependent-init", "fsdp1-mesh-not-reduced"),
+}
+"""Rules whose fault can break a clause, beside those that are about it."""
+
+
+def with_remedies(verification: Verification, directory: Path) -> Verification:
+    """Return the verification with what to do about each violated clause, or about its failure.
+
+    Args:
+        directory: what the script and all places are relative to.
+    """
+    wanted = {verdict.clause: rules_of(verdict.clause) for verdict in verification.violated}
+    if verification.failure and not wanted:
+        wanted[FAILURE] = _of_failure(verification)
+    outcome = _checked(
+        {name for names in wanted.values() for name in names}, verification, directory
+    )
+    violated = {verdict.clause: verdict for verdict in verification.violated}
+    remedies = {
+        clause: _remedy(verification, names, outcome, violated.get(clause), directory)
+        for clause, names in wanted.items()
+        if names or clause in FIXES
+    }
+    return replace(verification, remedies=remedies)
+
+
+def rules_of(clause: str) -> list[str]:
+    """Return the names of the rules that a violated clause belongs to, its own leading."""
+    own = [rule.name for rule in RULES if rule.clause == clause]
+    return [*own, *(name for name in _RELATED.get(clause, ()) if name not in own)]
+
+
+def _of_failure(verification: Verification) -> list[str]:
+    printed = [rank.output for rank in verification.ranks if rank.rank in verification.failed]
+    text = "\n".join([verification.failure, *printed[:1]])
+    return [match.rule.name for match in diagnose(text, RULES)]
+
+
+def _checked(names: set[str], verification: Verification, directory: Path) -> Outcome | None:
+    """Return what these rules find in the script; None without rules, or where it is not known."""
+    path = str(directory / verification.script)
+    try:
+        settings = settings_for((path,), None, False, preview=True)
+    except ConfigError:
+        return None
+    if not names:
+        return None
+    return check((path,), replace(settings, select=frozenset(names), per_file_ignores=()))
+
+
+def _remedy(
+    verification: Verification,
+    names: Sequence[str],
+    outcome: Outcome | None,
+    verdict: Verdict | None,
+    directory: Path,
+) -> Remedy:
+    """Return the remedy by what the rules find; without a finding, by what is known of them."""
+    fix = FIXES[verdict.clause] if verdict else ""
+    places = {(p.path, p.line) for p in verdict.places} if verdict else set()
+    lines = _lines(outcome, directory, names) if outcome else {}
+    if not lines:
+        rule = f"{', '.join(names[:_MOST])}; not found in the code" if names else ""
+        return Remedy(rule, fix, f"fsdplint explain {names[0]}" if names else "")
+    finding = min(lines, key=lambda found: (not places & {*lines[found]}, names.index(found.rule)))
+    (path, line), *_ = lines[finding]
+    rule = f"{finding.rule} at {path}:{line}"
+    if finding.fix is None:
+        by_hand = f"{fix}; by hand, since {finding.fix_declined}" if fix else finding.fix_declined
+        return Remedy(rule, by_hand, f"fsdplint explain {finding.rule}")
+    return Remedy(rule, finding.fix.title, _command(verification, finding, verdict is not None))
+
+
+def _lines(
+    outcome: Outcome, directory: Path, names: Sequence[str]
+) -> Mapping[Finding, list[tuple[str, int]]]:
+    """Return the findings of some rules, with the paths and lines that they are about."""
+    base = f"{directory.absolute().as_posix()}/"
+    return {
+        finding: [
+            (span.path.removeprefix(base), place(outcome, span.path, span.start).line)
+            for span in (finding.span, *(evidence.span for evidence in finding.evidence))
+        ]
+        for finding in outcome.findings
+        if finding.rule in names
+    }
+
+
+def _command(verification: Verification, finding: Finding, proving: bool) -> str:
+    """Return what writes the fix of a finding, where runs can prove it only if they do."""
+    words = ["fsdplint", "check", verification.script, "--select", finding.rule, "--fix"]
+    if finding.fix and finding.fix.safety is Safety.UNSAFE:
+        words.append("--unsafe-fixes")
+    if proving:
+        words.append("--verify")
+        if len(verification.ranks) != 2:
+            words += ["--nproc", str(len(verification.ranks))]
+        if verification.arguments:
+            words += ["--verify-args", shlex.join(verification.arguments)]
+    return shlex.join(words)
