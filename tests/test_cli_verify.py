@@ -21,6 +21,7 @@ from verifier import Verifier
 from fsdplint.process import terminal
 from fsdplint.process.terminal import status_line
 from fsdplint.verify import run as running
+from fsdplint.verify.remedies import with_remedies
 from fsdplint.verify.report import render
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Status, Verdict, Verification
@@ -292,7 +293,8 @@ def test_the_readme_shows_what_is_reported(verifier: Verifier) -> None:
     found = re.search(r"<!-- verify (\S+) -->\n```text\n(.*?)\n```", readme, re.DOTALL)
     assert found is not None
     script = root / "examples" / "broken" / found[1]
-    text = render(verifier(script), "text", script.parent, color=False, width=90)
+    verification = with_remedies(verifier(script), script.parent)
+    text = render(verification, "text", script.parent, color=False, width=90)
     assert set(found[2].split("\n\n")) - set(text.split("\n\n")) == set()
 
 

@@ -48,6 +48,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    clause="initialised",
     preview=("two of its three findings on real code were wrong, which is mended; one is right."),
 )
 

@@ -90,8 +90,8 @@ def proved(
     script: str,
     ranks: int,
     arguments: str,
-    steps: str = "",
-    timeout: float = Request.timeout,
+    steps: str,
+    timeout: float,
 ) -> bool:
     """Run the script as it is and fixed, says on standard error what that shows, and whether the
     changes may be written.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fsdplint.check import check
-from fsdplint.finding import Finding, Safety
+from fsdplint.finding import Finding, Fix, Safety
 from fsdplint.outcome import Outcome
 from fsdplint.pages.diagnosis import diagnose
 from fsdplint.report.places import place
@@ -51,7 +51,7 @@ _RELATED = {
     "collectives": ("step-skipped-on-one-rank", "save-without-gathered-state"),
     "sharding-order": ("root-sharded-before-children",),
     "ties": ("tied-weights-in-different-groups",),
-    "initialised": ("materialized-without-init", "rank-dependent-init"),
+    "initialised": ("rank-dependent-init",),
     "replicas": ("rank-dependent-init", "fsdp1-mesh-not-reduced"),
 }
 """Rules whose fault can break a clause, beside those that are about it."""
@@ -91,15 +91,22 @@ def _of_failure(verification: Verification) -> list[str]:
 
 
 def _checked(names: set[str], verification: Verification, directory: Path) -> Outcome | None:
-    """Return what these rules find in the script; None without rules, or where it is not known."""
-    path = str(directory / verification.script)
+    """Return what these rules find in the script; None without rules, or where it is not known.
+
+    A fix may change only files that are named, so the files of the findings are checked again.
+    """
+    given = [str(directory / verification.script)]
     try:
-        settings = settings_for((path,), None, False, preview=True)
+        settings = settings_for(given, None, False, preview=True)
     except ConfigError:
         return None
     if not names:
         return None
-    return check((path,), replace(settings, select=frozenset(names), per_file_ignores=()))
+    settings = replace(settings, select=frozenset(names), per_file_ignores=())
+    outcome = check(given, settings)
+    paths = {path for finding in outcome.findings for path in finding.paths}
+    more = [path for path in sorted(paths) if Path(path).is_relative_to(directory.absolute())]
+    return check([*given, *more], settings) if more else outcome
 
 
 def _remedy(
@@ -120,19 +127,23 @@ def _remedy(
     (path, line), *_ = lines[finding]
     rule = f"{finding.rule} at {path}:{line}"
     if finding.fix is None:
-        by_hand = f"{fix}; by hand, since {finding.fix_declined}" if fix else finding.fix_declined
-        return Remedy(rule, by_hand, f"fsdplint explain {finding.rule}")
-    return Remedy(rule, finding.fix.title, _command(verification, finding, verdict is not None))
+        by_hand = f"by hand, since {finding.fix_declined}"
+        return Remedy(
+            rule, "; ".join(filter(None, (fix, by_hand))), f"fsdplint explain {finding.rule}"
+        )
+    # Runs prove what a clause shows; a script that fails as it is shows none.
+    proving = _proving(verification) if verdict else []
+    words = _command(verification, finding.fix, finding.rule, directory)
+    return Remedy(rule, finding.fix.title, shlex.join([*words, *proving]))
 
 
 def _lines(
     outcome: Outcome, directory: Path, names: Sequence[str]
 ) -> Mapping[Finding, list[tuple[str, int]]]:
     """Return the findings of some rules, with the paths and lines that they are about."""
-    base = f"{directory.absolute().as_posix()}/"
     return {
         finding: [
-            (span.path.removeprefix(base), place(outcome, span.path, span.start).line)
+            (_below(span.path, directory), place(outcome, span.path, span.start).line)
             for span in (finding.span, *(evidence.span for evidence in finding.evidence))
         ]
         for finding in outcome.findings
@@ -140,15 +151,24 @@ def _lines(
     }
 
 
-def _command(verification: Verification, finding: Finding, proving: bool) -> str:
-    """Return what writes the fix of a finding, where runs can prove it only if they do."""
-    words = ["fsdplint", "check", verification.script, "--select", finding.rule, "--fix"]
-    if finding.fix and finding.fix.safety is Safety.UNSAFE:
-        words.append("--unsafe-fixes")
-    if proving:
-        words.append("--verify")
-        if len(verification.ranks) != 2:
-            words += ["--nproc", str(len(verification.ranks))]
-        if verification.arguments:
-            words += ["--verify-args", shlex.join(verification.arguments)]
-    return shlex.join(words)
+def _below(path: str, directory: Path) -> str:
+    return path.removeprefix(f"{directory.absolute().as_posix()}/")
+
+
+def _command(verification: Verification, fix: Fix, rule: str, directory: Path) -> list[str]:
+    """Return the words of the command that writes a fix."""
+    edited = dict.fromkeys(_below(edit.span.path, directory) for edit in fix.edits)
+    files = [verification.script, *(path for path in edited if path != verification.script)]
+    unsafe = ["--unsafe-fixes"] if fix.safety is Safety.UNSAFE else []
+    return ["fsdplint", "check", *files, "--select", rule, "--fix", *unsafe]
+
+
+def _proving(verification: Verification) -> list[str]:
+    """Return the options that have runs prove a fix."""
+    ranks = len(verification.ranks)
+    arguments = shlex.join(verification.arguments)
+    return [
+        "--verify",
+        *(["--nproc", str(ranks)] if ranks != 2 else []),
+        *(["--verify-args", arguments] if arguments else []),
+    ]

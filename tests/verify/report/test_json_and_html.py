@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from samples import ALL, CONFIRMED, LARGE, SCRIPT, VIOLATED, violated
+from samples import ALL, CONFIRMED, LARGE, SCRIPT, UNEXPLAINED, VIOLATED, violated
 from samples import summary as rank_summary
 from samples import verification as made
 
 from fsdplint.verify.report import render
-from fsdplint.verify.verdict import Verification
+from fsdplint.verify.verdict import Remedy, Verification
 
 _VOID = {"meta", "rect"}
 
@@ -64,7 +64,17 @@ def document(verification: Verification, folder: Path) -> dict[str, object]:
 
 
 def test_json_says_everything(folder: Path) -> None:
-    found = document(VIOLATED, folder)
+    remedy = Remedy("optimizer-before-sharding at train.py:5", "build `it` last", "fsdplint check")
+    found = document(replace(VIOLATED, remedies={"optimizer": remedy, "": remedy}), folder)
+    assert found.pop("remedies") == [
+        {
+            "clause": clause,
+            "rule": "optimizer-before-sharding at train.py:5",
+            "fix": "build `it` last",
+            "command": "fsdplint check",
+        }
+        for clause in ("optimizer", None)
+    ]
     snapshots = found.pop("snapshots")
     verdicts = found.pop("verdicts")
     ranks = found.pop("ranks")
@@ -152,6 +162,16 @@ def test_a_page_shows_the_clauses_and_the_code(folder: Path) -> None:
     ]
     here = re.findall(r'class="line here"><i>\s*(\d+) ', html(VIOLATED, folder))
     assert here == ["5", "7", "10"]
+
+
+def test_a_page_says_what_to_do(folder: Path) -> None:
+    what = Remedy("direct-forward at train.py:10", "call the `module`", "fsdplint check train.py")
+    text = html(replace(VIOLATED, remedies={"forward": what}), folder)
+    assert Page(text).texts["dt"] == ["rule", "fix", "run"]
+    assert text.count("direct-forward at train.py:10") == 1
+    assert "<dd>call the <code>module</code></dd>" in text
+    ended = replace(UNEXPLAINED, remedies={"": replace(what, fix="")})
+    assert Page(html(ended, folder)).texts["dt"] == ["rule", "run"]
 
 
 def test_a_page_draws_what_each_rank_keeps(folder: Path) -> None:
