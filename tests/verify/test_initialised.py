@@ -148,8 +148,12 @@ def test_what_nobody_wrote_is_named(verifier: Verifier, lines: str, name: str) -
         f"model.to_empty(device='cpu'){RESET}{BUFFERS}"
         "model = FullyShardedDataParallel(model, device_id=torch.device('cpu'), "
         "auto_wrap_policy=torch.distributed.fsdp.wrap.ModuleWrapPolicy({Block}))\n",
+        "model = FullyShardedDataParallel(Net() if dist.get_rank() == 0 else model, "
+        "device_id=torch.device('cpu'), sync_module_states=True, param_init_fn=None if "
+        "dist.get_rank() == 0 else lambda m: m.to_empty(device='cpu', recurse=False), "
+        "auto_wrap_policy=torch.distributed.fsdp.wrap.ModuleWrapPolicy({Block}))\n",
     ],
-    ids=["reset", "reset shards", "loaded", "broadcast", "FSDP1"],
+    ids=["reset", "reset shards", "loaded", "broadcast", "FSDP1", "FSDP1 from rank 0"],
 )
 def test_what_somebody_wrote_is_confirmed(verifier: Verifier, lines: str) -> None:
     result = verifier(f"{HEAD}{lines}train(model)\n")

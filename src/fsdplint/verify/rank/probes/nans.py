@@ -22,7 +22,8 @@ def install(seen: Seen) -> None:
     found: list[bool] = []
 
     def look(module: nn.Module, given: Any, output: Any) -> None:
-        if _has_nan(output):
+        # A graph that is captured cannot wait for a value.
+        if not torch.cuda.is_current_stream_capturing() and _has_nan(output):
             found.append(True)
             path = seen.path(module)
             name = access.clean(path[1]) if path else ""
