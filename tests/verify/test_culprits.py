@@ -86,6 +86,19 @@ def test_what_replaced_the_parameters_is_named(verifier: Verifier, how: str) -> 
     assert here in {place.line for place in found.places}
 
 
+def test_what_is_put_into_a_modules_dictionary_is_another(verifier: Verifier) -> None:
+    put = "model[1]._parameters['bias'] = nn.Parameter(model[1].bias.detach().clone())"
+    result = verifier(
+        f"{HEAD}fully_shard(model)\noptimizer = optimize()\n{put}\ntrain(optimizer)\n", steps=None
+    )
+
+    (found,) = result.violated
+    assert found.figures == (
+        "`SGD` holds 1 parameter that an assignment has replaced, and 3 of the model's own"
+    )
+    assert found.details == ("replaced: `1.bias`",)
+
+
 @pytest.mark.parametrize(
     "lines",
     [

@@ -24,10 +24,10 @@ from fsdplint.verify.events import (
 )
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held, held_by
-from fsdplint.verify.rank.probes.replacements import SHARDING
+from fsdplint.verify.rank.probes.replacements import ASSIGNMENT, SHARDING
 from fsdplint.verify.rank.probes.storage import unwritten
 from fsdplint.verify.rank.recorder import Unobservable
-from fsdplint.verify.rank.registry import Replacement, Seen, is_ignored
+from fsdplint.verify.rank.registry import Replacement, Seen, is_ignored, is_marked, mark
 
 
 class Snapshots:
@@ -182,7 +182,17 @@ class Snapshots:
                 return Stale(name, replacement.by, replacement.place)
         forms = (access.sharded_form(unit, parameter) for unit in self._seen.units)
         form = next((live[id(form)] for form in forms if id(form) in live), None)
-        return None if form is None else Stale(form.name, "resharding", None)
+        if form is not None:
+            return Stale(form.name, "resharding", None)
+        return self._overwritten(parameter, live)
+
+    def _overwritten(self, parameter: nn.Parameter, live: Mapping[int, Held]) -> Stale | None:
+        """Describe what was put into a module's own dictionary, which no probe follows."""
+        for held in live.values() if is_marked(parameter) else ():
+            was = self._seen.assigned.get(held.owner, {}).get(held.key)
+            if was == mark(parameter) != mark(held.parameter) and self._missed(held.parameter):
+                return Stale(held.name, ASSIGNMENT, None)
+        return None
 
     def _missed(self, parameter: nn.Parameter) -> bool:
         return parameter.requires_grad and not any(True for _ in self._holders(parameter))
@@ -214,9 +224,9 @@ def _repeated(model: nn.Module, held: list[Held]) -> list[tuple[str, ...]]:
 def _ties(seen: Seen, model: nn.Module) -> list[Tie]:
     names: dict[int, list[tuple[str, nn.Module, str]]] = {}
     for prefix, module in model.named_modules():
-        for key, mark in seen.assigned.get(module, {}).items():
+        for key, number in seen.assigned.get(module, {}).items():
             name = access.clean(f"{prefix}.{key}" if prefix else key)
-            names.setdefault(mark, []).append((name, module, key))
+            names.setdefault(number, []).append((name, module, key))
     return [
         Tie(tuple(name for name, _, _ in tied), alive)
         for tied in names.values()

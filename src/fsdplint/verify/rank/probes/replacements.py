@@ -1,7 +1,6 @@
 """Note what puts another parameter in the place of one: sharding, a load, a conversion, the script.
 
-What replaces parameters by ways that are not known here, such as a module's own dictionary, is not
-seen.
+What is put into a module's own dictionary is not seen here; `snapshot` finds that it is another.
 """
 
 from __future__ import annotations
