@@ -21,7 +21,7 @@ from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.verdict import Verdict
 
 _ON_META = "should be materialized from meta device"
-"""FSDP2 at the first forward, for parameters without storage (torch 2.6 to 2.15)."""
+"""FSDP2 at the first forward, for parameters without storage (torch 2.13)."""
 
 
 @clause(
