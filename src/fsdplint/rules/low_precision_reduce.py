@@ -111,8 +111,12 @@ def _runs(trace: Trace) -> bool:
 def _trains(trace: Trace) -> bool:
     """Whether a path has, or may have, a backward pass."""
     called = {name.rpartition(".")[2] for _, name in trace.called}
-    models = {shard.module for shard in trace.of(Shard)}
-    handed_on = any(models & escape.objects for escape in trace.escapes)
+    # Who gets a module before it is sharded changes the module, and cannot train what is sharded.
+    handed_on = any(
+        shard.module in escape.objects and escape.time > shard.time
+        for shard in trace.of(Shard)
+        for escape in trace.escapes
+    )
     known = not called.isdisjoint(("backward", "grad")) or bool(trace.of(BuildOptimizer))
     return known or handed_on or not trace.complete
 
