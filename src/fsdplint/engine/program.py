@@ -167,6 +167,8 @@ class Program:
         ours, theirs = _modes(use), _modes(shard)
         if any(exclude(own, foreign) for own in ours for foreign in theirs):
             return False  # two arms of one branch, or two values of one option
+        if self._on_two_arms(use, shard):
+            return False
         refused = [guard for key, guard in ours.items() if key not in theirs and not guard.taken]
         if any(means_sharding(self.words(g)) for g in refused):
             return False
@@ -176,6 +178,31 @@ class Program:
             guard for key, guard in (ours | theirs).items() if (key in ours) != (key in theirs)
         ]
         return not any(means_parallel_mode(self.words(g)) for g in apart if g in ours.values())
+
+    def _on_two_arms(self, one: Site, other: Site) -> bool:
+        """True if a call of one function takes only one of two places, by a test of one value.
+
+        The value may differ between calls, e.g. by an element. In a loop of the function each arm
+        has its turn.
+        """
+        if one.frames()[:-1] != other.frames()[:-1] or one.path != other.path:
+            return False
+        taken = {guard.key: guard.taken for guard in one.guards if _is_of_element(guard)}
+        apart = any(
+            taken.get(guard.key, guard.taken) is not guard.taken
+            for guard in other.guards
+            if _is_of_element(guard)
+        )
+        return apart and not self._is_repeated(one)
+
+    def _is_repeated(self, site: Site) -> bool:
+        """True if a loop of its own function runs a place several times."""
+        for above in self.tree(site.path).ancestors(site.node):
+            if isinstance(above, (ir.Function, ir.ClassDef)):
+                return False
+            if isinstance(above, (ir.For, ir.While, ir.Comprehension)):
+                return True
+        return False
 
     def own_branches(self, one: Site, other: Site) -> list[Guard]:
         """Return the branches that one place depends on and another one does not."""
@@ -232,6 +259,10 @@ def _modes(site: Site) -> dict[tuple[object, bool], Guard]:
         and not guard.progress
         and not (isinstance(guard.key, tuple) and guard.key[:1] == ("raises",))
     }
+
+
+def _is_of_element(guard: Guard) -> bool:
+    return guard.progress and not guard.divergent
 
 
 def _short(text: str) -> str:
