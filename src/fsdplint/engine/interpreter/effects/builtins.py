@@ -106,11 +106,11 @@ def _has_attribute(state: PathState, arguments: Arguments, *_: object) -> Value:
     if isinstance(value, Object) and isinstance(name, Const):
         if _is_set(value, str(name.value)):
             return Const(True)
-        if is_unit(value) and name.value in known.METHODS_OF_FSDP2:
-            return Const(True)
+        defined = isinstance(value.cls, ClassValue) and bool(value.cls.lookup(str(name.value)))
+        if value.sharded and name.value in known.METHODS_OF_FSDP2:
+            return Const(is_unit(value) or defined)
         if value.sharded and name.value in known.ABSENT_FROM_FSDP2:
-            defined = isinstance(value.cls, ClassValue) and value.cls.lookup(str(name.value))
-            return Const(not is_unit(value) or bool(defined))
+            return Const(not is_unit(value) or defined)
     if isinstance(name, Const) and name.value in known.WRAPPED and _is_unwrapped(state, given):
         return Const(False)
     key = ("hasattr", key_of(value), key_of(name))
