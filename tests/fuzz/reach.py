@@ -1,8 +1,9 @@
 """What is still found where objects come from elsewhere: ``python -m tests.fuzz.reach``.
 
-Each rewriting that hides something is tried on each program that has findings. What is printed is,
-by rewriting and rule, how many findings stay, go and come; those in code that a rewriting leaves
-out do not count. One that comes is a failure, and so is one that goes and may not.
+Each rewriting that hides something is tried on each program. What is printed is, by rewriting and
+rule, how many findings stay, go and come, and the sum of each rewriting with the number of programs
+that it rewrote; findings in code that a rewriting leaves out do not count. One that comes is a
+failure, and so is one that goes and may not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.fuzz.rewriting import HIDING
 from tests.fuzz.rewritten import MAY_BE_SILENT, Found, Step, changed, found, rewritten
 from tests.fuzz.trees import Origin, Trees
 
-TRIED = (*HIDING, "by_factory")
+TRIED = (*HIDING, "by_factory", "by_factory_elsewhere", "into_library", "split")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def tried(programs: Iterable[Program], times: int) -> Iterator[Tried]:
     for program in programs:
         trees = Trees.of(program.files)
         before = found(trees)
-        for name in TRIED if before else ():
+        for name in TRIED:
             steps = [
                 Step(name, Random(f"{program.name}/{n}").getrandbits(32)) for n in range(times)
             ]
@@ -81,9 +82,12 @@ def main() -> int:
     parser.add_argument("--show", default="", help="print what loses `rewriting: rule`")
     given = parser.parse_args()
     kept, lost, new, wrong = Counter[str](), Counter[str](), Counter[str](), 0
+    programs = Counter[str]()
     for each in tried((p for p in seeds() if given.only in p.name), given.times):
         for counted, rules in ((kept, each.kept), (lost, each.lost), (new, each.new)):
             counted.update(f"{each.step.name}: {rule}" for rule in rules)
+            counted[each.step.name] += len(rules)
+        programs[each.step.name] += 1
         told = [f"{each.step.name}: {rule}" for rule in each.lost]
         wrong += len(each.wrong)
         if each.wrong or (given.show and any(given.show in name for name in told)):
@@ -91,7 +95,8 @@ def main() -> int:
             print(*(f"# {path}\n{text}" for path, text in each.files.items()), sep="\n")
     print(f"{'rewriting: rule':<60} stay   go come")
     for name in sorted({*kept, *lost, *new}, key=lambda name: (name.split(":")[0], -lost[name])):
-        print(f"{name:<60} {kept[name]:>4} {lost[name]:>4} {new[name]:>4}")
+        whole = f"  of {programs[name]} programs" if name in programs else ""
+        print(f"{name:<60} {kept[name]:>4} {lost[name]:>4} {new[name]:>4}{whole}")
     return 1 if wrong else 0
 
 

@@ -57,6 +57,15 @@ class Program:
         """Return the program with these traces alone."""
         return replace(self, traces=traces, method_traces=(), whole=self.whole or self)
 
+    def method_traces_with(self, call: ir.Node) -> Iterator[Trace]:
+        """Yield those of methods that nothing calls, on objects behind a sharding call.
+
+        Methods have no order: what one of them does may come before what another one does.
+        """
+        for trace in (self.whole or self).method_traces:
+            if any(shard.call is call for shard in trace.of(Shard)):
+                yield trace
+
     def trees_with(self, *words: str) -> Iterator[Tree]:
         """Yield the files that take part and have one of ``words`` in their text."""
         for unit in self.units:

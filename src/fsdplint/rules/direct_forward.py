@@ -45,8 +45,20 @@ def skipped_hooks(program: Program) -> Iterator[SkippedHooks]:
     for trace in program.traces:
         for event in trace.of(DirectForward):
             shard = unit_of(trace, event.module)
-            if shard is not None and program.together(event.site, shard.site):
+            if shard is None or not program.together(event.site, shard.site):
+                continue
+            if not _is_registered_by_a_method(program, shard):
                 yield SkippedHooks(event, shard)
+
+
+def _is_registered_by_a_method(program: Program, shard: Sharding) -> bool:
+    """Whether a method that nothing calls registers the forward, perhaps before the call."""
+    return isinstance(shard, Shard) and any(
+        "forward" in other.module.hooked_methods
+        for trace in program.method_traces_with(shard.call)
+        for other in trace.of(Shard)
+        if other.call is shard.call
+    )
 
 
 @dataclass(frozen=True, slots=True)

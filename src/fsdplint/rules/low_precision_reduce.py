@@ -101,6 +101,7 @@ def _is_none(given: ir.Argument | None) -> bool:
 def _only_infers(program: Program, shard: Shard) -> bool:
     """Whether what a call shards is seen to run, and never to train."""
     traces = [t for t in program.traces if any(s.call is shard.call for s in t.of(Shard))]
+    traces += program.method_traces_with(shard.call)
     return any(map(_runs, traces)) and not any(map(_trains, traces))
 
 

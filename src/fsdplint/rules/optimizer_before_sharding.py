@@ -48,7 +48,7 @@ def stale_optimizers(program: Program) -> Iterator[StaleOptimizer]:
     for trace in program.traces:
         for build in trace.of(BuildOptimizer):
             fact = _stale(program, trace, build)
-            if fact is not None:
+            if fact is not None and not _repaired_by_a_method(program, fact):
                 yield fact
 
 
@@ -95,14 +95,29 @@ def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
             return True
         if _may_be(event.optimizer, build.optimizer):
             return True
+    return not steps and _is_rebuilt(trace, build)
+
+
+def _repaired_by_a_method(program: Program, fact: StaleOptimizer) -> bool:
+    """Whether a method that nothing calls repairs it, perhaps before any other one steps it."""
+    return any(
+        _is_rebuilt(trace, build)
+        or any(e.certain and e.optimizer is build.optimizer for e in trace.of(Repoint))
+        for trace in program.method_traces_with(fact.shard.call)
+        for build in trace.of(BuildOptimizer)
+        if build.site.node is fact.build.site.node
+    )
+
+
+def _is_rebuilt(trace: Trace, build: BuildOptimizer) -> bool:
+    """Whether another optimizer is built for the same model afterwards."""
     modules = {capture.module for capture in build.captures}
-    rebuilt = any(
+    return any(
         capture.module in modules and capture.time > build.time
         for other in trace.of(BuildOptimizer)
         if not exclude_each_other(build.site, other.site)
         for capture in other.captures
     )
-    return rebuilt and not steps
 
 
 def _may_be(repointed: Object, optimizer: Object) -> bool:

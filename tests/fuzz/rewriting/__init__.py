@@ -11,7 +11,15 @@ from random import Random
 from tests.fuzz.rewriting.cases import as_cases
 from tests.fuzz.rewriting.extract import extract, inline, wrap_main
 from tests.fuzz.rewriting.hidden import as_methods, as_parameter, by_factory
-from tests.fuzz.rewriting.modules import by_keyword, import_late, import_style, reorder, split
+from tests.fuzz.rewriting.modules import (
+    by_factory_elsewhere,
+    by_keyword,
+    import_late,
+    import_style,
+    into_library,
+    reorder,
+    split,
+)
 from tests.fuzz.rewriting.names import annotate, rename_function, rename_local
 from tests.fuzz.rewriting.statements import (
     count_along,
@@ -34,6 +42,7 @@ _EVERY: tuple[Rewriting, ...] = (
     annotate,
     as_cases,
     by_factory,
+    by_factory_elsewhere,
     by_keyword,
     count_along,
     dead_code,
@@ -43,6 +52,7 @@ _EVERY: tuple[Rewriting, ...] = (
     import_late,
     import_style,
     inline,
+    into_library,
     leave_early,
     no_grad,
     rename_function,

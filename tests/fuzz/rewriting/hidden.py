@@ -27,6 +27,9 @@ _FIXED = (
     ast.Delete, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom,
     ast.NamedExpr, ast.Match, ast.ExceptHandler, ast.Return,
 )  # fmt: skip
+# Functions of torch that make what a class could.
+_MAKING = frozenset({"init_device_mesh"})
+_OPTIMIZERS = frozenset({"SGD", "Adam", "AdamW", "Adagrad", "RMSprop"})
 _METHODS = ("fit", "evaluate", "save", "finish")
 
 
@@ -54,7 +57,7 @@ def as_methods(trees: Trees, random: Random) -> bool:
 
 
 def as_parameter(trees: Trees, random: Random) -> bool:
-    """Leaves what follows the sharding, as a function that says of its parameter what it is."""
+    """Leaves what follows the sharding, as a function that says what its parameters are."""
     found = _programs(trees, random)
     if found is None:
         return False
@@ -65,36 +68,48 @@ def as_parameter(trees: Trees, random: Random) -> bool:
     if unit is None or unit[0] not in wanted or wanted & _inner_targets(function):
         return False
     name, annotation = unit
-    given = [ast.arg(name, annotation), *(ast.arg(each) for each in sorted(wanted - {name}))]
-    function.args = ast.arguments([], given, None, [], [], None, [])
+    optimizers = _optimizers(function.body[: shards + 1]) & wanted
+    others = [ast.arg(each, _annotation(each in optimizers)) for each in sorted(wanted - {name})]
+    function.args = ast.arguments([], [ast.arg(name, annotation), *others], None, [], [], None, [])
     function.body = rest
+    at = _behind_future(module)
     if ast.unparse(annotation) == "FSDPModule":
         imported = ast.ImportFrom("torch.distributed.fsdp", [ast.alias("FSDPModule")], 0)
-        module.body.insert(_behind_future(module), imported)
+        module.body.insert(at, imported)
+    if optimizers:
+        module.body.insert(at, ast.ImportFrom("torch.optim", [ast.alias("Optimizer")], 0))
     return True
 
 
+def _optimizers(first: Statements) -> set[str]:
+    """The variables to which an optimizer of torch is assigned."""
+    return {
+        name
+        for node in first
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if _last(node.value.func) in _OPTIMIZERS
+        for name in bound(node.targets)
+    }
+
+
+def _annotation(optimizer: bool) -> ast.expr | None:
+    return ast.Name("Optimizer", ast.Load()) if optimizer else None
+
+
 def by_factory(trees: Trees, random: Random) -> bool:
-    """Constructs an object in a function of its own, which gets what is no constant."""
+    """Constructs an object in a function of its own, which gets the arguments or what they read."""
     found = list(_constructions(trees))
     if not found:
         return False
     module, top, call = random.choice(found)
-    named = [(keyword.arg or "", keyword) for keyword in call.keywords]
-    arguments: list[tuple[str, ast.expr | ast.keyword]] = [("", each) for each in call.args]
-    given: dict[str, ast.expr] = {}
-    for position, (name, holder) in enumerate([*arguments, *named]):
-        value = holder.value if isinstance(holder, ast.keyword) else holder
-        if isinstance(value, ast.Constant):
-            continue
-        name = _unlike(name or words(value), {*given, *loads(call)})
-        given[name] = value
-        stands = ast.Name(name, ast.Load())
-        if isinstance(holder, ast.keyword):
-            holder.value = stands
-        else:
-            call.args[position] = stands
     made = copy.copy(call)
+    own = local_names(top) if isinstance(top, ast.FunctionDef) else bound([top])
+    own |= bound(node for node in module.body if isinstance(node, (ast.Assign, ast.With, ast.For)))
+    inner = any(isinstance(node, (ast.Lambda, ast.comprehension)) for node in ast.walk(call))
+    if random.random() < 0.5 and not inner:
+        given = {name: ast.Name(name, ast.Load()) for name in sorted(loads(call) & own)}
+    else:
+        given = _parameterized(made, loads(call))
     helper = fresh(trees, f"build_{words(call.func)}")
     body: Statements = [ast.Return(made)]
     names = [ast.arg(name) for name in given]
@@ -103,6 +118,22 @@ def by_factory(trees: Trees, random: Random) -> bool:
     call.func, call.args, call.keywords = ast.Name(helper, ast.Load()), list(given.values()), []
     module.body.insert(module.body.index(top), defined)
     return True
+
+
+def _parameterized(made: ast.Call, taken: set[str]) -> dict[str, ast.expr]:
+    """Puts a parameter for each argument that is no constant; what is given for each."""
+    made.args = list(made.args)
+    made.keywords = [copy.copy(keyword) for keyword in made.keywords]
+    given: dict[str, ast.expr] = {}
+    for position, value in enumerate(made.args):
+        if not isinstance(value, ast.Constant):
+            name = _unlike(words(value), {*given, *taken})
+            given[name], made.args[position] = value, ast.Name(name, ast.Load())
+    for keyword in made.keywords:
+        if not isinstance(keyword.value, ast.Constant):
+            name = _unlike(keyword.arg or "", {*given, *taken})
+            given[name], keyword.value = keyword.value, ast.Name(name, ast.Load())
+    return given
 
 
 # Programs that shard
@@ -308,7 +339,8 @@ def _constructions(trees: Trees) -> Iterator[tuple[ast.Module, ast.stmt, ast.Cal
 def _is_construction(call: ast.Call) -> bool:
     plain = not any(isinstance(each, ast.Starred) for each in call.args)
     named = all(keyword.arg for keyword in call.keywords)
-    return plain and named and _last(call.func)[:1].isupper() and not is_dynamic(call)
+    name = _last(call.func)
+    return plain and named and (name[:1].isupper() or name in _MAKING) and not is_dynamic(call)
 
 
 def _unlike(name: str, taken: set[str]) -> str:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from random import Random
 
+from tests.fuzz.rewriting.hidden import by_factory
 from tests.fuzz.rewriting.names import (
     BUILTINS,
     bound,
@@ -25,9 +26,60 @@ _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def split(trees: Trees, random: Random) -> bool:
     """Moves functions and classes to a new file beside theirs, and imports them from there."""
     path, module = random.choice(sorted(trees.modules.items()))
+    movable = _movable(module)
+    if not movable:
+        return False
+    stem = fresh(trees, random.choice(("parts", "helpers", "lib")))
+    chosen = _closed(movable, random)
+    return _moved(trees, path, chosen, f"{stem}.py", _import_of(module, stem, chosen))
+
+
+def into_library(trees: Trees, random: Random) -> bool:
+    """Moves functions and classes to a package, and asks its module for them: ``training.f()``."""
+    path, module = random.choice(sorted(trees.modules.items()))
+    movable = _movable(module)
+    if not movable or any(isinstance(n, ast.ImportFrom) and n.level for n in ast.walk(module)):
+        return False
+    library, stem = fresh(trees, "lib"), fresh(trees, random.choice(("training", "setup")))
+    chosen = _closed(movable, random)
+    if any(_taken(trees, module, name) for name in chosen):
+        return False
+    package = (PurePosixPath(path).parent / library / "__init__.py").as_posix()
+    made = ast.ImportFrom(library, [ast.alias(stem)], 0)
+    if not _moved(trees, path, chosen, f"{library}/{stem}.py", made):
+        return False
+    if any(_hidden(module, name) for name in chosen):
+        return False
+    trees.modules[package] = ast.Module([], [])
+    for name in chosen:
+        _renamed(module, name, ast.Attribute(ast.Name(stem, ast.Load()), name, ast.Load()))
+    return True
+
+
+def by_factory_elsewhere(trees: Trees, random: Random) -> bool:
+    """Constructs an object in a function of another file, which is imported."""
+    before = {name for module in trees.modules.values() for name in bound(module.body)}
+    if not by_factory(trees, random):
+        return False
+    for path, module in sorted(trees.modules.items()):
+        movable = _movable(module)
+        made = [name for name in movable if name not in before]
+        if made:
+            stem = fresh(trees, "factories")
+            chosen = _with_uses(movable, made)
+            return _moved(trees, path, chosen, f"{stem}.py", _import_of(module, stem, chosen))
+    return False
+
+
+def _movable(module: ast.Module) -> dict[str, ast.stmt]:
+    """The definitions of a file that need nothing but its imports and one another, by name."""
     imports = [n for n in module.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    if any(alias.name == "*" for node in imports for alias in node.names):
+        return {}
     imported = bound(n for n in imports if getattr(n, "module", "") != "__future__")
-    movable = {n.name: n for n in module.body if isinstance(n, _DEFINED) and not is_dynamic(n)}
+    movable: dict[str, ast.stmt] = {
+        n.name: n for n in module.body if isinstance(n, _DEFINED) and not is_dynamic(n)
+    }
     for name in list(movable):
         if _bindings(module, name) != 1 or elsewhere(movable[name]):
             del movable[name]
@@ -37,24 +89,31 @@ def split(trees: Trees, random: Random) -> bool:
             name: node for name, node in movable.items() if _free(node) <= allowed | movable.keys()
         }
         if moved.keys() == movable.keys():
-            break
+            return movable
         movable = moved
-    if not movable or any(a.name == "*" for n in imports for a in n.names):
+
+
+def _moved(
+    trees: Trees, path: str, chosen: dict[str, ast.stmt], new: str, imported: ast.ImportFrom
+) -> bool:
+    """Puts definitions into a new file, and an import in the place of the first of them."""
+    module = trees.modules[path]
+    place = (PurePosixPath(path).parent / new).as_posix()
+    if place in trees.modules:
         return False
-    chosen = _closed(movable, random)
-    folder = PurePosixPath(path).parent
-    stem = fresh(trees, random.choice(("parts", "helpers", "lib")))
-    new = (folder / f"{stem}.py").as_posix()
-    if new in trees.modules:
-        return False
-    relative = any(isinstance(n, ast.ImportFrom) and n.level for n in imports)
+    imports = [n for n in module.body if isinstance(n, (ast.Import, ast.ImportFrom))]
     statements = [node for node in module.body if node in chosen.values()]
-    first = min(module.body.index(node) for node in statements)
-    trees.modules[new] = ast.Module([*copy.deepcopy(imports), *statements], [])
-    names = [ast.alias(node.name) for node in statements]
-    module.body[first:first] = [ast.ImportFrom(stem, names, int(relative))]
+    first = module.body.index(statements[0])
+    trees.modules[place] = ast.Module([*copy.deepcopy(imports), *statements], [])
+    module.body.insert(first, imported)
     module.body = [node for node in module.body if node not in statements]
     return True
+
+
+def _import_of(module: ast.Module, stem: str, chosen: dict[str, ast.stmt]) -> ast.ImportFrom:
+    """``from stem import ...``, relative where the file has such imports."""
+    level = int(any(isinstance(n, ast.ImportFrom) and n.level for n in module.body))
+    return ast.ImportFrom(stem, [ast.alias(name) for name in chosen], level)
 
 
 def _bindings(module: ast.Module, name: str) -> int:
@@ -89,6 +148,10 @@ def _inner(node: ast.AST) -> set[str]:
 def _closed(movable: dict[str, ast.stmt], random: Random) -> dict[str, ast.stmt]:
     """Some definitions, with all others that they refer to."""
     names = random.sample(sorted(movable), random.randint(1, len(movable)))
+    return _with_uses(movable, names)
+
+
+def _with_uses(movable: dict[str, ast.stmt], names: list[str]) -> dict[str, ast.stmt]:
     queue = list(names)
     for name in queue:
         queue.extend(n for n in sorted(_free(movable[name]) & movable.keys()) if n not in queue)

@@ -181,7 +181,13 @@ def is_replicated(trace: Trace, part: Object) -> bool:
 
 
 def is_synchronized(program: Program, trace: Trace) -> bool:
-    """Whether the program may reduce gradients by its own hand."""
+    """Whether the program, or a method of its objects, may reduce gradients by its own hand."""
+    calls = {shard.call for shard in trace.of(Shard)}
+    others = (each for call in calls for each in program.method_traces_with(call))
+    return any(_reduces(program, each) for each in (trace, *others))
+
+
+def _reduces(program: Program, trace: Trace) -> bool:
     if trace.calls(*GRADIENT_HOOKS):
         return True
     return any(_of_gradients(program, call.site) for call in trace.calls(*TENSOR_COLLECTIVES))

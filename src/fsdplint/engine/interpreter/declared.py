@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Declared
-from fsdplint.engine.interpreter.priority import SHARDS
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
     NONE,
@@ -60,7 +59,7 @@ def given(
 
 
 def _is_for_a_subclass(state: PathState, node: ir.Call, frame: Frame) -> bool:
-    """True if a class asks for a unit in one of its branches, and a subclass in its file shards.
+    """True if a class asks for a unit in one of its branches, and a subclass of it shards.
 
     Then an object of the class itself need not have one.
     """
@@ -72,9 +71,11 @@ def _is_for_a_subclass(state: PathState, node: ir.Call, frame: Frame) -> bool:
     ):
         return False
     return any(
-        ir.last_name(base) == around.name and state.priorities.priority([cls]) == SHARDS
-        for cls in classes
-        for base in cls.bases
+        around.name in each.own_names | each.own_attributes
+        and not state.priorities.sharding.isdisjoint(each.names | each.attributes)
+        for unit in state.project.units.values()
+        for each in (unit.definitions.values() if unit is not None else ())
+        if each.kind == "class" and each.name != around.name
     )
 
 
