@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Block
-from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.events import Sharding
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety
@@ -227,7 +227,7 @@ def _leaves(node: ir.Node, in_loop: bool = False) -> bool:
 # Above the sharding
 
 
-def before_sharding(program: Program, site: Site, first: Shard) -> Fix | Declined:
+def before_sharding(program: Program, site: Site, first: Sharding) -> Fix | Declined:
     """Moves the statement at ``site`` above the call that leads to ``first``."""
     ours, theirs = site.frames(), first.site.frames()
     apart = len(site.calls)

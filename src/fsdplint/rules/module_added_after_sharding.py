@@ -12,8 +12,8 @@ from functools import partial
 
 from fsdplint.engine.facts.coverage import is_frozen, is_replicated, is_synchronized
 from fsdplint.engine.facts.layers import surely_in, with_parameters
-from fsdplint.engine.facts.sharding import unfollowed_sharding
-from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Store, Trace
+from fsdplint.engine.facts.sharding import as_state, unfollowed_sharding
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Sharding, Store, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Origin, class_names, followed
 from fsdplint.engine.program import Program
@@ -39,21 +39,21 @@ class Addition:
     """Parameters added to a model behind its sharding.
 
     Attributes:
-        first: the first call that shards the model or a part of it.
-        around: the last one before the addition that shards what it is added to.
+        first: the first call that shards the model or a part of it, or what says that it is.
+        around: the last one before the addition for what it is added to.
         training: None where the call that adds them raises.
     """
 
     site: Site
-    first: Shard
-    around: Shard
+    first: Sharding
+    around: Sharding
     training: Site | None
 
 
 def additions(program: Program) -> Iterator[Addition]:
     """Modules, parameters and adapters that an optimizer trains and that came after sharding."""
     for trace in program.traces:
-        first = min((shard.time for shard in trace.of(Shard)), default=0)
+        first = min((unit.time for unit in trace.units()), default=0)
         for event in trace.events if first else ():
             found = None
             if event.time < first:
@@ -87,7 +87,7 @@ def _stored(program: Program, trace: Trace, store: Store) -> Addition | None:
 
 def _adapted(trace: Trace, call: Call) -> Addition | None:
     model = call.argument(0, "model")
-    shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
+    shards = [s for s in trace.units() if s.generation is Generation.FSDP2]
     if not isinstance(model, Object) or any(s.time > call.time for s in shards):
         return None
     around = [s for s in shards if s.module is model]
@@ -144,13 +144,13 @@ def _after(
 def reports(program: Program) -> Iterator[Report]:
     for fact in additions(program):
         text = program.text(fact.site.path, fact.site.node)
-        where = program.where(fact.around.site, fact.site)
+        known = as_state(program, fact.around, fact.site)
         adds = (
-            f"`{text}` adds parameters to a model that is sharded {where}: no rank reduces their "
+            f"`{text}` adds parameters to a model that is {known}: no rank reduces their "
             "gradients, so the ranks train different models"
         )
         resizes = (
-            f"`{text}` resizes the embeddings of a model that is sharded {where}: unless they "
+            f"`{text}` resizes the embeddings of a model that is {known}: unless they "
             "keep their size, it raises where it copies them"
         )
         yield Report(

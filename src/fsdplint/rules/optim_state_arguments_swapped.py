@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
-from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
@@ -37,7 +37,7 @@ class Swapped:
     """A call whose second argument is the model."""
 
     call: Call
-    shard: Shard
+    shard: Sharding
 
 
 def swapped(program: Program) -> Iterator[Swapped]:
@@ -49,17 +49,18 @@ def swapped(program: Program) -> Iterator[Swapped]:
             given = call.arguments.args
             if len(given) < 3 or call.arguments.open or is_caught(program, call.site):
                 continue
-            shard = _wrapper(trace, given[1])
-            if shard is not None and _wrapper(trace, given[0]) is None:
+            shard = _wrapper(trace, call, given[1])
+            if shard is not None and _wrapper(trace, call, given[0]) is None:
                 yield Swapped(call, shard)
 
 
-def _wrapper(trace: Trace, value: object) -> Shard | None:
-    """What makes a value a model of FSDP1's."""
-    if not isinstance(value, Object):
-        return None
-    shards = (each for each in trace.of(Shard) if each.generation is Generation.FSDP1)
-    return next((each for each in shards if each.module is value), None)
+def _wrapper(trace: Trace, call: Call, value: object) -> Sharding | None:
+    """What makes a value a model of FSDP1's, or says that it is one, the call itself apart."""
+    for each in trace.units() if isinstance(value, Object) else ():
+        beside = each.site.node is not call.site.node
+        if each.generation is Generation.FSDP1 and each.module is value and beside:
+            return each
+    return None
 
 
 def reports(program: Program) -> Iterator[Report]:
@@ -72,7 +73,7 @@ def reports(program: Program) -> Iterator[Report]:
             "the state: the state came first in torch 2.0 only",
             "raises",
             (
-                program.evidence(fact.shard.site, "the model is wrapped here"),
+                program.evidence(fact.shard.site, "FSDP1's from here on"),
                 *program.conditions(site),
             ),
             partial(_fix, program, site.path, site.node),

@@ -11,7 +11,7 @@ from fsdplint.engine.facts.layers import is_a, wrapped_classes
 from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.facts.loops import source_of
 from fsdplint.engine.frontend.tree import Tree
-from fsdplint.engine.interpreter.events import Shard, Trace
+from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Value, reachable
 from fsdplint.engine.program import Program
@@ -37,6 +37,7 @@ class ReentrantUnit:
     call: Site
     argument: ir.Argument
     shard: Shard
+    forward: Call
 
 
 def reentrant_units(program: Program) -> Iterator[ReentrantUnit]:
@@ -51,8 +52,10 @@ def reentrant_units(program: Program) -> Iterator[ReentrantUnit]:
 
 def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[ReentrantUnit]:
     classes = wrapped_classes(shard)
-    called = any(c.receiver is shard.module for c in trace.calls("forward"))
-    for owner in (shard.module, *reachable(shard.module)) if classes and called else ():
+    called = next((c for c in trace.calls("forward") if c.receiver is shard.module), None)
+    if classes is None or called is None:
+        return
+    for owner in (shard.module, *reachable(shard.module)):
         forward = owner.cls.lookup("forward") if isinstance(owner.cls, ClassValue) else None
         if not isinstance(forward, FunctionValue):
             continue
@@ -63,8 +66,8 @@ def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[Reent
                 if argument is None or not isinstance(node, ir.Call):
                     continue
                 unit = _unit(program.tree(path), function.function, owner, node.args[0].value)
-                if unit is not None and any(is_a(unit, cls) for cls in classes or ()):
-                    yield ReentrantUnit(Site(path, node), argument, shard)
+                if unit is not None and any(is_a(unit, cls) for cls in classes):
+                    yield ReentrantUnit(Site(path, node), argument, shard, called)
 
 
 def _helpers(cls: Value | None, forward: FunctionValue) -> Iterator[FunctionValue]:
@@ -134,6 +137,7 @@ def reports(program: Program) -> Iterator[Report]:
             "one all-gather more per unit and step",
             (
                 program.evidence(shard, "the policy makes the checkpointed modules units"),
+                program.evidence(fact.forward.site, "the model is called here"),
                 *program.conditions(shard),
             ),
             partial(

@@ -37,9 +37,12 @@ def library_name(project: Project, path: str, node: ir.Expr) -> str:
 
 def called(program: Program, path: str, node: ir.Node) -> tuple[str, ir.Function] | None:
     """The function of the project that a call, or the call that a statement consists of, means by
-    its name, and the file that it is in."""
+    its name or as one of a module, and the file that it is in."""
     call = node.value if isinstance(node, (ir.Expression, ir.Assign, ir.Return)) else node
-    name = call.func.id if isinstance(call, ir.Call) and isinstance(call.func, ir.Name) else ""
+    func = call.func if isinstance(call, ir.Call) else None
     unit = program.project.unit(Path(path))
+    if unit is not None and isinstance(func, ir.Attribute) and isinstance(func.value, ir.Name):
+        unit = program.project.module(unit, func.value.id)
+    name = ir.last_name(func) if isinstance(func, (ir.Name, ir.Attribute)) else ""
     found = None if unit is None else program.project.function(unit, name)
     return None if found is None else (found[0].path, found[1])

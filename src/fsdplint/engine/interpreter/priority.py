@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
 from fsdplint.engine.project.project import Project, identifiers
+from fsdplint.engine.project.reachability import modules
 from fsdplint.engine.project.unit import Definition, Unit
 
 # Branches by what they test, each with whether the test is negated.
@@ -30,6 +31,7 @@ class Priorities:
     _mentioned: dict[ir.Node, frozenset[str]] = field(default_factory=dict)
     _leading: dict[tuple[ir.Node, ...], bool] = field(default_factory=dict)
     _branches: dict[ir.Node, Branches] = field(default_factory=dict)
+    _modules: dict[Unit, dict[str, list[Unit]]] = field(default_factory=dict)
 
     def priority(self, nodes: Sequence[ir.Node]) -> int:
         """Return the priority of ``nodes``: 3 if they may shard, 2 for another event, else 1."""
@@ -42,7 +44,8 @@ class Priorities:
     def leads_to_events(self, project: Project, nodes: Sequence[ir.Node], unit: Unit) -> bool:
         """True if code can reach an event, through any number of functions of known names.
 
-        A method is known by its name too, if a class of the same file has it.
+        A method is known by its name too, if a class of the same file has it, and a function of a
+        module that the code names.
         """
         key = tuple(nodes)
         if key not in self._leading:
@@ -80,19 +83,32 @@ class Priorities:
             self._mentioned[node] = names | attributes
         return self._mentioned[node]
 
-    def _mention_events(self, project: Project, unit: Unit, names: Iterable[str]) -> bool:
+    def _mention_events(self, project: Project, unit: Unit, names: Set[str]) -> bool:
         seen: set[Definition] = set()
-        queue = [(unit, name) for name in names]
+        queue = [(unit, names)]
         while queue:
-            for found in _definitions(project, *queue.pop()):
+            for found in self._definitions(project, *queue.pop()):
                 if found in seen:
                     continue
                 seen.add(found)
                 mentioned = found.names | found.attributes
                 if not self.events.isdisjoint(mentioned):
                     return True
-                queue += ((found.unit, name) for name in mentioned)
+                queue.append((found.unit, mentioned))
         return False
+
+    def _definitions(self, project: Project, unit: Unit, names: Set[str]) -> Iterator[Definition]:
+        """Yield what names and attributes refer to, methods of the same file included."""
+        if unit not in self._modules:
+            self._modules[unit] = modules(project, unit)
+        named = self._modules[unit]
+        for target in (unit, *(each for name in named.keys() & names for each in named[name])):
+            for name in names:
+                found = project.loaded_definition(target, name)
+                if found is not None:
+                    yield found
+        for each in unit.definitions.values():
+            yield from (each.methods[name] for name in each.methods.keys() & names)
 
 
 def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
@@ -102,16 +118,6 @@ def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
         yield from _parts(test.right)
     else:
         yield test
-
-
-def _definitions(project: Project, unit: Unit, name: str) -> Iterator[Definition]:
-    """Yield what a name or an attribute refers to: a function, or a method of the same file."""
-    found = project.loaded_definition(unit, name)
-    if found is not None:
-        yield found
-    for each in unit.definitions.values():
-        if name in each.methods:
-            yield each.methods[name]
 
 
 def spelled(text: str, test: ir.Node) -> tuple[str, bool]:
