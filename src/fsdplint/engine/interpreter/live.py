@@ -232,9 +232,19 @@ def _targets(function: ir.Function) -> Iterator[ir.Attribute]:
     for node in ir.walk(function):
         if isinstance(node, ir.Assign) and not _is_none(node.value):
             for target in node.targets:
-                for each in ir.walk(target):
+                for each in _assigned(target):
                     if isinstance(each, ir.Attribute) and _is_name(each.value, own):
                         yield each
+
+
+def _assigned(target: ir.Expr) -> Iterator[ir.Expr]:
+    """Yield what a target assigns to: not the object in front of an attribute or an index."""
+    if isinstance(target, (ir.Collection, ir.Starred)):
+        inner = target.elements if isinstance(target, ir.Collection) else (target.value,)
+        for each in inner:
+            yield from _assigned(each)
+    else:
+        yield target
 
 
 def _is_name(node: ir.Expr, name: str) -> bool:
