@@ -18,7 +18,7 @@ from random import Random
 
 from tests.fuzz.programs import Program, seeds
 from tests.fuzz.rewriting import HIDING
-from tests.fuzz.rewritten import MAY_BE_SILENT, Found, Step, changed, found, rewritten
+from tests.fuzz.rewritten import MAY_BE_SILENT, MAY_COME, Found, Step, changed, found, rewritten
 from tests.fuzz.trees import Origin, Trees
 
 TRIED = (*HIDING, "by_factory", "by_factory_elsewhere", "into_library", "split")
@@ -39,7 +39,9 @@ class Tried:
     def wrong(self) -> tuple[str, ...]:
         """The rules of findings that may not come, and of those that may not go."""
         silent = MAY_BE_SILENT.get(self.step.name, ())
-        return (*self.new, *(rule for rule in self.lost if rule not in silent))
+        known = MAY_COME.get(self.step.name, ())
+        come = (rule for rule in self.new if rule not in known)
+        return (*come, *(rule for rule in self.lost if rule not in silent))
 
 
 def tried(programs: Iterable[Program], times: int) -> Iterator[Tried]:

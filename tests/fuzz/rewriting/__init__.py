@@ -69,5 +69,8 @@ _EVERY: tuple[Rewriting, ...] = (
 
 REWRITINGS = {rewriting.__name__: rewriting for rewriting in _EVERY}
 
+# Those by which a finding may be told at the call of a function that its code went to or came from.
+MOVING = ("by_factory", "by_factory_elsewhere", "extract", "inline")
+
 # Those that take a program apart, so that findings go with what it was; README.md says which.
 HIDING: dict[str, Rewriting] = {"as_methods": as_methods, "as_parameter": as_parameter}

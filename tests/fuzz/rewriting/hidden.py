@@ -107,7 +107,8 @@ def by_factory(trees: Trees, random: Random) -> bool:
     own |= bound(node for node in module.body if isinstance(node, (ast.Assign, ast.With, ast.For)))
     inner = any(isinstance(node, (ast.Lambda, ast.comprehension)) for node in ast.walk(call))
     if random.random() < 0.5 and not inner:
-        given = {name: ast.Name(name, ast.Load()) for name in sorted(loads(call) & own)}
+        read = sorted(loads(call) & own)
+        given: dict[str, ast.expr] = {name: ast.Name(name, ast.Load()) for name in read}
     else:
         given = _parameterized(made, loads(call))
     helper = fresh(trees, f"build_{words(call.func)}")
