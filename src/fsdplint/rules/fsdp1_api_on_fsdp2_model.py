@@ -19,6 +19,7 @@ from fsdplint.engine.interpreter.values import ClassValue, Object, Value, follow
 from fsdplint.engine.must.classes import has_attribute
 from fsdplint.engine.must.values import Instance, Known, Result, always, is_module
 from fsdplint.engine.program import Program
+from fsdplint.engine.project.reachability import modules
 from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
@@ -182,12 +183,18 @@ def _skips_for_good(program: Program, site: Site) -> bool:
     if isinstance(taken[-1], (ir.Return, ir.Raise, ir.Continue, ir.Break)):
         return False
     calls = (n for each in taken for n in ir.walk(each) if isinstance(n, ir.Call))
-    names = {ir.last_name(call.func) for call in calls}
+    names = {name for call in calls for name in _names(call.func)}
     unit = program.project.unit(Path(site.path))
     needed = set() if unit is None else _needed(program, unit, names)
     if unit is None or not needed:
         return False
     return needed.isdisjoint(_needed(program, unit, _named_beside(tree, branch)))
+
+
+def _names(func: ir.Expr) -> set[str]:
+    """What a call refers to, and of which module."""
+    owner = func.value if isinstance(func, ir.Attribute) else func
+    return {ir.last_name(func), owner.id if isinstance(owner, ir.Name) else ""}
 
 
 def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
@@ -200,8 +207,10 @@ def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
 def _needed(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> set[str]:
     """What FSDP2 needs of what code does that refers to ``names``, or a function among them."""
     found = {name for name in names if name in _NEEDED}
-    definitions = [program.project.definition(unit, name) for name in names if depth < 3]
-    for each in definitions:
+    named = modules(program.project, unit) if depth < 3 else {}
+    units = [unit, *(each for name in named.keys() & names for each in named[name])]
+    definitions = (program.project.definition(each, name) for each in units for name in names)
+    for each in definitions if depth < 3 else ():
         if each is not None and each.kind == "def":
             found |= _needed(program, each.unit, each.names | each.attributes, depth + 1)
     return found
