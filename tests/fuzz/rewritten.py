@@ -106,7 +106,7 @@ MAY_BE_SILENT = {
         "reentrant-checkpoint",
     ),
     "import_style": ("old-import-path",),
-    "into_library": ("fsdp1-api-on-fsdp2-model", "local-rank-argument", "only-root-sharded"),
+    "into_library": ("local-rank-argument", "only-root-sharded"),
     "split": ("local-rank-argument", "only-root-sharded"),
     "together": ("only-root-sharded",),
     "wrap_main": ("fresh-optimizer-in-dcp-load",),
