@@ -15,7 +15,7 @@ from fsdplint.engine.interpreter import declared, tracking
 from fsdplint.engine.interpreter.comparison import all_of, any_of, compare, is_instance
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.priority import spelled
-from fsdplint.engine.interpreter.ranks import launched
+from fsdplint.engine.interpreter.ranks import launched, on_cuda
 from fsdplint.engine.interpreter.shape import (
     assigned,
     exits_cleanly,
@@ -125,7 +125,8 @@ def _decide_branch(
     It loses nothing if no arm reaches an event and no arm leaves the block, unless the test asks
     for a distributed run: what such a run sets here goes with what it does further down. The
     preferred arm is that of a distributed run, if this is known, else the one that may shard; of
-    two alike, the one that goes on. An arm that goes on leads to what comes after the branch.
+    two alike, that of a run on CUDA, else the one that goes on. An arm that goes on leads to what
+    comes after the branch.
     """
     distributed = launched(test)
     body_may_shard = state.priorities.may_shard(body)
@@ -137,6 +138,7 @@ def _decide_branch(
         prefer = body_may_shard
     else:
         prefer = not leaves_body or leaves_orelse or _is_last_choice(state, place, body, frame)
+        distributed = on_cuda(test) if distributed is None else distributed
     prefer = prefer if distributed is None else distributed
     other_leaves = leaves_orelse if prefer else leaves_body
     other = orelse if prefer else body

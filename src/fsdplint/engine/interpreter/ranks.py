@@ -21,6 +21,7 @@ from fsdplint.engine.interpreter.values import (
     Taint,
     Value,
 )
+from fsdplint.knowledge.launch import TRUE_ON_CUDA
 from fsdplint.knowledge.ranks import ENVIRONMENT, FUNCTIONS, VARIABLES, Role
 
 _SOURCES = VARIABLES.keys() | FUNCTIONS.keys()
@@ -49,6 +50,16 @@ def launched(test: Value) -> bool | None:
         return test.op == "In"
     truths = {_truth(test, rank) for rank in range(RANKS)}
     return truths.pop() if len(truths) == 1 else None
+
+
+def on_cuda(test: Value) -> bool | None:
+    """Return what a test comes out as where there is CUDA, None if it is about something else."""
+    if isinstance(test, Condition) and test.op == "not":
+        inner = on_cuda(test.operands[0])
+        return None if inner is None else not inner
+    if isinstance(test, Condition) and test.op in ("and", "or"):
+        return connected(test.op, [on_cuda(operand) for operand in test.operands])
+    return True if isinstance(test, Object) and test.rank_source in TRUE_ON_CUDA else None
 
 
 def _asks_for_rank(test: Condition) -> bool:

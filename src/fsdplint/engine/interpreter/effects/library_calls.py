@@ -65,6 +65,7 @@ from fsdplint.knowledge.launch import (
     IS_UP,
     MESHES,
     TORCH_DEVICE,
+    TRUE_ON_CUDA,
 )
 from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
 from fsdplint.knowledge.names import NN, is_optimizer, is_schedule
@@ -254,6 +255,8 @@ def _result(
     if last[:1].isupper():
         return _constructed(state, symbol, arguments, node, frame)
     made = calls.result_of(state, ("call", name), symbol, arguments)
+    if name in TRUE_ON_CUDA and all(map(is_const, arguments.args, TRUE_ON_CUDA[name])):
+        made.rank_source = name
     optimizers.offered(state, made, arguments, node, frame)
     if name in MAKES_TENSOR:
         made.cls = Symbol(TENSOR)
