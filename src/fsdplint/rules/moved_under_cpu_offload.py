@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -303,8 +304,11 @@ def _is_dtype(value: Value | None) -> bool:
 
 
 def reports(program: Program) -> Iterator[Report]:
+    by_move = defaultdict[ir.Node, list[MovedUnderOffload]](list)
     for fact in moves_under_offload(program):
-        move, shard = fact.move.site, fact.shard.site
+        by_move[fact.move.site.node].append(fact)
+    for facts in by_move.values():
+        fact, move, shard = facts[0], facts[0].move.site, facts[0].shard.site
         wrap = program.text(shard.path, fact.shard.call.func)
         yield Report(
             program.span(move),
@@ -317,7 +321,7 @@ def reports(program: Program) -> Iterator[Report]:
                 program.evidence(shard, "sharded here"),
                 program.evidence(fact.policy, "asks for parameters on the CPU"),
                 program.evidence(fact.use.site, "raises an exception"),
-                *_leads_to(program, fact),
+                *dict.fromkeys(each for one in facts for each in _leads_to(program, one)),
                 *program.conditions(move, shard, fact.policy),
             ),
             partial(_fix, program, fact),

@@ -106,5 +106,5 @@ def _note(
     if value.origin not in _FROM_OUTSIDE or value.cls is not None or value.sharded:
         return
     time, site = state.tick(), state.site(node, frame)
-    value.sharded.append(Sharded(generation, time, site))
+    value.sharded.append(Sharded(generation, time, site, declared=True))
     state.emit(Declared(time, site, generation, value, annotated))

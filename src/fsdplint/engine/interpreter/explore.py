@@ -151,10 +151,11 @@ class _Explorer:
 
     def follow_methods(self) -> None:
         """Follow the methods of live objects that no path has run, callers before callees."""
-        programs, driven = set(self.known.with_sharding), set[tuple[ir.Node, str]]()
+        programs, units = set(self.known.with_sharding), set(self.known.with_units)
+        driven = set[tuple[ir.Node, str]]()
         for base, found in list(self.known.live.values()):
             if (found.node, found.setup) in driven:  # the same methods on what another arm shards
-                self.known.with_sharding = set(programs)
+                self.known.with_sharding, self.known.with_units = set(programs), set(units)
             driven.add((found.node, found.setup))
             mentions = Counter(name for each in found.methods for name in mentioned(found, each))
             for chain in sorted(chains(found), key=lambda chain: mentions[chain[-1]]):
@@ -164,7 +165,8 @@ class _Explorer:
     def _is_driven(self, found: Live, chain: tuple[str, ...]) -> bool:
         """True if a method uses what is sharded, and wraps nothing: that might be another mode."""
         function = found.methods[chain[-1]]
-        if function in self.known.with_sharding or frozenset.union(*identifiers(function)) & _WRAPS:
+        ran = self.known.with_units if found.declared else self.known.with_sharding
+        if function in ran or frozenset.union(*identifiers(function)) & _WRAPS:
             return False
         return uses_sharded(found, chain)
 

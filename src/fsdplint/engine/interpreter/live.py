@@ -45,6 +45,7 @@ class Live:
         before: the attributes that had a value before that method.
         attributes: those that have one now.
         generations: of what it holds that is sharded: another arm may shard it otherwise.
+        declared: the code only says so.
         holding: those that hold sharded modules, or optimizers.
         methods: the methods of its class and the bases, by name.
         units: the files that they are in.
@@ -57,6 +58,7 @@ class Live:
     before: frozenset[str]
     attributes: frozenset[str]
     generations: frozenset[Generation]
+    declared: bool
     holding: frozenset[str]
     methods: dict[str, ir.Function]
     units: dict[str, Unit]
@@ -67,7 +69,9 @@ def live(
 ) -> Live | None:
     """Describe an object that holds sharded modules, None if it holds none."""
     cls = made.cls
-    kinds = frozenset(each.generation for held in reachable(made) for each in held.sharded)
+    shards = [each for held in reachable(made) for each in held.sharded]
+    kinds = frozenset(each.generation for each in shards)
+    declared = all(each.declared for each in shards)
     if not isinstance(cls, ClassValue) or not kinds:
         return None
     found = dict(_methods(cls, is_module(made)))
@@ -77,24 +81,35 @@ def live(
     holding = frozenset(name for name, value in made.attrs.items() if _holds(value))
     before = now if before is None else before
     first = next(filter(None, map(called_first, sorted(class_names(cls)))), ())
-    return Live(cls.node, outcomes, setup, first, before, now, kinds, holding, functions, units)
+    return Live(cls.node, outcomes, setup, first, before, now, kinds, declared, holding, functions, units)
 
 
 def _holds(value: Value) -> bool:
     return any(each.sharded or each.captures for each in reachable(value))
 
 
-def without_sharding(receivers: Mapping[ir.Function, Set[Object]]) -> set[ir.Function]:
+def without_sharding(
+    receivers: Mapping[ir.Function, Set[Object]], declared: bool
+) -> set[ir.Function]:
     """Return the methods that ran on objects none of which has an attribute that is sharded.
 
     What an attribute holds further down is not looked at: a method is then followed once more.
+
+    Args:
+        declared: whether an attribute counts of which the code only says that it is sharded.
     """
-    return {method for method, objects in receivers.items() if not any(map(_has_sharded, objects))}
+    return {
+        method
+        for method, objects in receivers.items()
+        if not any(_has_sharded(each, declared) for each in objects)
+    }
 
 
-def _has_sharded(receiver: Object) -> bool:
+def _has_sharded(receiver: Object, declared: bool) -> bool:
     values = (receiver, *map(followed, receiver.attrs.values()))
-    return any(isinstance(each, Object) and (each.sharded or each.captures) for each in values)
+    held = [each for each in values if isinstance(each, Object)]
+    shards = any(declared or not each.declared for value in held for each in value.sharded)
+    return shards or any(each.captures for each in held)
 
 
 class Reached(Exception):

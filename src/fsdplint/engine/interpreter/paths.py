@@ -43,6 +43,7 @@ class Known:
         reached: functions and classes that ran.
         eventful: functions that ran when an event happened, or when a path became too long.
         with_sharding: those that ran on paths that shard, methods on an object that holds it.
+        with_units: these, and methods on an object of which the code says that it holds it.
         places: where events happened.
         outcomes: of decisions on paths that shard, by place.
         live: the objects that live on, by their class, what set them up and what FSDP they hold,
@@ -56,6 +57,7 @@ class Known:
     reached: set[ir.Node] = field(default_factory=set)
     eventful: set[ir.Node] = field(default_factory=set)
     with_sharding: set[ir.Node] = field(default_factory=set)
+    with_units: set[ir.Node] = field(default_factory=set)
     places: set[Place] = field(default_factory=set)
     outcomes: set[tuple[object, bool]] = field(default_factory=set)
     live: dict[tuple[object, ...], tuple[Entry, Live]] = field(default_factory=dict)
@@ -79,7 +81,8 @@ class Known:
     def add(self, entry: Entry, state: PathState, shards: bool) -> bool:
         """Note a path; return whether it has an event at a place that had none before."""
         if shards:
-            self.with_sharding |= state.reached - without_sharding(state.receivers)
+            self.with_sharding |= state.reached - without_sharding(state.receivers, declared=False)
+            self.with_units |= state.reached - without_sharding(state.receivers, declared=True)
             self.outcomes.update((each.place, each.outcome) for each in state.decisions.made)
             self.cut = 0
             self.cut_in.clear()

@@ -389,11 +389,12 @@ class Context:
 
 @dataclass(slots=True, eq=False)
 class Sharded:
-    """One sharding call applied to an object."""
+    """One sharding call applied to an object; a test or an annotation that says so, if declared."""
 
     generation: Generation
     time: int
     site: Site
+    declared: bool = False
 
 
 @dataclass(slots=True, eq=False)
