@@ -101,6 +101,7 @@ _LEAVES_GROUPS = frozenset(
         "ml_collections",
         "mlflow",
         "moviepy",
+        "mpi4py",
         "msgspec",
         "networkx",
         "nltk",

@@ -221,6 +221,9 @@ def _try_that_may_fail(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     handlers = [statement for handler in node.handlers for statement in handler.body]
     failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
     fails = False
+    for handler in node.handlers:
+        if handler.name is not None:
+            frame.scope.names.setdefault(handler.name, state.unknown())
     matter = state.priorities.leads_to_events(state.project, handlers, frame.unit)
     if (matter or _starts_over(node)) and not state.importing:
         fails = state.decisions.decide(failed, False, state.priorities.priority(handlers), node)
