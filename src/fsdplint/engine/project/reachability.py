@@ -2,8 +2,8 @@
 
 A definition may shard if running it can reach a sharding call: it names one, or names something
 that may shard. Branches with such names get a path of their own. Entry points are the definitions
-that surely refer to sharding, by names that resolve, and not just by an attribute that other
-classes have too.
+that surely refer to sharding, by names that resolve or by a method that shards in all classes that
+implement it, and not just by an attribute that other classes have too.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def mark_reachability(project: Project, units: list[Unit]) -> None:
     # Only in this order: what a registry hands out does not concern what else it decorates.
     _hand_out(project, surely, users)
     surely = _spread(surely, users)
+    surely = _spread(surely, users, _by_interfaces(every, surely))
     _refer_loosely(every, users)
     maybe = _spread(shards, users)
     # Those of registries are in none of the units.
@@ -137,6 +138,23 @@ def modules(project: Project, unit: Unit) -> dict[str, list[Unit]]:
         if target is not None:
             found[name].append(target)
     return found
+
+
+def _by_interfaces(every: list[Definition], surely: set[Definition]) -> Users:
+    """Return who reads the name of an abstract method all of whose implementations shard."""
+    methods: dict[str, list[Definition]] = defaultdict(list)
+    abstract: set[str] = set()
+    for definition in every:
+        if "abstractmethod" in definition.decorators:
+            abstract.add(definition.name)
+        elif definition.owner is not None:
+            methods[definition.name].append(definition)
+    sharding = {name for name in abstract & methods.keys() if surely.issuperset(methods[name])}
+    users: Users = defaultdict(list)
+    for definition in every if sharding else ():
+        for name in definition.own_attributes & sharding:
+            users[methods[name][0]].append(definition)
+    return users
 
 
 def _refer_loosely(every: list[Definition], users: Users) -> None:
