@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from fsdplint.check import check
+from fsdplint.files.file import from_text
 from fsdplint.knowledge.torch_range import EARLIEST, UNBOUNDED, Release, TorchRange
+from fsdplint.settings.config import defaults
+
+_ARGUMENTS = "fsdp1-argument-to-fully-shard"
 
 
 @pytest.mark.parametrize(
@@ -60,3 +67,29 @@ def test_where_every_release_is_meant_only_todays_counts() -> None:
 )
 def test_whether_no_older_release_is_meant(specifier: str, release: Release, reached: bool) -> None:
     assert TorchRange.parse(specifier).is_from(release) is reached
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("fully_shard(model, ignored_params=ignored)", [_ARGUMENTS]),
+        ("fully_shard(model, **options)", []),
+    ],
+)
+def test_argument_of_a_newer_release_may_be_in_a_dict(call: str, found: list[str]) -> None:
+    text = f"""
+import torch
+import torch.nn as nn
+from packaging import version
+from torch.distributed._composable.fsdp import fully_shard
+
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+ignored, options = set(model[0].parameters()), {{}}
+if version.parse(torch.__version__) >= version.parse("2.7"):
+    options["ignored_params"] = ignored
+{call}
+"""
+    source = from_text(text, "train.py")
+    settings = replace(defaults(preview=True), target_torch=TorchRange.parse(">=2.5"))
+    outcome = check([source.path], settings, {source.path: source}, alone=True)
+    assert [f.rule for f in outcome.findings if f.rule == _ARGUMENTS] == found

@@ -62,12 +62,17 @@ def foreign_arguments(program: Program) -> Iterator[ForeignArguments]:
             if shard.generation is not Generation.FSDP2:
                 continue
             names = tuple(name for name in shard.keywords if name in FOREIGN)
-            late = tuple(name for name in shard.keywords if _is_late(program, name))
+            late = tuple(name for name in _written(shard) if _is_late(program, name))
             positional = max(0, len(shard.positional) - 1)
             wrong = names or late or positional
             if wrong and not is_caught(program, shard.site, "TypeError"):
                 inside = _parts_sharded(trace, shard)
                 yield ForeignArguments(shard, names, late, positional, inside)
+
+
+def _written(shard: Shard) -> list[str]:
+    """The keywords in the call itself: what a dict adds may be there for newer releases only."""
+    return [each.keyword for each in shard.call.args if each.keyword in shard.keywords]
 
 
 def _is_late(program: Program, keyword: str) -> bool:
