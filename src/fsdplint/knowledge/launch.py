@@ -11,10 +11,10 @@ DESTROY = "torch.distributed.destroy_process_group"
 TORCH_DEVICE = "torch.device"
 CUDA_IS_AVAILABLE = "torch.cuda.is_available"
 # What is true where a program runs on CUDA: functions, and the arguments that they are given.
-TRUE_ON_CUDA: dict[str, tuple[object, ...]] = {
-    CUDA_IS_AVAILABLE: (),
-    "torch.distributed.is_nccl_available": (),
-    "torch.distributed.is_backend_available": ("nccl",),
+TRUE_ON_CUDA: dict[str, list[object]] = {
+    CUDA_IS_AVAILABLE: [],
+    "torch.distributed.is_nccl_available": [],
+    "torch.distributed.is_backend_available": ["nccl"],
 }
 GET_RANK = "torch.distributed.get_rank"
 GET_NODE_LOCAL_RANK = "torch.distributed.get_node_local_rank"

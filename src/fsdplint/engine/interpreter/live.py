@@ -81,7 +81,9 @@ def live(
     holding = frozenset(name for name, value in made.attrs.items() if _holds(value))
     before = now if before is None else before
     first = next(filter(None, map(called_first, sorted(class_names(cls)))), ())
-    return Live(cls.node, outcomes, setup, first, before, now, kinds, declared, holding, functions, units)
+    return Live(
+        cls.node, outcomes, setup, first, before, now, kinds, declared, holding, functions, units
+    )
 
 
 def _holds(value: Value) -> bool:

@@ -26,6 +26,8 @@ from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.names import canonical
 
 _UNREAD = frozenset({Imported, Choice})
+# What Python gives each module, beside its name.
+_OF_MODULES = frozenset({"__file__", "__doc__", "__package__", "__spec__", "__path__"})
 
 
 def variable(state: PathState, node: ir.Name, frame: Frame) -> Value:
@@ -52,7 +54,8 @@ def lookup(state: PathState, name: str, scope: Scope) -> Value:
         outermost, current = current, current.parent
     if hasattr(builtins, name):
         return Symbol(f"builtins.{name}")
-    state.note_unread_code()
+    if name not in _OF_MODULES:
+        state.note_unread_code()
     value = outermost.names[name] = state.unknown(key=("name", outermost.unit.path, name))
     return value
 

@@ -255,7 +255,7 @@ def _result(
     if last[:1].isupper():
         return _constructed(state, symbol, arguments, node, frame)
     made = calls.result_of(state, ("call", name), symbol, arguments)
-    if name in TRUE_ON_CUDA and all(map(is_const, arguments.args, TRUE_ON_CUDA[name])):
+    if TRUE_ON_CUDA.get(name) == [each.value for each in arguments.args if type(each) is Const]:
         made.rank_source = name
     optimizers.offered(state, made, arguments, node, frame)
     if name in MAKES_TENSOR:
