@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from benchmarks.detection.mutators import (
+    assigned_data,
     async_backends,
     authored,
     casts,
@@ -134,6 +135,7 @@ MUTATORS: tuple[Mutator, ...] = (
     launch.mutate,
     meeting.mutate,
     offload.mutate,
+    assigned_data.mutate,
     async_backends.mutate,
     options.mutate,
     authored.mutate,

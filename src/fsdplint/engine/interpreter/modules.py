@@ -8,6 +8,9 @@ from fsdplint.engine.interpreter.values import Object, Parameters, class_names
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, NN
 
+# How a layer's parameters are reached from it.
+PARAMETER_STEPS = (".weight", ".bias")
+
 
 def is_module(value: Object) -> bool:
     """True if an object is known to be a module: by class, or because it was sharded."""

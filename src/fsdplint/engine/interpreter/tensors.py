@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Divided, Read
+from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
     Arguments,
@@ -31,7 +32,6 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import tensors as known
 from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, GET_TOTAL_NORM
 
-_PARAMETERS = (".weight", ".bias")
 
 
 def tensor_of(state: PathState, value: Value) -> Tensor | None:
@@ -60,7 +60,7 @@ def _module_of(value: Object) -> Object | None:
         value = value.parent
     if value.step == ".grad" and value.parent is not None:
         return value.parent.parent
-    return value.parent if value.step in _PARAMETERS else None
+    return value.parent if value.step in PARAMETER_STEPS else None
 
 
 def attribute(state: PathState, value: Value, name: str) -> Value | None:
