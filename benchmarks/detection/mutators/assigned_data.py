@@ -14,7 +14,9 @@ WRONG = {
     "loop": """for parameter in {model}.parameters():
     {mark}parameter.data = parameter.data - 0.001 * torch.randn_like(parameter)
 """,
-    "by name": """averaged = dict((key, p.detach().clone()) for key, p in {model}.named_parameters())
+    "by name": """averaged = dict()
+for key, p in {model}.named_parameters():
+    averaged[key] = p.detach().clone()
 for key, parameter in {model}.named_parameters():
     {mark}parameter.data = averaged[key]
 """,

@@ -164,7 +164,8 @@ REPLICATE: tuple[str, ...] = (
 )
 
 # Hooks of a parameter, in which its gradient may be reduced.
-GRADIENT_HOOKS: tuple[str, ...] = ("register_hook", "register_post_accumulate_grad_hook")
+AFTER_ACCUMULATION = "register_post_accumulate_grad_hook"
+GRADIENT_HOOKS: tuple[str, ...] = ("register_hook", AFTER_ACCUMULATION)
 
 # Collectives that reduce gradients where they are called on them.
 TENSOR_COLLECTIVES: tuple[str, ...] = (

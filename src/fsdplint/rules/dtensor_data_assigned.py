@@ -31,7 +31,9 @@ RULE = declare(
 )
 
 # Words of a test that may leave DTensors out.
-_TELLS_APART = re.compile(r"tensor|local|shard|ignore|fsdp|placement|isinstance|hasattr|expert", re.I)
+_TELLS_APART = re.compile(
+    r"tensor|local|shard|ignore|fsdp|placement|isinstance|hasattr|expert", re.I
+)
 # Methods that give the same values, perhaps elsewhere or as another dtype.
 _SAME_VALUES = frozenset(
     {
@@ -67,7 +69,7 @@ def lost_assignments(program: Program) -> Iterator[LostAssignment]:
             continue
         for store in stores:
             value = _new_values(program, store)
-            shard = None if value is None else _shard(program, trace, store)
+            shard = None if value is None else _shard(trace, store)
             if value is not None and shard is not None and program.together(store.site, shard.site):
                 yield LostAssignment(store, shard, value)
 
@@ -102,11 +104,11 @@ def _behind_views(value: ir.Expr) -> ir.Expr:
     return value
 
 
-def _shard(program: Program, trace: Trace, store: Store) -> Shard | None:
+def _shard(trace: Trace, store: Store) -> Shard | None:
     """The call of `fully_shard` that surely made DTensors of what is assigned to."""
     owner, target = store.owner, store.site.node
     if isinstance(owner, Parameters):
-        module, since = owner.module, owner.time
+        module, since = owner.module, store.time if owner.lazy else owner.time
     elif isinstance(owner, Object) and owner.step in PARAMETER_STEPS and owner.parent is not None:
         base = target.value if isinstance(target, ir.Attribute) else None
         if not isinstance(base, ir.Attribute):

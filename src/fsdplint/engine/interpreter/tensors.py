@@ -33,7 +33,6 @@ from fsdplint.knowledge import tensors as known
 from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, GET_TOTAL_NORM
 
 
-
 def tensor_of(state: PathState, value: Value) -> Tensor | None:
     """Return ``value`` as a tensor of a module, if it is one and no hook has gathered it."""
     value = followed(value)
