@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
 from fsdplint.engine.facts.layers import (
     is_a,
@@ -28,9 +27,9 @@ from fsdplint.engine.interpreter.values import (
     taint_of,
 )
 from fsdplint.engine.program import Program
-from fsdplint.finding import Edit, Fix, Safety, Severity
-from fsdplint.fixes.arguments import add_argument
-from fsdplint.fixes.code import Code, NoFixError, builder
+from fsdplint.finding import Safety, Severity
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.original_parameters import keep_original
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, PARAMETER_LAYERS
 from fsdplint.rule import Report, declare
@@ -230,28 +229,3 @@ def _is_always(program: Program, fact: MixedUnit, raising: list[Shard]) -> bool:
     known = program.tree(site.path).is_private() and not program.project.early_stops
     chosen = program.conditions(fact.frozen)
     return known and not chosen and all(any(each is other for other in raising) for each in every)
-
-
-_NAME = "use_orig_params"
-
-
-@builder
-def keep_original(code: Code, call: ir.Call, always: bool) -> Fix:
-    """Has FSDP1 keep the parameters apart that it flattens, each with its ``requires_grad``.
-
-    Args:
-        always: the call raises without it; a run in which it does not has other states saved.
-    """
-    safety = Safety.SAFE if always else Safety.UNSAFE
-    return Fix(f"set `{_NAME}=True`", safety, (_edit(code, call),))
-
-
-def _edit(code: Code, call: ir.Call) -> Edit:
-    for argument in call.args:
-        if argument.keyword == _NAME:
-            return code.edit(argument.value.start, argument.value.end, "True")
-    if any(argument.star for argument in call.args):
-        raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
-    if code.comments(call.args[-1].end, call.end):
-        raise NoFixError("a comment stands behind the last argument")
-    return add_argument(code, call, f"{_NAME}=True")

@@ -1,0 +1,238 @@
+"""Parameters that are told apart by what FSDP1 has flattened away: names and dimensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.sharding import is_summoned, runs_alone
+from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Store, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Parameters, followed
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined
+from fsdplint.fixes.original_parameters import keep_original
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD322",
+    summary="parameters are told apart by names or dimensions that FSDP1 has flattened away",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="its precision on public code is not measured.",
+)
+
+# What names of parameters end with, and names of modules do not.
+_LEAVES = ("bias", "weight")
+# Words for layers that are hardly ever units of their own, whose names flat parameters have.
+_OF_LAYERS = re.compile(r"norm|ln|bn|gamma|beta|scale", re.IGNORECASE)
+_DIMENSIONS = frozenset({"dim", "ndim", "ndimension"})
+# What puts a parameter into a group.
+_COLLECTS = frozenset({"add", "append", "extend", "requires_grad", "requires_grad_"})
+
+
+@dataclass(frozen=True, slots=True)
+class LostGrouping:
+    """A ``test`` of which all parameters have the same outcome, and what uses the groups.
+
+    Attributes:
+        names: it is a test of names, else of dimensions.
+    """
+
+    site: Site
+    test: ir.Expr
+    names: bool
+    shard: Shard
+    use: Site
+
+
+def lost_groupings(program: Program) -> Iterator[LostGrouping]:
+    """Tests of parameters of FSDP1 units, for groups of an optimizer or for what is trained."""
+    for trace in program.traces:
+        if not trace.of(Shard) or runs_alone(trace):
+            continue
+        for taken, use in _uses(trace):
+            shard = _flattens(program, trace, taken)
+            if shard is None or not program.together(use, shard.site):
+                continue
+            for test, names in _tests(program.tree(taken.source.path), taken.source.node):
+                if shard.keeps_parameters is False if names else shard.cuts_flat:
+                    yield LostGrouping(taken.source, test, names, shard, use)
+
+
+def _uses(trace: Trace) -> Iterator[tuple[Parameters, Site]]:
+    for build in trace.of(BuildOptimizer):
+        for capture in build.captures:
+            yield capture, build.site
+    for store in trace.of(Store):
+        owner = followed(store.owner)
+        if store.name == "requires_grad" and isinstance(owner, Parameters):
+            yield owner, store.site
+
+
+def _flattens(program: Program, trace: Trace, taken: Parameters) -> Shard | None:
+    """The FSDP1 call that has flattened all of these parameters when they are taken."""
+    if is_summoned(program, taken.source):
+        return None
+    around = (taken.module, *taken.module.ancestors())
+    for shard in trace.of(Shard):
+        known = shard.generation is Generation.FSDP1 and not shard.open
+        ignored = any("ignored" in name for name in shard.keywords)
+        if shard.module in around and shard.time < taken.time and known and not ignored:
+            return shard
+    return None
+
+
+# What is tested
+
+
+def _tests(tree: Tree, taken: ir.Node) -> Iterator[tuple[ir.Expr, bool]]:
+    """Tests of names and of dimensions in the loops of a function over what is taken."""
+    scope = tree.function(taken) or tree.module
+    aliases = _aliases(scope, taken)
+    for loop in ir.walk_scope(*scope.body):
+        if not isinstance(loop, (ir.For, ir.Clause)) or not _mentions(
+            loop.iterable, aliases, taken
+        ):
+            continue
+        variables = [each.id for each in ir.walk(loop.target) if isinstance(each, ir.Name)]
+        for test in (part for whole in _conditions(loop) for part in _parts(whole)):
+            mentioned = {each.id for each in ir.walk(test) if isinstance(each, ir.Name)}
+            if len(variables) > 1 and variables[-2] in mentioned and _is_of_leaves(tree, test):
+                yield test, True
+            elif variables and _is_of_dimensions(test, variables[-1]):
+                yield test, False
+
+
+def _aliases(scope: ir.Function | ir.Module, taken: ir.Node) -> set[str]:
+    """The variables that hold what is taken, or a selection of it."""
+    aliases: set[str] = set()
+    for node in ir.walk_scope(*scope.body):
+        if isinstance(node, ir.Assign) and _mentions(node.value, aliases, taken):
+            aliases |= {each.id for each in node.targets if isinstance(each, ir.Name)}
+    return aliases
+
+
+def _mentions(expression: ir.Expr, aliases: set[str], taken: ir.Node) -> bool:
+    return any(
+        node is taken or (isinstance(node, ir.Name) and node.id in aliases)
+        for node in ir.walk(expression)
+    )
+
+
+def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
+    """The tests that ``and`` and ``or`` combine."""
+    if isinstance(test, ir.BoolOp):
+        yield from _parts(test.left)
+        yield from _parts(test.right)
+    else:
+        yield test
+
+
+def _conditions(loop: ir.For | ir.Clause) -> Iterator[ir.Expr]:
+    """The tests by which a loop or a comprehension chooses."""
+    if isinstance(loop, ir.Clause):
+        yield from loop.conditions
+        return
+    for node in ir.walk_scope(*loop.body):
+        if isinstance(node, ir.If):
+            inside = [each for s in (*node.body, *node.orelse) for each in ir.walk(s)]
+            if any(isinstance(e, ir.Attribute) and e.attr in _COLLECTS for e in inside):
+                yield node.test
+        elif isinstance(node, ir.Assign):
+            targets = [each for each in node.targets if isinstance(each, ir.Attribute)]
+            if any(each.attr == "requires_grad" for each in targets):
+                yield node.value
+
+
+def _is_of_leaves(tree: Tree, test: ir.Expr) -> bool:
+    """Whether a test looks for what only the names of parameters have."""
+    words = [word for node in ir.walk(test) for word in _words(tree, node)]
+    known = all(word.endswith(_LEAVES) or _OF_LAYERS.search(word) for word in words)
+    return known and any(word.endswith(_LEAVES) for word in words)
+
+
+def _words(tree: Tree, node: ir.Node) -> Iterator[str]:
+    if isinstance(node, ir.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ir.Name):
+        for given in _given(tree, node):
+            elements = given.elements if isinstance(given, ir.Collection) else (given,)
+            for each in elements:
+                if isinstance(each, ir.Constant) and isinstance(each.value, str):
+                    yield each.value
+
+
+def _given(tree: Tree, name: ir.Name) -> list[ir.Expr]:
+    """What a variable of the function, or else of the file, stands for."""
+    meant = tree.meaning(name)
+    if meant is not name:
+        return [meant]
+    statements = [each for each in tree.module.body if isinstance(each, ir.Assign)]
+    return [
+        each.value
+        for each in statements
+        if any(isinstance(t, ir.Name) and t.id == name.id for t in each.targets)
+    ]
+
+
+def _is_of_dimensions(test: ir.Expr, variable: str) -> bool:
+    """``p.dim() >= 2``, ``p.ndim < 2`` or ``len(p.shape) == 1``."""
+    for node in ir.walk(test):
+        if not isinstance(node, ir.Attribute) or node.attr not in (*_DIMENSIONS, "shape"):
+            continue
+        own = isinstance(node.value, ir.Name) and node.value.id == variable
+        if own and (node.attr != "shape" or _is_counted(test, node)):
+            return True
+    return False
+
+
+def _is_counted(test: ir.Expr, shape: ir.Node) -> bool:
+    calls = [node for node in ir.walk(test) if isinstance(node, ir.Call)]
+    return any(
+        ir.last_name(call.func) == "len" and call.args[0].value is shape
+        for call in calls
+        if len(call.args) == 1
+    )
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in lost_groupings(program):
+        site, shard = fact.site, fact.shard.site
+        sharding = program.text(shard.path, fact.shard.call.func)
+        test = program.text(site.path, fact.test)
+        yield Report(
+            program.span(Site(site.path, fact.test, site.calls, site.guards)),
+            f"`{test}` is the same for every parameter: `{sharding}` "
+            f"{program.where(shard, site)} has flattened them, {_what(fact.names)}",
+            "the same for every parameter",
+            (
+                program.evidence(shard, "flattened here"),
+                program.evidence(fact.use, "decides about this"),
+                *program.conditions(fact.use, shard),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _what(names: bool) -> str:
+    if names:
+        return "and each unit's are one `_flat_param`"
+    return "and each has one dimension"
+
+
+def _fix(program: Program, fact: LostGrouping) -> Fix | Declined:
+    if not fact.names:
+        return Declined(
+            "FSDP1 keeps parameters of one dimension with `use_orig_params=True` as well: group "
+            "them by names that are gathered before it wraps the model"
+        )
+    return keep_original(Code.of(program.tree(fact.shard.site.path)), fact.shard.call, False)
