@@ -106,7 +106,7 @@ def _unset(module: Object, gives: list[Use]) -> tuple[str, ...]:
     parts = {n: p for n, p in held.items() if isinstance(p, Object) and p.parent is module}
     reached: set[Object] = set()
     for use in gives:
-        inside = [(each, *each.ancestors()) for each in use.parts]
+        inside = [(each, *each.ancestors()) for each in use.parts | use.given]
         inside = [above for above in inside if module in above]
         if not inside or any(module is above[0] for above in inside):
             return ()
@@ -120,11 +120,17 @@ def _unset(module: Object, gives: list[Use]) -> tuple[str, ...]:
 def _draws_its_own(part: Object) -> bool:
     """Whether a part surely has layers with weights, and all that it has are its own."""
     layers = list(composed(part))
-    if any(not isinstance(each.cls, Symbol) for each in layers):
+    if not all(map(_is_read, layers)) or any(map(_shares, layers)):
         return False
-    given = [(each, followed(value)) for each in layers for value in each.attrs.values()]
-    shared = any(not isinstance(v, Object) or v.parent is not each for each, v in given)
-    return not shared and any(each.cls.name in DRAWN_LAYERS for each in layers)  # type: ignore[union-attr]  # symbols
+    return any(isinstance(e.cls, Symbol) and e.cls.name in DRAWN_LAYERS for e in layers)
+
+
+def _shares(layer: Object) -> bool:
+    """Whether a layer may hold parameters of another one."""
+    held = map(followed, layer.attrs.values())
+    if isinstance(layer.cls, ClassValue):  # its attributes are its own, too
+        return any(isinstance(v, Object) and v.parent not in (None, layer) for v in held)
+    return any(not isinstance(v, Object) or v.parent is not layer for v in held)
 
 
 def _is_optional(trace: Trace, use: Use, *others: Call) -> bool:
