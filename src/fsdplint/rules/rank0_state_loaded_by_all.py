@@ -114,15 +114,17 @@ def _is_empty_elsewhere(trace: Trace, load: Call, state: Value | None) -> bool:
     held = [each for each in options if not _is_empty(each)]
     if not held or len(held) == len(options):
         return False
-    if not state.taint & Taint.RANK and not all(map(_is_made_by_some, held)):
+    if not state.taint & Taint.RANK and not all(_is_made_by_some(trace, each) for each in held):
         return False
     since = min(each.born if isinstance(each, Object) else 0 for each in held)
     return not any(_SENDS.search(name) for t, name in trace.called if since < t < load.time)
 
 
-def _is_made_by_some(value: Value) -> bool:
+def _is_made_by_some(trace: Trace, value: Value) -> bool:
     """Whether only some ranks come to where a value is made."""
     site = value.site if isinstance(value, Object) else None
+    if site is None:
+        site = next((call.site for call in trace.of(Call) if call.result is value), None)
     return site is not None and any(guard.divergent for guard in site.guards)
 
 
