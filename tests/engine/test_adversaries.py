@@ -43,7 +43,7 @@ def test_no_path_costs_more_than_its_budget(shape: str, monkeypatch: pytest.Monk
     started = paths_started(monkeypatch)
     program = adversary(shape, about(shape, 6_000))
     assert not program.project.crashes
-    assert all(state.steps <= BUDGET.path_steps + 1 for state in started)
+    assert all(state.steps <= BUDGET.long_path_steps + 1 for state in started)
     assert all(state.cost <= BUDGET.path_cost + SHARD_COST for state in started)
     entries: dict[tuple[str, str], list[PathState]] = {}
     for state in started:

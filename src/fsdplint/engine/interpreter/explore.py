@@ -221,7 +221,7 @@ class _Explorer:
             self.unfinished = [e for e in self.unfinished if e.limit or e.shortened]
         for exploration in self.unfinished:
             entry = exploration.entry
-            for reason in filter(None, (exploration.limit, exploration.shortened and TOO_LONG)):
+            for reason in filter(None, (exploration.limit, TOO_LONG * bool(exploration.shortened))):
                 self.project.stop_early(entry.unit.path, entry.name, reason)
         self.unfinished.clear()
 
