@@ -39,6 +39,7 @@ class Budget:
         unsharded_file_steps: the steps of entries in one file, none of which shards.
         unsharded_steps: the steps of entries one after the other, none of which shards.
         steps: the steps of all entries outside tests, about two minutes.
+        steps_behind: those of them that may be taken once every entry had its turn.
         steps_with_tests: the steps of all entries after which no further test is followed.
         test_steps: the steps that tests may take even so.
         shard_pairs: pairs of sharding calls, over all paths of all entries.
@@ -63,6 +64,7 @@ class Budget:
     unsharded_file_steps: int = 600_000
     unsharded_steps: int = 1_200_000
     steps: int = 9_000_000
+    steps_behind: int = 3_000_000
     steps_with_tests: int = 6_000_000
     test_steps: int = 1_000_000
     shard_pairs: int = 1_000_000

@@ -37,11 +37,12 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     # nothing of how a program uses it, so that no method is followed from there.
     explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
     explorer.follow_methods()
+    budget = project.budget
     explorer.known.patient = True
+    explorer.allowed = min(budget.steps, explorer.steps + budget.steps_behind)
     explorer.follow_postponed()
     explorer.follow_the_rest()
     explorer.known.patient = False
-    budget = project.budget
     explorer.allowed = max(budget.steps_with_tests, explorer.steps + budget.test_steps)
     explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
     explorer.give_up_postponed()
