@@ -135,6 +135,7 @@ class _Explorer:
 
     def follow_entries(self, units: list[Unit]) -> None:
         """Follow the scripts, then the functions and methods that these do not reach."""
+        self.unsharded = 0
         for unit in sorted(units, key=_rank):
             if unit.top.entry and self.project.unit(Path(unit.path)) and self._leads(Entry(unit)):
                 self.follow(Entry(unit))
