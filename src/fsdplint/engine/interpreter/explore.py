@@ -210,11 +210,12 @@ class _Explorer:
         self.postponed.clear()
 
     def follow_the_rest(self) -> None:
-        """Follow what is left of the entries in turn, once each had its first.
+        """Follow what is left of the entries in turn, once each had its first, the cheapest first.
 
         What the others have followed meanwhile is left for none.
         """
         steps = -1
+        self.unfinished.sort(key=lambda each: each.effort.steps)
         while steps < self.steps <= self.allowed:
             steps = self.steps
             for exploration in self.unfinished:
