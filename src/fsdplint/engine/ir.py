@@ -603,6 +603,15 @@ def last_name(node: Node | None) -> str:
     return node.id if isinstance(node, Name) else ""
 
 
+def operands(test: Node, *ops: str) -> Iterator[Node]:
+    """Yield what ``and`` and ``or`` combine, or one of them if only it is given."""
+    if isinstance(test, BoolOp) and test.op in (ops or ("and", "or")):
+        yield from operands(test.left, *ops)
+        yield from operands(test.right, *ops)
+    else:
+        yield test
+
+
 def is_main_guard(node: If) -> bool:
     """True if an ``if`` tests whether the file is run as a script."""
     test = node.test

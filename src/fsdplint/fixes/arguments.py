@@ -18,6 +18,18 @@ def add_argument(code: Code, call: ir.Call, text: str) -> Edit:
     return code.edit(last.end, last.end, separator + text)
 
 
+def put_argument(code: Code, call: ir.Call, keyword: str, text: str) -> Edit:
+    """``keyword=text`` in place of the argument of this keyword, or as the last one."""
+    for argument in call.args:
+        if argument.keyword == keyword:
+            return code.edit(argument.value.start, argument.value.end, text)
+    if not call.args or any(argument.star for argument in call.args):
+        raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
+    if code.comments(call.args[-1].end, call.end):
+        raise NoFixError("a comment stands behind the last argument")
+    return add_argument(code, call, f"{keyword}={text}")
+
+
 def without(
     code: Code, arguments: Sequence[ir.Argument], kept: Sequence[ir.Argument]
 ) -> list[Edit]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -125,20 +125,12 @@ def _condition(code: Code, guarded: Guarded, place: ir.If, arm: Sequence[ir.Stmt
     """What the test asks besides the rank, which goes with the call."""
     if not any(isinstance(node, ir.BoolOp) for node in ir.walk(place.test)):
         return ""
-    parts = list(_conjuncts(place.test))
+    parts = list(ir.operands(place.test, "and"))
     others = [part for part in parts if part not in guarded.telling]
     mixed = any(isinstance(part, ir.BoolOp) for part in parts if part not in others)
     if arm is not place.body or mixed or len(others) == len(parts):
         raise NoFixError(f"`{code.short(guarded.test)}` asks for more than the rank")
     return " and ".join(code.slice(part) for part in others)
-
-
-def _conjuncts(test: ir.Expr) -> Iterator[ir.Expr]:
-    if isinstance(test, ir.BoolOp) and test.op == "and":
-        yield from _conjuncts(test.left)
-        yield from _conjuncts(test.right)
-    else:
-        yield test
 
 
 # What goes along

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import is_a, with_parameters, wrapped_classes
-from fsdplint.engine.facts.sharding import as_unit, is_gathered, is_summoned, unit_of
+from fsdplint.engine.facts.sharding import as_unit, is_gathered, is_summoned, unit_of, wrapping_of
 from fsdplint.engine.interpreter.elements import composed
 from fsdplint.engine.interpreter.events import Call, DirectForward, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -89,11 +89,10 @@ def inner_calls(program: Program) -> Iterator[InnerCall]:
 
 def _last_wrapping(trace: Trace, module: Object, time: int) -> Shard | None:
     """The call by which FSDP1 surely cuts a module's own parameters, all of which it takes."""
-    own = [s for s in trace.of(Shard) if s.module is module and s.time < time]
-    if not own or not own[-1].cuts_flat or own[-1].open:
+    found = wrapping_of(trace, module, time)
+    if found is None or found.may_leave_out or len(found.positional) > 1:
         return None
-    ignores = any(name.startswith("ignored") for name in own[-1].keywords)
-    return None if ignores or len(own[-1].positional) > 1 else own[-1]
+    return found
 
 
 def _own_part(trace: Trace, shard: Shard) -> Object | None:

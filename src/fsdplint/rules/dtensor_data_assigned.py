@@ -117,7 +117,7 @@ def _shard(trace: Trace, store: Store) -> Shard | None:
     else:
         return None
     shard = sharding_of(trace, module, before=store.time)
-    if shard is None or shard.open or any("ignored" in name for name in shard.keywords):
+    if shard is None or shard.may_leave_out:
         return None
     return None if since < shard.time or _may_be_whole(trace, shard, module, store) else shard
 

@@ -10,6 +10,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.coverage import is_frozen
 from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
+from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Const,
@@ -69,7 +70,7 @@ def _ignores(trace: Trace, shard: Shard) -> bool:
     for item in contained(given):
         named = isinstance(item, Parameters) and not item.filtered
         module = item.module if named and isinstance(item, Parameters) else None
-        if isinstance(item, Object) and item.step in (".weight", ".bias"):
+        if isinstance(item, Object) and item.step in PARAMETER_STEPS:
             module = item.parent
         if module is None or module is shard.module or sharding_of(trace, module) is None:
             continue

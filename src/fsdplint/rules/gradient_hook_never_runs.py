@@ -97,9 +97,8 @@ def _cuts(shard: Shard, module: Object) -> bool:
 
 def _is_known(shard: Shard) -> bool:
     """Whether a call surely shards all parameters that it gets."""
-    ignored = any("ignored" in name for name in shard.keywords)
     whole = shard.generation is Generation.FSDP2 or shard.cuts_flat
-    return whole and not shard.open and not ignored and shard.keeps_parameters is not None
+    return whole and not shard.may_leave_out and shard.keeps_parameters is not None
 
 
 def _is_registered_again(trace: Trace, fact: SilentHook) -> bool:

@@ -51,8 +51,6 @@ RULE = declare(
 )
 
 _OFFLOADS = (CPU_OFFLOAD, CPU_OFFLOAD_POLICY)
-# Arguments that leave some parameters as they are.
-_IGNORES = frozenset({"ignored_params", "ignored_modules", "ignored_states"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def _offload(shard: Shard) -> Object | None:
 
     Its site has the conditions under which it is made.
     """
-    if shard.open or not _IGNORES.isdisjoint(shard.keywords):
+    if shard.may_leave_out:
         return None
     for argument in ARGUMENTS:
         if argument.own in _OFFLOADS and argument.generation == shard.generation.value:
@@ -190,17 +188,13 @@ def _can_meet(program: Program, trace: Trace, move: Site, policy: Site) -> bool:
 def _asks_for_cpu(program: Program, guard: Guard) -> bool:
     """Whether a branch is taken where a parameter is on the CPU, as the offload has it."""
     tree = program.tree(guard.path)
-    parts = [guard.test]
-    while parts and isinstance(parts[-1], ir.BoolOp) and parts[-1].op == "or":
-        joined = parts.pop()
-        parts = [joined.left, joined.right, *parts] if isinstance(joined, ir.BoolOp) else parts
     return guard.taken and any(
         isinstance(part, ir.Compare)
         and part.op == "Equal"
         and isinstance(part.right, ir.Constant)
         and part.right.value == "cpu"
         and _is_device_of_parameter(tree.meaning(part.left))
-        for part in parts
+        for part in ir.operands(guard.test, "or")
     )
 
 

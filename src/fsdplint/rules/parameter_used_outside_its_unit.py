@@ -12,6 +12,7 @@ from fsdplint.engine.facts.layers import library_class
 from fsdplint.engine.facts.origins import attributes_behind
 from fsdplint.engine.facts.sharding import is_summoned, runs_alone
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall, Shard, Store, Trace
+from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -44,7 +45,6 @@ RULE = declare(
     preview="its precision on public code is not measured.",
 )
 
-_PARAMETERS = (".weight", ".bias")
 # The release from which on a root's forward reshards a unit of several modules of which some did
 # not run; before, their parameters stay gathered.
 _COMPLETES = (2, 13, 0)
@@ -159,7 +159,7 @@ def _weight(value: object) -> Object | None:
     item = must_be(value)  # type: ignore[arg-type]  # a value
     while isinstance(item, Object) and item.step in _VIEWS:
         item = item.parent
-    if not isinstance(item, Object) or item.step not in _PARAMETERS or item.parent is None:
+    if not isinstance(item, Object) or item.step not in PARAMETER_STEPS or item.parent is None:
         return None
     return item
 
@@ -194,7 +194,7 @@ def _unit(weight: Object, shards: list[Shard]) -> Shard | None:
 
 def _is_whole_unit(shard: Shard) -> bool:
     """Whether a call surely shards all parameters of the modules that it is given."""
-    if shard.open or any("ignored" in name for name in shard.keywords):
+    if shard.may_leave_out:
         return False
     if shard.generation is Generation.FSDP2:
         return True
@@ -305,7 +305,7 @@ def _name(argument: ir.Expr) -> str | None:
         if isinstance(argument, ir.Call):
             argument = argument.func
         path = dotted(argument)
-        if path is not None and path.endswith(_PARAMETERS):
+        if path is not None and path.endswith(PARAMETER_STEPS):
             return path
         if not isinstance(argument, ir.Attribute):
             return None

@@ -48,7 +48,7 @@ class LostGrouping:
     """
 
     site: Site
-    test: ir.Expr
+    test: ir.Node
     names: bool
     shard: Shard
     use: Site
@@ -84,9 +84,8 @@ def _flattens(program: Program, trace: Trace, taken: Parameters) -> Shard | None
         return None
     around = (taken.module, *taken.module.ancestors())
     for shard in trace.of(Shard):
-        known = shard.generation is Generation.FSDP1 and not shard.open
-        ignored = any("ignored" in name for name in shard.keywords)
-        if shard.module in around and shard.time < taken.time and known and not ignored:
+        whole = shard.generation is Generation.FSDP1 and not shard.may_leave_out
+        if shard.module in around and shard.time < taken.time and whole:
             return shard
     return None
 
@@ -94,7 +93,7 @@ def _flattens(program: Program, trace: Trace, taken: Parameters) -> Shard | None
 # What is tested
 
 
-def _tests(tree: Tree, taken: ir.Node) -> Iterator[tuple[ir.Expr, bool]]:
+def _tests(tree: Tree, taken: ir.Node) -> Iterator[tuple[ir.Node, bool]]:
     """Tests of names and of dimensions in the loops of a function over what is taken."""
     scope = tree.function(taken) or tree.module
     aliases = _aliases(scope, taken)
@@ -104,7 +103,7 @@ def _tests(tree: Tree, taken: ir.Node) -> Iterator[tuple[ir.Expr, bool]]:
         ):
             continue
         variables = [each.id for each in ir.walk(loop.target) if isinstance(each, ir.Name)]
-        for test in (part for whole in _conditions(loop) for part in _parts(whole)):
+        for test in (part for whole in _conditions(loop) for part in ir.operands(whole)):
             mentioned = {each.id for each in ir.walk(test) if isinstance(each, ir.Name)}
             if len(variables) > 1 and variables[-2] in mentioned and _is_of_leaves(tree, test):
                 yield test, True
@@ -128,15 +127,6 @@ def _mentions(expression: ir.Expr, aliases: set[str], taken: ir.Node) -> bool:
     )
 
 
-def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
-    """The tests that ``and`` and ``or`` combine."""
-    if isinstance(test, ir.BoolOp):
-        yield from _parts(test.left)
-        yield from _parts(test.right)
-    else:
-        yield test
-
-
 def _conditions(loop: ir.For | ir.Clause) -> Iterator[ir.Expr]:
     """The tests by which a loop or a comprehension chooses."""
     if isinstance(loop, ir.Clause):
@@ -153,7 +143,7 @@ def _conditions(loop: ir.For | ir.Clause) -> Iterator[ir.Expr]:
                 yield node.value
 
 
-def _is_of_leaves(tree: Tree, test: ir.Expr) -> bool:
+def _is_of_leaves(tree: Tree, test: ir.Node) -> bool:
     """Whether a test looks for what only the names of parameters have."""
     words = [word for node in ir.walk(test) for word in _words(tree, node)]
     known = all(word.endswith(_LEAVES) or _OF_LAYERS.search(word) for word in words)
@@ -184,7 +174,7 @@ def _given(tree: Tree, name: ir.Name) -> list[ir.Expr]:
     ]
 
 
-def _is_of_dimensions(test: ir.Expr, variable: str) -> bool:
+def _is_of_dimensions(test: ir.Node, variable: str) -> bool:
     """``p.dim() >= 2``, ``p.ndim < 2`` or ``len(p.shape) == 1``."""
     for node in ir.walk(test):
         if not isinstance(node, ir.Attribute) or node.attr not in (*_DIMENSIONS, "shape"):
@@ -195,7 +185,7 @@ def _is_of_dimensions(test: ir.Expr, variable: str) -> bool:
     return False
 
 
-def _is_counted(test: ir.Expr, shape: ir.Node) -> bool:
+def _is_counted(test: ir.Node, shape: ir.Node) -> bool:
     calls = [node for node in ir.walk(test) if isinstance(node, ir.Call)]
     return any(
         ir.last_name(call.func) == "len" and call.args[0].value is shape

@@ -25,7 +25,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.arguments import add_argument
+from fsdplint.fixes.arguments import put_argument
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.knowledge.checkpoints import SET_MODEL_STATE, SET_OPTIMIZER_STATE, SET_STATE
 from fsdplint.knowledge.names import KEYWORD_ONLY
@@ -159,12 +159,5 @@ def _evidence(program: Program, fact: LoneState) -> Iterator[Evidence]:
 def _broadcast(program: Program, made: Site | None) -> Fix:
     if made is None or not isinstance(made.node, ir.Call):
         raise NoFixError("where the options are made is not known")
-    code, call = Code.of(program.tree(made.path)), made.node
-    title = "have rank 0 broadcast the state"
-    for argument in call.args:
-        if argument.keyword == _BROADCAST:
-            edit = code.edit(argument.value.start, argument.value.end, "True")
-            return Fix(title, Safety.UNSAFE, (edit,))
-    if any(argument.star for argument in call.args) or not call.args:
-        raise NoFixError("the arguments of the options are not all written out")
-    return Fix(title, Safety.UNSAFE, (add_argument(code, call, f"{_BROADCAST}=True"),))
+    edit = put_argument(Code.of(program.tree(made.path)), made.node, _BROADCAST, "True")
+    return Fix("have rank 0 broadcast the state", Safety.UNSAFE, (edit,))

@@ -8,9 +8,9 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import is_a, with_parameters, wrapped_classes
-from fsdplint.engine.facts.sharding import is_summoned
+from fsdplint.engine.facts.sharding import is_summoned, wrapping_of
 from fsdplint.engine.facts.state_files import is_memory
-from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard, Trace
+from fsdplint.engine.interpreter.events import Call, PlainWrite, Shard
 from fsdplint.engine.interpreter.values import Object, Value, class_names, contained
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
@@ -48,7 +48,8 @@ def inner_states(program: Program) -> Iterator[InnerState]:
             call = next((taken[id(v)] for v in _held(write.value) if id(v) in taken), None)
             if call is None or (write.target is not None and is_memory(write.target)):
                 continue
-            shard = _wrapper(trace, call)
+            inner = call.receiver
+            shard = wrapping_of(trace, inner, call.time) if isinstance(inner, Object) else None
             if shard is None or is_summoned(program, call.site) or not _holds_some(shard):
                 continue
             if program.together(write.site, shard.site):
@@ -60,13 +61,6 @@ def _held(value: Value) -> Iterator[Value]:
         yield each
         if isinstance(each, Object):
             yield from each.ancestors()
-
-
-def _wrapper(trace: Trace, call: Call) -> Shard | None:
-    """The call that wraps the receiver in a unit of its own, which surely splits its parameters."""
-    shards = (s for s in trace.of(Shard) if s.module is call.receiver and s.time < call.time)
-    found = next(shards, None)
-    return found if found is not None and found.cuts_flat else None
 
 
 def _holds_some(shard: Shard) -> bool:

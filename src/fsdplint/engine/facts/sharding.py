@@ -74,6 +74,12 @@ def sharding_of(
     return _around(trace.of(Shard), module, generation, before)
 
 
+def wrapping_of(trace: Trace, module: Object, before: int) -> Shard | None:
+    """The last call on ``module`` itself, if it is FSDP1's and surely splits the parameters."""
+    own = [s for s in trace.of(Shard) if s.module is module and s.time < before]
+    return own[-1] if own and own[-1].cuts_flat else None
+
+
 def unit_of(
     trace: Trace, module: Object, generation: Generation | None = Generation.FSDP2
 ) -> Sharding | None:

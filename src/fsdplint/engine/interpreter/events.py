@@ -65,6 +65,11 @@ class Shard(Occurrence):
         return given is not None and isinstance(followed(given), Sequence)
 
     @property
+    def may_leave_out(self) -> bool:
+        """True if an argument may keep parameters of the module from being sharded."""
+        return self.open or any(name.startswith("ignored") for name in self.keywords)
+
+    @property
     def cuts_flat(self) -> bool:
         """True if it is FSDP1's, with a strategy that surely splits the parameters."""
         if self.generation is not Generation.FSDP1:

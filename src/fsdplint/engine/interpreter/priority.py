@@ -64,7 +64,7 @@ class Priorities:
             for node in ir.walk_scope(*scope.body):
                 if isinstance(node, ir.If):
                     shards = self.priority([*node.body, *node.orelse]) == SHARDS
-                    for part in _parts(node.test) if shards else (node.test,):
+                    for part in ir.operands(node.test) if shards else (node.test,):
                         asked, negated = spelled(text, part)
                         found[asked].append((node, negated))
         return self._branches[scope]
@@ -109,15 +109,6 @@ class Priorities:
                     yield found
         for each in unit.definitions.values():
             yield from (each.methods[name] for name in each.methods.keys() & names)
-
-
-def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
-    """Yield the operands of ``and`` and ``or``, or else the test itself."""
-    if isinstance(test, ir.BoolOp):
-        yield from _parts(test.left)
-        yield from _parts(test.right)
-    else:
-        yield test
 
 
 def spelled(text: str, test: ir.Node) -> tuple[str, bool]:
