@@ -105,9 +105,9 @@ def _is_registered_again(trace: Trace, fact: SilentHook) -> bool:
     """Whether a hook that comes too early is only the first of two."""
     if not fact.early:
         return False
-    own = _taken(fact.hook)
-    later = (_taken(h) for h in trace.calls(*GRADIENT_HOOKS) if h.time > fact.last.time)
-    return any(taken is None or own is None or taken[0] is own[0] for taken in later)
+    own, sharded = _taken(fact.hook), fact.last.time
+    later = [_taken(h) for h in trace.calls(*GRADIENT_HOOKS) if h.time > sharded]
+    return any(t is None or own is None or (t[0] is own[0] and t[1] > sharded) for t in later)
 
 
 def reports(program: Program) -> Iterator[Report]:
