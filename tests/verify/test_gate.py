@@ -89,6 +89,24 @@ def test_a_fix_that_no_run_shows_is_not_written(
 
 
 @pytest.mark.usefixtures("shared_ranks")
+def test_a_fix_without_a_clause_is_written_and_said_to_be_unproved(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    correct = (EXAMPLES / "correct" / SCRIPT).read_text()
+    script.write_text(correct.replace("\ndist.destroy_process_group()\n", ""))
+    options = ("--fix", "--unsafe-fixes", "--verify", "--verify-args", "--steps 2")
+    code, _, err = check(capsys, *options, SCRIPT)
+
+    assert code == 0
+    assert err.splitlines()[1:] == [
+        "No clause is about process-group-not-destroyed: the runs show only that the script still "
+        "works and violates no clause.",
+        "Fixed 1 finding.",
+    ]
+    assert "destroy_process_group()" in script.read_text()
+
+
+@pytest.mark.usefixtures("shared_ranks")
 def test_a_script_that_cannot_run_is_left_alone(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,7 +115,8 @@ _ALL = (
         "proving",
         is_flag=True,
         help="With --fix: run the script that is the first path, unfixed and fixed, on several "
-        "ranks, and write only what that proves. Executes it.",
+        "ranks, and write fixes only if every clause that they are about goes from violated to "
+        "confirmed and no clause is violated. Executes it.",
     ),
     click.option("--nproc", type=click.IntRange(1), default=2, help="Ranks of --verify. [2]"),
     click.option(

@@ -93,8 +93,8 @@ def proved(
     steps: str,
     timeout: float,
 ) -> bool:
-    """Run the script as it is and fixed, says on standard error what that shows, and whether the
-    changes may be written.
+    """Run the script as it is and fixed, report on standard error what that shows, and return
+    whether the changes may be written.
 
     Args:
         arguments: the script's own, as a shell would read them.
@@ -104,6 +104,7 @@ def proved(
     ensure_torch()
     directory = Path.cwd()
     clauses = tuple(dict.fromkeys(filter(None, map(_clause, changes.fixed))))
+    unshown = dict.fromkeys(each.rule for each in changes.fixed if _clause(each) is None)
     request = Request(below(script, directory), _split(arguments), ranks, timeout=timeout)
     if steps or _SAVES in clauses:
         request = replace(request, steps=length(steps or "all"))
@@ -121,6 +122,11 @@ def proved(
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
     _say(proof)
+    if unshown and not proof.refusal:
+        _print(
+            f"No clause is about {', '.join(unshown)}: the runs show only that the script still "
+            "works and violates no clause."
+        )
     return not proof.refusal
 
 
