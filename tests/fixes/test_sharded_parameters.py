@@ -70,7 +70,7 @@ def found(rule: str, program: str) -> Finding:
             "gradient-hook-never-runs",
             f"model = Net()\nheld = list(model.parameters())\n{SHARDED[21:]}for p in held:\n"
             "    p.register_post_accumulate_grad_hook(print)\n",
-            "the sharding stands above the hook in the function that has both",
+            "the hook comes after the sharding: take its parameters there, too",
         ),
         (
             "gradient-hook-never-runs",

@@ -137,7 +137,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _known(program: Program, fact: Mixture) -> str:
     if fact.declared is not None:
-        return f", {as_unit(program, fact.declared, fact.site)}"
+        return f" that is {as_unit(program, fact.declared, fact.site)}"
     return f" that `{_NAMES[fact.inner]}` has {program.where(fact.inner_site, fact.site)}"
 
 

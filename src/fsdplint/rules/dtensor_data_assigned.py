@@ -138,9 +138,9 @@ def reports(program: Program) -> Iterator[Report]:
         sharding = program.text(shard.site.path, shard.call.func)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` is assigned to, but `{sharding}` "
-            f"{program.where(shard.site, site)} has made the parameter a DTensor: its shard keeps "
-            "the values it has, and nothing raises",
+            f"this assignment to `{program.text(site.path, site.node)}` changes nothing: "
+            f"`{sharding}` {program.where(shard.site, site)} made the parameter a DTensor, whose "
+            "shard keeps its values",
             "changes nothing",
             (
                 program.evidence(shard.site, "the parameters become DTensors"),

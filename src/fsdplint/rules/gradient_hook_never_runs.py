@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD321",
-    summary="a gradient hook is on a parameter that FSDP does not compute with",
+    summary="a gradient hook never runs, since FSDP computes with other parameters",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -132,14 +132,14 @@ def _why(fact: SilentHook, sharding: str) -> str:
 def _fix(program: Program, fact: SilentHook) -> Fix | Declined:
     if fact.hook.name != AFTER_ACCUMULATION:
         return Declined(
-            "a hook of `register_hook` changes a gradient before it is reduced: change it behind "
+            "`register_hook` is for gradients before the reduction: change them after "
             "`backward()`, or in a hook of `register_post_accumulate_grad_hook`"
         )
     if not fact.early or fact.shard.keeps_parameters:
         return Declined("with `use_orig_params=True`, FSDP1 runs hooks on no parameter")
     frame = common_frame(fact.hook.site, fact.last.site)
     if frame is None:
-        return Declined("the hook and the sharding stand in functions that share no caller")
+        return Declined("the hook and the sharding are in functions without a common caller")
     path, moved, last = frame
     code = Code.of(program.tree(path))
     loops = [node for node in code.ancestors(moved) if isinstance(node, ir.For)]
@@ -147,5 +147,5 @@ def _fix(program: Program, fact: SilentHook) -> Fix | Declined:
     whole = [loop for loop in whole if not loop.start <= last.start < loop.end]
     first = whole[-1] if whole else moved
     if last.start < first.start:
-        return Declined("the sharding stands above the hook in the function that has both")
+        return Declined("the hook comes after the sharding: take its parameters there, too")
     return move_below(code, first, last, "register the hook after the sharding", Safety.UNSAFE)

@@ -73,7 +73,7 @@ def reports(program: Program) -> Iterator[Report]:
             "the state: the state came first in torch 2.0 only",
             "raises",
             (
-                program.evidence(fact.shard.site, "FSDP1's from here on"),
+                program.evidence(fact.shard.site, "an FSDP1 model from here on"),
                 *program.conditions(site),
             ),
             partial(_fix, program, site.path, site.node),

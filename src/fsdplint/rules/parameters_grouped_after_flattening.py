@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD322",
-    summary="parameters are told apart by names or dimensions that FSDP1 has flattened away",
+    summary="parameters are grouped by names or dimensions that FSDP1 has flattened away",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -201,12 +201,12 @@ def reports(program: Program) -> Iterator[Report]:
         test = program.text(site.path, fact.test)
         yield Report(
             program.span(Site(site.path, fact.test, site.calls, site.guards)),
-            f"`{test}` is the same for every parameter: `{sharding}` "
-            f"{program.where(shard, site)} has flattened them, {_what(fact.names)}",
-            "the same for every parameter",
+            f"`{test}` has the same result for every parameter: `{sharding}` "
+            f"{program.where(shard, site)} flattened {_what(fact.names)}",
+            "the same result for every parameter",
             (
                 program.evidence(shard, "flattened here"),
-                program.evidence(fact.use, "decides about this"),
+                program.evidence(fact.use, "depends on the test"),
                 *program.conditions(fact.use, shard),
             ),
             partial(_fix, program, fact),
@@ -215,8 +215,8 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _what(names: bool) -> str:
     if names:
-        return "and each unit's are one `_flat_param`"
-    return "and each has one dimension"
+        return "those of each unit into one `_flat_param`"
+    return "them, and each has one dimension"
 
 
 def _fix(program: Program, fact: LostGrouping) -> Fix | Declined:

@@ -140,8 +140,8 @@ def reports(program: Program) -> Iterator[Report]:
         function = fact.load.name.rpartition(".")[2]
         yield Report(
             program.span(site),
-            f"`{function}` gets the state on rank 0 only, and its options do not have rank 0 "
-            "broadcast it: rank 0 waits for ranks that raise, or go on with what they have",
+            f"only rank 0 has the state that `{function}` loads, and `{_BROADCAST}` is not set: "
+            "the other ranks raise or load nothing, and rank 0 waits for them",
             "empty on the other ranks",
             (*_evidence(program, fact), *program.conditions(site)),
             partial(_broadcast, program, fact.options.site),

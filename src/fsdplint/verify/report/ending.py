@@ -18,8 +18,8 @@ _ENDED = {
     "crash": "crashed",
     "exit": "exited with an error",
     "stuck": "stuck",
-    "working": "stopped at work",
-    "waiting": "stopped while it waited",
+    "working": "stopped while working",
+    "waiting": "stopped while waiting",
     "stopped": "stopped after another rank",
     "unmappable": "not possible here",
 }
