@@ -11,6 +11,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Arguments,
     Choice,
+    Const,
     Mapping,
     Object,
     Parameters,
@@ -20,6 +21,7 @@ from fsdplint.engine.interpreter.values import (
     Tensor,
     Value,
     followed,
+    must_be,
 )
 from fsdplint.knowledge.calls import Generation
 
@@ -67,7 +69,8 @@ class Shard(Occurrence):
     @property
     def may_leave_out(self) -> bool:
         """True if an argument may keep parameters of the module from being sharded."""
-        return self.open or any(name.startswith("ignored") for name in self.keywords)
+        given = [must_be(v) for name, v in self.keywords.items() if name.startswith("ignored")]
+        return self.open or not all(isinstance(v, Const) and v.value is None for v in given)
 
     @property
     def cuts_flat(self) -> bool:

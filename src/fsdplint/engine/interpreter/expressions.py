@@ -287,6 +287,7 @@ def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Val
     inner = Frame(Scope({}, frame.scope, frame.unit), frame.unit, frame.function, frame.receiver)
     inner.loops = frame.loops + 1
     first, *others = node.clauses
+    began = state.tick()
     source = followed(state.evaluate(first.iterable, frame))
     known = unrolled(source) if not others and not first.conditions else None
     if known is not None and node.kind != "dict":
@@ -301,8 +302,9 @@ def comprehension(state: PathState, node: ir.Comprehension, frame: Frame) -> Val
     with state.under(_rank_tests(state, node.clauses, inner)):
         element = state.evaluate(node.element, inner)
     if isinstance(element, Parameters):
-        lazy = node.kind == "generator"
-        time = element.time if lazy else state.tick()
+        taken = element.time < began and not element.lazy  # they are in a list from before
+        lazy = node.kind == "generator" and not taken
+        time = element.time if lazy or taken else state.tick()
         filtered = selective or element.filtered
         element = replace(element, time=time, lazy=lazy, filtered=filtered)
     if node.kind == "dict":
