@@ -34,6 +34,12 @@ def makes(tmp_path: Path, text: str) -> bool:
         "dist.init_process_group('gloo')\ndist.destroy_process_group()\n",
         "if dist.is_initialized():\n    dist.barrier()\n",
         "def rank():\n    return dist.get_rank() if dist.is_initialized() else 0\nprint(rank())\n",
+        "import argparse\nfrom rich_argparse import RichHelpFormatter\n"
+        "argparse.ArgumentParser(formatter_class=RichHelpFormatter)\n",
+        "def timed(function):\n    def wrapper():\n        import wandb\n"
+        "        if wandb.run is not None:\n            wandb.log({})\n"
+        "        return function()\n    return wrapper\n"
+        "@timed\ndef show():\n    print()\n",
     ],
 )
 def test_nothing_has_made_it(tmp_path: Path, before: str) -> None:

@@ -13,6 +13,7 @@ EVENT_NAMES = frozenset(
         "parameters",
         "named_parameters",
         "save",
+        "async_save",
         "save_file",
         "dump",
         "param_groups",

@@ -85,8 +85,9 @@ def _branch(
 
     If the arm that is left out promises more than the other, or if the test is a constant that a
     function returned, the decisions that the test follows from get the priority of that arm: they
-    were made for another branch, and flipping one of them may be the only way to reach it. An arm
-    that leaves the function leaves out the rest of it.
+    were made for another branch, and flipping one of them may be the only way to reach it. If it
+    leads to events as the other does, the decisions are worth a path at least. An arm that leaves
+    the function leaves out the rest of it.
     """
     outcome = state.decisions.known(test)
     if outcome is None and _takes_one_arm(state, test):
@@ -101,6 +102,8 @@ def _branch(
     promise = state.priorities.priority(left_out)
     if promise > state.priorities.priority(taken) or (left_out and isinstance(test, Const)):
         state.decisions.raise_priority(test, promise)
+    elif state.priorities.leads_to_events(state.project, left_out, frame.unit):
+        state.decisions.raise_priority(test, 1)
     guard = state.guard(test, place, outcome, frame)
     with state.under([guard] if not isinstance(test, Const) else []):
         mark = len(state.guards)

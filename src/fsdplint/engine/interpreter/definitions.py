@@ -65,11 +65,13 @@ def _tests_the_rank(state: PathState, wrapper: FunctionValue) -> bool:
     frame = Frame(Scope({**names}, wrapper.scope, wrapper.scope.unit), wrapper.scope.unit)
     nodes = [node for statement in wrapper.function.body for node in ir.walk(statement)]
     tests = [node.test for node in nodes if isinstance(node, (ir.If, ir.Case, ir.Conditional))]
+    group = state.group
     state.importing += 1
     try:
         return any(state.evaluate(test, frame).taint & Taint.RANK for test in tests)
     finally:
         state.importing -= 1
+        state.group = group  # the wrapper does not run here
 
 
 def _decorate(

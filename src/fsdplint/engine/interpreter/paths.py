@@ -107,6 +107,7 @@ class Exploration:
         found: the traces of the paths that shard, the preferred path first.
         limit: why paths are left, "" if none is.
         shortened: the outcomes of paths that were cut to save time.
+        resumed: whether a path from the start has looked for outcomes that no path followed.
     """
 
     project: Project
@@ -118,6 +119,7 @@ class Exploration:
     found: list[Trace] = field(default_factory=list)
     limit: str = ""
     shortened: list[tuple[bool, ...]] = field(default_factory=list)
+    resumed: bool = False
 
     def __post_init__(self) -> None:
         self.frontier = Frontier(self.project.budget, self.known.outcomes)
@@ -165,7 +167,8 @@ class Exploration:
 
         Outcomes on sharding paths of other entries count as followed. Returns the next path.
         """
-        prefix: tuple[bool, ...] | None = self._first()
+        prefix = self.frontier.next_open() if self.resumed else self._first()
+        self.resumed = True
         while prefix is not None and self.effort.allows_more(most):
             shards, state = self._follow(prefix, self.frontier.but_for_sharding())
             made = state.decisions.made
