@@ -120,6 +120,9 @@ def test_what_is_left_of_an_entry_waits_until_every_one_had_its_turn(
     assert order[:4] == ["one", "one", "one", "two"]
     assert set(stopped(found)) == left
     assert bool(left) is (order[4:] == [])
+    ones = [state.decisions for state in followed if state.trace.entry == "one"]
+    taken = {tuple((each.place, each.outcome) for each in decisions.made) for decisions in ones}
+    assert len(taken) == len(ones), "a later turn does not begin with the first path again"
 
 
 def test_what_another_entry_has_followed_is_followed_if_sharding_depends_on_it(
