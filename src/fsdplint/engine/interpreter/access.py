@@ -293,10 +293,26 @@ def mapping_item(state: PathState, value: Mapping, index: Value) -> Value:
 def environment(state: PathState, index: Value) -> Value:
     """Return the value of an environment variable."""
     name = index.value if isinstance(index, Const) else None
+    if isinstance(name, str) and name in state.environment:
+        return state.environment[name]
     taint = Taint.RANK if name in RANK_VARIABLES else Taint.NONE
     made = state.unknown(taint, key=("environment", key_of(index)))
     made.role, made.rank_source = VARIABLES.get(str(name)), str(name)
     return made
+
+
+def set_environment(state: PathState, index: Value, value: Value) -> None:
+    """Note that the program sets an environment variable: it is there from here on.
+
+    In one of two arms that both run it may be another's; then it is there with an unknown value.
+    """
+    name = index.value if isinstance(index, Const) else None
+    if not isinstance(name, str) or name in VARIABLES or name in RANK_VARIABLES:
+        return
+    if state.undecided or not isinstance(value, Const):
+        value = state.unknown(taint_of(value))
+        value.origin = Origin.ALLOCATED
+    state.environment[name] = value
 
 
 def _object_item(state: PathState, value: Object, index: Value) -> Value:

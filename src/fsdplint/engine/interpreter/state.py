@@ -213,6 +213,8 @@ class PathState:
         group: the state of the default process group, None where that is not known. A script
             starts without one. Code that is not read may initialize it at any time, and only
             `destroy_process_group` is taken to end it.
+        environment: the environment variables that the program has set, none of those that tell
+            ranks apart.
     """
 
     project: Project
@@ -258,6 +260,7 @@ class PathState:
     seed_differs: bool = False
     oldest_changed: int = NEVER
     group: Group | None = None
+    environment: dict[str, Value] = field(default_factory=dict)
 
     # Running
 

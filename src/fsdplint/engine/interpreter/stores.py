@@ -38,6 +38,7 @@ from fsdplint.engine.interpreter.values import (
     taint_of,
 )
 from fsdplint.knowledge.modules import MODULE_DICT
+from fsdplint.knowledge.ranks import ENVIRONMENT
 
 
 def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -> None:
@@ -180,6 +181,8 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
         _store_element(state, owner, index, value)
     elif isinstance(owner, (Parameters, Tensor)):
         tracking.used(state, state.tick(), "=", [owner], target, frame)
+    elif isinstance(owner, Symbol) and owner.name == ENVIRONMENT:
+        access.set_environment(state, index, value)
     elif isinstance(owner, Object):
         _overwritten(state, owner, value, target, frame)
         if read_from(owner) is not None and read_from(followed(value)) is None:
