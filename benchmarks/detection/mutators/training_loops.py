@@ -36,13 +36,26 @@ class Training:
         at = self.module.rows(self.step)[1]
         return self._with(at, self.step, code, imports, helper)
 
+    def around(self, above: str, behind: str, imports: str) -> dict[str, str]:
+        """The file with code above the loops that hold the step, and more behind the step."""
+        places = [
+            (self.module.rows(self.start)[0], self.start, above),
+            (self.module.rows(self.step)[1], self.step, behind),
+        ]
+        edits = [(at, at, self._lines(like, code)) for at, like, code in places]
+        return {self.module.path: self.module.edited(edits, imports)}
+
     def _with(
         self, at: int, like: ast.stmt, code: str, imports: str, helper: str
     ) -> dict[str, str]:
+        edits = [(at, at, self._lines(like, code))]
+        return {self.module.path: self.module.edited(edits, imports, helper)}
+
+    def _lines(self, like: ast.stmt, code: str) -> str:
+        """``code`` as lines, indented as the statement ``like``."""
         indent = self.module.indent(like)
         lines = [indent + line + "\n" if line else "\n" for line in code.rstrip("\n").split("\n")]
-        edited = self.module.edited([(at, at, "".join(lines))], imports, helper)
-        return {self.module.path: edited}
+        return "".join(lines)
 
 
 def trainings(program: Program) -> Iterator[Training]:

@@ -320,6 +320,8 @@ KEEPS_SHARDED = frozenset(
         "requires_grad_",
     }
 )
+# Those of them that surely share the memory.
+KEEPS_MEMORY = frozenset({"detach", "requires_grad_"})
 COPIES_CONTAINER = frozenset(
     {
         "builtins.dict",

@@ -9,7 +9,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.collectives import is_by_all
-from fsdplint.engine.facts.loops import loops_around
+from fsdplint.engine.facts.loops import leaves_around, loops_around
 from fsdplint.engine.facts.sharding import exclude_each_other
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Trace
@@ -78,27 +78,13 @@ def _repeats(program: Program, save: Call) -> bool:
     """Whether a loop runs the save more than once."""
     tests = [program.text(guard.path, guard.test) for guard in save.site.guards]
     frames = [(program.tree(path), node) for path, node in save.site.frames()]
-    leaves = any(_leaves(tree, node) for tree, node in frames)
+    leaves = any(leaves_around(tree, node) for tree, node in frames)
     return bool(loops_around(program, save.site)) and not leaves and not any(map(_is_once, tests))
 
 
 def _is_once(test: str) -> bool:
     """Whether a test may be true in one iteration only, such as ``step == args.steps``."""
     return re.search(r"last|final|end", test) is not None or ("==" in test and "%" not in test)
-
-
-def _leaves(tree: Tree, node: ir.Node) -> bool:
-    """Whether the loop, or the function, is left behind a statement."""
-    statements = [above for above in (node, *tree.ancestors(node)) if isinstance(above, ir.Stmt)]
-    blocks = (tree.block(each).statements for each in _within_loop(statements))
-    return any(isinstance(each, (ir.Break, ir.Return)) for block in blocks for each in block)
-
-
-def _within_loop(statements: list[ir.Stmt]) -> Iterator[ir.Stmt]:
-    for statement in statements:
-        if isinstance(statement, (ir.For, ir.While, ir.FunctionDef, ir.ClassDef)):
-            return
-        yield statement
 
 
 # Futures that nobody can wait for

@@ -157,6 +157,20 @@ def share_loop(program: Program, one: Site, other: Site) -> bool:
     return bool(loops_around(program, one) & loops_around(program, other))
 
 
+def leaves_around(tree: Tree, node: ir.Node) -> bool:
+    """Whether the loop around a node, or its function, is left behind it."""
+    statements = [above for above in (node, *tree.ancestors(node)) if isinstance(above, ir.Stmt)]
+    blocks = (tree.block(each).statements for each in _within_loop(statements))
+    return any(isinstance(each, (ir.Break, ir.Return)) for block in blocks for each in block)
+
+
+def _within_loop(statements: Sequence[ir.Stmt]) -> Iterator[ir.Stmt]:
+    for statement in statements:
+        if isinstance(statement, (ir.For, ir.While, ir.FunctionDef, ir.ClassDef)):
+            return
+        yield statement
+
+
 # Where a loop has its elements from
 
 

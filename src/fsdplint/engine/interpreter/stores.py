@@ -27,6 +27,7 @@ from fsdplint.engine.interpreter.values import (
     Origin,
     Parameters,
     Sequence,
+    StateDict,
     Symbol,
     Taint,
     Tensor,
@@ -179,6 +180,8 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
         store_key(owner, index, value)
     elif isinstance(owner, Sequence):
         _store_element(state, owner, index, value)
+    elif isinstance(owner, StateDict):
+        owner.live = False  # one of its tensors is another from here on
     elif isinstance(owner, (Parameters, Tensor)):
         tracking.used(state, state.tick(), "=", [owner], target, frame)
     elif isinstance(owner, Symbol) and owner.name == ENVIRONMENT:

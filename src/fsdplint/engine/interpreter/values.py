@@ -306,6 +306,7 @@ class StateDict:
         generation: FSDP2's slices are DTensors; those of FSDP1's optimizers are plain, cut flat.
         element: one value of the dict rather than the dict.
         escaped: it was handed to unknown code, which may have gathered it in place.
+        live: its tensors surely are the parameters' own memory, rather than copies.
     """
 
     owner: Object
@@ -313,6 +314,7 @@ class StateDict:
     optimizer: Object | None = None
     element: bool = False
     escaped: bool = False
+    live: bool = True
     taint: Taint = Taint.NONE
     generation: Generation = Generation.FSDP2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Mapping as MappingType
+from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
@@ -58,9 +59,23 @@ _SOME = ".?"
 def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
     value = followed(arguments.args[0]) if arguments.args else NONE
     if not isinstance(value, Object):
-        return copied(value)
+        return _with_own_memory(value)
     made = state.new(Origin.ALLOCATED, value.cls, state.site(node, frame))
     made.args, made.keywords = value.args, dict(value.keywords)
+    return made
+
+
+def _with_own_memory(value: Value, depth: int = 0) -> Value:
+    """Return a copy of a container whose state dicts share no memory with the parameters."""
+    made = copied(value)
+    if isinstance(made, StateDict):
+        return replace(made, live=False)
+    if depth < 6 and isinstance(made, (Mapping, Sequence)):
+        made.rest = [_with_own_memory(item, depth + 1) for item in made.rest]
+        if isinstance(made, Sequence):
+            made.items = [_with_own_memory(item, depth + 1) for item in made.items]
+        else:
+            made.items = {k: _with_own_memory(v, depth + 1) for k, v in made.items.items()}
     return made
 
 

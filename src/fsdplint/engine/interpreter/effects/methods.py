@@ -429,7 +429,9 @@ def state_method(state: PathState, receiver: StateDict, name: str, arguments: Ar
     """Call a method of a state dict, or of one value in it."""
     element = replace(receiver, element=True)
     if receiver.element:
-        return receiver if name in known.KEEPS_SHARDED else state.unknown()
+        if name not in known.KEEPS_SHARDED:
+            return state.unknown()
+        return receiver if name in known.KEEPS_MEMORY else replace(receiver, live=False)
     if name == "items":
         return Sequence([], [Sequence([state.unknown(Taint.ELEMENT), element], kind="tuple")])
     if name == "values":

@@ -57,14 +57,18 @@ def _state_helper(
     sharded = is_const(options, None) or is_const(full or NONE, False)
     if not sharded:
         return state.unknown()
-    site = state.site(node, frame)
+    site, live = state.site(node, frame), True
+    if isinstance(options, Object):
+        moved = options.keywords.get("cpu_offload", Const(False))
+        live = not options.open and is_const(moved, False)
     position = known.STATE_HELPERS[name]
     optimizer = (
         None if position is None else followed(arguments.get(position, "optimizers") or NONE)
     )
-    sharded_state = StateDict(module, site, optimizer if isinstance(optimizer, Object) else None)
+    of = optimizer if isinstance(optimizer, Object) else None
+    sharded_state = StateDict(module, site, of, live=live)
     return (
-        Sequence([StateDict(module, site), sharded_state], kind="tuple")
+        Sequence([StateDict(module, site, live=live), sharded_state], kind="tuple")
         if name.endswith("get_state_dict")
         else sharded_state
     )
