@@ -23,6 +23,18 @@ run_future = {mark}dcp.async_save(run_state, checkpoint_id="run")
     "underscore": """run_state = {{"model": {model}.state_dict(), "done": False}}
 _ = {mark}dcp.async_save(run_state, checkpoint_id="run")
 """,
+    "two at once": """run_one = {mark}dcp.async_save({model}.state_dict(), checkpoint_id="one")
+run_two = dcp.async_save({model}.state_dict(), checkpoint_id="two")
+run_one.result()
+run_two.result()
+""",
+    "loop": """run_futures = []
+for run_part in range(4):
+    run_name = f"part-{{run_part}}"
+    run_futures.append({mark}dcp.async_save({model}.state_dict(), checkpoint_id=run_name))
+for run_future in run_futures:
+    run_future.result()
+""",
     "helper": """def write_run(state, folder):
     {mark}dcp.async_save(state, checkpoint_id=folder)
 
@@ -43,6 +55,11 @@ LEGAL = {
     "waited for": """run_future = dcp.async_save({model}.state_dict(), checkpoint_id="run")
 print("saving")
 run_future.result()
+""",
+    "one by one": """run_one = dcp.async_save({model}.state_dict(), checkpoint_id="one")
+run_one.result()
+run_two = dcp.async_save({model}.state_dict(), checkpoint_id="two")
+run_two.result()
 """,
     "at once": """dcp.async_save({model}.state_dict(), checkpoint_id="run").result()
 """,

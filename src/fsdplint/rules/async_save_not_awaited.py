@@ -16,8 +16,8 @@ from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.must.definitions import targets
 from fsdplint.engine.must.references import UnknownError, matching
 from fsdplint.engine.program import Program
-from fsdplint.finding import Evidence, Fix, Safety, Severity
-from fsdplint.fixes.code import Code, Declined
+from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.knowledge.checkpoints import ASYNC_SAVE
 from fsdplint.knowledge.launch import DESTROY
 from fsdplint.rule import Report, declare
@@ -34,26 +34,40 @@ RULE = declare(
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a future goes: a variable, or a list at the end of which it is."""
+
+    name: str
+    in_list: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Unawaited:
     """A save in the background whose future nobody can wait for.
 
     Attributes:
         following: what may happen while the save runs: the end of the process group, or the next
             save, which is the same call where a loop repeats it.
+        kept: what has the future, where something waits for it too late.
     """
 
     save: Call
     following: Call
+    kept: Kept | None = None
 
 
 def unawaited_saves(program: Program) -> Iterator[Unawaited]:
     """Saves whose future is dropped, with what happens next on the path."""
     for trace in program.traces:
         for save in trace.calls(ASYNC_SAVE):
-            if is_by_all(save) and _is_in_thread(save) and _is_dropped(program, save):
+            if not is_by_all(save) or not _is_in_thread(save):
+                continue
+            if _is_dropped(program, save):
                 following = _following(program, trace, save)
                 if following is not None:
                     yield Unawaited(save, following)
+            else:
+                yield from _awaited_late(program, trace, save)
 
 
 def _is_in_thread(save: Call) -> bool:
@@ -133,16 +147,88 @@ def _means(node: ir.Node, name: str) -> bool:
     return isinstance(node, (ir.Name, ir.Attribute)) and ir.last_name(node) == name
 
 
+# Futures that something waits for behind the next save
+
+
+def _awaited_late(program: Program, trace: Trace, save: Call) -> Iterator[Unawaited]:
+    """A save whose future nothing looks at before the next one starts."""
+    tree, node = program.tree(save.site.path), save.site.node
+    kept, used = _kept(tree, node)
+    scope = tree.function(node) or tree.module
+    if kept is None or tree.looks_up_variables or not _is_own(scope, kept.name):
+        return
+    reads = [each for each in ir.walk(scope) if _means(each, kept.name) and each is not used]
+    if any(tree.scope(each) is not scope for each in reads):
+        return
+    stores = {id(target) for each in ir.walk(scope) for target in targets(each)}
+    places = [each for each in reads if id(each) not in stores]
+    loop = next((n for n in _own_ancestors(tree, node) if isinstance(n, (ir.For, ir.While))), None)
+    if loop is not None and not any(loop in tree.ancestors(each) for each in places):
+        if _repeats(program, save):
+            yield Unawaited(save, save, kept)
+        return
+    following = _next_beside(program, trace, save)
+    if following is not None and not any(
+        node.end <= each.start < following.site.node.start for each in places
+    ):
+        yield Unawaited(save, following, kept)
+
+
+def _kept(tree: Tree, call: ir.Node) -> tuple[Kept | None, ir.Node | None]:
+    """Where a future goes, and the node that names the list it is appended to."""
+    parent = tree.statement(call)
+    if isinstance(parent, ir.Assign) and parent.value is call and len(parent.targets) == 1:
+        target = parent.targets[0]
+        return (Kept(target.id, False), None) if isinstance(target, ir.Name) else (None, None)
+    if not isinstance(parent, ir.Expression) or not isinstance(parent.value, ir.Call):
+        return None, None
+    func, args = parent.value.func, parent.value.args
+    if not isinstance(func, ir.Attribute) or func.attr != "append" or len(args) != 1:
+        return None, None
+    if args[0].value is not call or not isinstance(func.value, ir.Name):
+        return None, None
+    return Kept(func.value.id, True), func.value
+
+
+def _is_own(scope: ir.Node, name: str) -> bool:
+    """Whether a variable surely belongs to the function, or the module, that binds it."""
+    shared = {n for each in ir.walk(scope) if isinstance(each, ir.Scope) for n in each.names}
+    return name not in shared and any(
+        isinstance(target, ir.Name) and target.id == name
+        for each in ir.walk(scope)
+        for target in targets(each)
+    )
+
+
+def _own_ancestors(tree: Tree, node: ir.Node) -> Iterator[ir.Node]:
+    for above in tree.ancestors(node):
+        if isinstance(above, ir.Function):
+            return
+        yield above
+
+
+def _next_beside(program: Program, trace: Trace, save: Call) -> Call | None:
+    """The next save, if it is a statement of the same block."""
+    tree = program.tree(save.site.path)
+    later = (call for call in trace.calls(ASYNC_SAVE) if call.time > save.time)
+    call = next(later, None)
+    if call is None or call.site.calls != save.site.calls or call.site.path != save.site.path:
+        return None
+    block = tree.block(tree.statement(save.site.node)).statements
+    return call if tree.statement(call.site.node) in block and call is not save else None
+
+
 _MIXED = "can start while it runs; their collectives get mixed up, and both fail"
 
 
 def reports(program: Program) -> Iterator[Report]:
     for fact in unawaited_saves(program):
         site, following = fact.save.site, fact.following
+        until = "" if fact.kept is None else " in time"
         yield Report(
             program.span(site),
-            f"nothing waits for this save: {_harm(program, fact)}",
-            "its future is dropped",
+            f"nothing waits for this save{until}: {_harm(program, fact)}",
+            "its future is dropped" if fact.kept is None else "its future is awaited too late",
             (*_evidence(program, fact), *program.conditions(site, following.site)),
             partial(_fix, program, fact),
         )
@@ -170,5 +256,48 @@ def _fix(program: Program, fact: Unawaited) -> Fix | Declined:
     if "async_stager" in fact.save.arguments.keywords:
         return Declined("the stager decides what this returns; wait for its `upload_completion`")
     code = Code.of(program.tree(fact.save.site.path))
+    if fact.kept is not None:
+        return _wait_first(code, fact.save.site.node, fact.following.site.node, fact.kept)
     edit = code.edit(call.end, call.end, ".result()")
     return Fix("wait until the checkpoint is saved", Safety.UNSAFE, (edit,))
+
+
+@builder
+def _wait_first(code: Code, save: ir.Node, following: ir.Node, kept: Kept) -> Fix:
+    """Waits for the save before the next one starts."""
+    statement = code.statement(following)
+    if not code.starts_line(statement):
+        raise NoFixError("the save shares its line with another statement")
+    indent, name = code.indentation(statement), kept.name
+    wait = f"{name}[-1].result()" if kept.in_list else f"{name}.result()"
+    lines = [wait]
+    edits = []
+    if save is following:
+        test = name if kept.in_list else f"{name} is not None"
+        lines = [f"if {test}:", f"{code.unit}{wait}"]
+        if not kept.in_list:
+            edits = _nothing_yet(code, save, name)
+    text = "".join(f"{indent}{line}{code.newline}" for line in lines)
+    edits.append(code.insert_lines(code.line_start(statement.start), text))
+    return Fix("wait for the save before the next one starts", Safety.UNSAFE, tuple(edits))
+
+
+def _nothing_yet(code: Code, save: ir.Node, name: str) -> list[Edit]:
+    """The edit that has the variable hold None before the loops, unless it does."""
+    *_, loop = (n for n in _own_ancestors(code, save) if isinstance(n, (ir.For, ir.While)))
+    scope = code.function(save) or code.module
+    others = [
+        node
+        for node in ir.walk(scope)
+        if isinstance(node, ir.Assign)
+        and node.value is not save
+        and any(isinstance(each, ir.Name) and each.id == name for each in node.targets)
+    ]
+    if any(
+        not isinstance(each.value, ir.Constant) or each.value.value is not None for each in others
+    ):
+        raise NoFixError(f"`{name}` holds something else before")
+    if any(each.start < loop.start for each in others):
+        return []
+    line = f"{code.indentation(loop)}{name} = None{code.newline}"
+    return [code.insert_lines(code.line_start(loop.start), line)]
