@@ -60,6 +60,24 @@ ACCEPTED = {
     "numbered": f'{MAKES}("gloo", "tcp://10.0.0.1:1?rank=0&world_size=1")',
     "one after another": f"{MAKES}(); torch.distributed.destroy_process_group(); {MAKES}()",
 }
+IN_GROUP = "local-rank-as-rank"
+LOCAL_GROUPS = {
+    "both": (
+        f'{MAKES}("cpu:gloo,cuda:nccl", rank={MARK}int(os.environ["LOCAL_RANK"]), '
+        'world_size=int(os.environ["WORLD_SIZE"]))'
+    ),
+    "rank": f'{MAKES}("cpu:gloo,cuda:nccl", rank={MARK}int(os.getenv("LOCAL_RANK", "0")))',
+}
+GLOBAL_GROUPS = {
+    "all ranks": (
+        f'{MAKES}("cpu:gloo,cuda:nccl", rank=int(os.environ["RANK"]), '
+        'world_size=int(os.environ["WORLD_SIZE"]))'
+    ),
+    "one node": (
+        f'{MAKES}("cpu:gloo,cuda:nccl", rank=int(os.environ["LOCAL_RANK"]), '
+        'world_size=int(os.environ["LOCAL_WORLD_SIZE"]))'
+    ),
+}
 GLOBAL = "global-rank-as-device"
 # The rank among all nodes as a device: the lines behind the process group.
 BY_GLOBAL_RANK = {
@@ -172,6 +190,12 @@ def _refused(program: Program, module: Module, init: ast.Call, random: Random) -
         )
         rule = ARGUMENTS if kind in REFUSED else ""
         yield mutant(program, rule, f"made with {kind}", {module.path: text})
+    if any("spawn" in text for text in program.files.values()):
+        return  # it runs on one node
+    for kind, code in (LOCAL_GROUPS | GLOBAL_GROUPS).items():
+        text = module.edited([(*module.span(init), code)], imports="import os, torch")
+        rule = IN_GROUP if kind in LOCAL_GROUPS else ""
+        yield mutant(program, rule, f"a group of {kind}", {module.path: text})
 
 
 def _joined(program: Program, module: Module) -> Iterator[Mutant]:

@@ -1,4 +1,4 @@
-"""The rank among those of one node, as a program reads it from its environment."""
+"""The rank among those of one node, or of all, as a program reads it from its environment."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from fsdplint.knowledge.names import DISTRIBUTED
 
 
 @builder
-def use_local_rank(code: Code, rank: ir.Expr, variable: str) -> Fix:
-    """Writes the local rank where ``rank`` stands.
+def use_rank(code: Code, rank: ir.Expr, variable: str, called: str) -> Fix:
+    """Writes another rank where ``rank`` stands.
 
     Args:
         variable: the variable of the environment that holds it.
+        called: what rank it is.
     """
     known = holder(code, rank, variable)
     imports = Imports(code, rank)
     text = known or _read(code, rank, variable, imports)
     # A launcher of one's own may give the rank alone, which on one node is a device's number.
     edits = (code.edit(rank.start, rank.end, text), *imports.edits())
-    return Fix(f"use the local rank, `{known or variable}`", Safety.UNSAFE, edits)
+    return Fix(f"use the {called}, `{known or variable}`", Safety.UNSAFE, edits)
 
 
 @builder

@@ -59,6 +59,11 @@ LOCAL_RANKS: dict[str, str] = {
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
 }
 
+# The variable that tells the rank among all nodes, by what tells the one among those of one node.
+GLOBAL_RANKS: dict[str, str] = {
+    **{local: rank for rank, local in LOCAL_RANKS.items() if rank != GET_RANK},
+    GET_NODE_LOCAL_RANK: "RANK",
+}
 # What tells the rank among those of one node.
 TELL_LOCAL = frozenset({*LOCAL_RANKS.values(), GET_NODE_LOCAL_RANK})
 

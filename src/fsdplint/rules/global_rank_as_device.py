@@ -9,7 +9,7 @@ from fsdplint.engine.facts.devices import GlobalDevice, global_devices
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
-from fsdplint.fixes.local_rank import use_local_rank
+from fsdplint.fixes.local_rank import use_rank
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -41,4 +41,4 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: GlobalDevice) -> Fix | Declined:
     code = Code.of(program.tree(fact.site.path))
-    return use_local_rank(code, fact.site.node, fact.local)  # type: ignore[arg-type]  # a device is an expression
+    return use_rank(code, fact.site.node, fact.local, "local rank")  # type: ignore[arg-type]  # a device is an expression
