@@ -10,7 +10,7 @@ import pytest
 
 from fsdplint.finding import Severity
 from fsdplint.pages import diagnosis
-from fsdplint.pages.diagnosis import Frame, diagnose, frames
+from fsdplint.pages.diagnosis import Frame, diagnose, frames, known_errors
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 
@@ -253,3 +253,31 @@ def test_a_log_of_one_word_is_read_in_no_time(tmp_path: Path, word: str) -> None
     began = time.process_time()
     assert frames(word * 200_000, [tmp_path]) == []
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        ("KeyError: 'LOCAL_RANK'", "torchrun"),
+        ("Exception: Could not find the transformer layer class to wrap in the model.", "print"),
+        ("ValueError: Could not find the transformer layer class Block in the model.", "print"),
+        (
+            "ValueError: Must flatten tensors with uniform dtype but got torch.float32 and "
+            "torch.bfloat16",
+            "one dtype",
+        ),
+        (
+            "AssertionError: FSDP expects uniform original parameter dtype but got "
+            "{torch.float32, torch.bfloat16}",
+            "one dtype",
+        ),
+    ],
+)
+def test_an_error_without_a_rule_has_its_cure(error: str, cure: str) -> None:
+    for text in (error, each_line(error, "[rank1]: ")):
+        assert [cure in known.cure for known in known_errors(text)] == [True]
+    assert names(error) == []
+
+
+def test_another_key_is_not_the_local_rank() -> None:
+    assert known_errors("KeyError: 'LOCAL'") == []

@@ -36,8 +36,8 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
     """Print the page of RULE, a name or a code.
 
     With --error, name the rules that a traceback, a log or a report of a hang belongs to, and what
-    they find in PATHS, or else the lines of these that the error names. Exits with 1 if no rule
-    knows the error.
+    they find in PATHS, or else the lines of these that the error names. Exits with 1 if the
+    error is not known.
     """
     if error is not None:
         return _diagnosed(error, words, output_format)
@@ -53,11 +53,11 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
 
 def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     """Print the rules that ``error`` belongs to and what they find in ``paths``; the exit code."""
-    from fsdplint.pages.diagnosis import diagnose, frames
+    from fsdplint.pages.diagnosis import diagnose, frames, known_errors
     from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
 
     text = _log(error).decode("utf-8", "replace")
-    matches = diagnose(text, RULES)
+    matches, errors = diagnose(text, RULES), known_errors(text)
     outcome = _suspects([match.rule for match in matches], paths)
     found = {finding.rule for finding in outcome.findings}
     matches.sort(key=lambda match: match.rule.name not in found)
@@ -65,13 +65,13 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     for failure in outcome.failures:
         click.echo(f"fsdplint: {failure_line(outcome, failure)}", err=True)
     if output_format == "json":
-        show(diagnosis_as_json(matches, outcome, lines))
+        show(diagnosis_as_json(matches, errors, outcome, lines))
     else:
         color = wants_colour(sys.stdout)
         style = coloured if color else plain
         width = columns(sys.stdout)
-        show(diagnosis_as_text(matches, outcome, lines, style, width), color)
-    return FAILED if outcome.failures else CLEAN if matches else FINDINGS
+        show(diagnosis_as_text(matches, errors, outcome, lines, style, width), color)
+    return FAILED if outcome.failures else CLEAN if matches or errors else FINDINGS
 
 
 def _log(file: str) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fsdplint.knowledge.errors import ERRORS, KnownError
 from fsdplint.pages import messages, page
 from fsdplint.rule import Rule
 
@@ -81,6 +82,12 @@ def diagnose(error: str, rules: Sequence[Rule]) -> list[Match]:
     text = _squeezed(lines)
     found = [match for rule in rules if (match := _match(text, clauses, rule))]
     return sorted(found, key=lambda match: -match.length)
+
+
+def known_errors(error: str) -> list[KnownError]:
+    """Return the errors in ``error`` whose cause no rule can see in the code."""
+    text = _squeezed(_lines(error))
+    return [each for each in ERRORS if _holds(text, literals(each.message))]
 
 
 def frames(error: str, given: Sequence[Path]) -> list[Frame]:

@@ -2,7 +2,8 @@
 
 The JSON document is an object: ``version`` (1), ``rules`` (a list of ``rule``, ``code``,
 ``summary``, ``message``: what the error has of the rule's page, ``finds`` and ``harm``: the page in
-short, the rule that more speaks for leading), ``findings`` of these rules in the given files, as
+short, the rule that more speaks for leading), ``causes`` (``message``, ``cause`` and ``cure`` of
+errors that no rule can see in the code), ``findings`` of these rules in the given files, as
 `check` has them, ``failures`` (``path`` and ``reason`` of what could not be checked) and ``lines``:
 a list of ``path`` and ``line`` of the given files that the error names.
 """
@@ -12,7 +13,9 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
+from fsdplint.knowledge.errors import KnownError
 from fsdplint.outcome import Outcome
 from fsdplint.pages import in_short, page, unmarked
 from fsdplint.pages.diagnosis import Frame, Match
@@ -26,23 +29,36 @@ NOTHING = "No rule knows this error."
 
 
 def diagnosis_as_text(
-    matches: Sequence[Match], outcome: Outcome, lines: Sequence[Frame], style: Style, width: int
+    matches: Sequence[Match],
+    errors: Sequence[KnownError],
+    outcome: Outcome,
+    lines: Sequence[Frame],
+    style: Style,
+    width: int,
 ) -> str:
     """Return each rule with its page in short, then what is suspect in the given files."""
+    causes = ["\n".join(_cause(error, width)) for error in errors]
     if not matches:
-        return "\n".join([NOTHING, *_named(outcome, lines)]) + "\n"
-    parts = ["\n".join(_rule(match, style, width)) for match in matches]
+        last = "\n".join([*(() if causes else (NOTHING,)), *_named(outcome, lines)])
+        return "\n\n".join(filter(None, [*causes, last])) + "\n"
+    parts = ["\n".join(_rule(match, style, width)) for match in matches] + causes
     parts += ["\n".join(described(outcome, f, style)) for f in outcome.findings]
     if not outcome.findings and outcome.checked:
         parts.append("\n".join(["None of this is found there.", *_named(outcome, lines)]))
     return "\n\n".join(parts) + "\n"
 
 
-def diagnosis_as_json(matches: Sequence[Match], outcome: Outcome, lines: Sequence[Frame]) -> str:
+def diagnosis_as_json(
+    matches: Sequence[Match],
+    errors: Sequence[KnownError],
+    outcome: Outcome,
+    lines: Sequence[Frame],
+) -> str:
     """Return the document that the module describes."""
     document = {
         "version": 1,
         "rules": [_described(match) for match in matches],
+        "causes": [asdict(error) for error in errors],
         "findings": [finding_as_json(outcome, finding) for finding in outcome.findings],
         "failures": failures_as_json(outcome),
         "lines": [
@@ -60,6 +76,12 @@ def _rule(match: Match, style: Style, width: int) -> Iterator[str]:
     for paragraph in map(unmarked, in_short(page(match.rule.name))):
         yield from _wrapped(paragraph, width, "  ")
     yield f"  page: fsdplint explain {match.rule.name}"
+
+
+def _cause(error: KnownError, width: int) -> Iterator[str]:
+    yield from _wrapped(error.message, width, "error: ")
+    for sentence in (error.cause, error.cure):
+        yield from _wrapped(unmarked(sentence), width, "  ")
 
 
 def _wrapped(text: str, width: int, first: str) -> list[str]:
