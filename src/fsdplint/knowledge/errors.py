@@ -1,7 +1,7 @@
 """Errors of sharded programs that no rule can tell from the code, as data.
 
-Source: the first three were raised with torch 2.13; accelerate 1.15 (`utils/dataclasses.py`) for the
-fourth, of which older releases of transformers' Trainer say "class to wrap in the model".
+Source: the first three were raised with torch 2.13; the fourth is in accelerate 1.15
+(`utils/dataclasses.py`), and older releases of Trainer say "class to wrap in the model".
 """
 
 from __future__ import annotations
