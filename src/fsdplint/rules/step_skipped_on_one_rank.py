@@ -32,7 +32,7 @@ from fsdplint.knowledge.suspicious_words import (
     means_rank_count,
     means_sharding,
 )
-from fsdplint.knowledge.tensors import SCALE, TESTS_FINITE, computes_alone
+from fsdplint.knowledge.tensors import REDUCTIONS, SCALE, TESTS_FINITE, computes_alone
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -127,10 +127,14 @@ def _skipped(
     program: Program, values: LocalValues, answered: Container[Arm], guard: Guard, call: Call
 ) -> SkippedStep | None:
     sources, branch = values.sources(guard.key), _branch(program, guard)
-    if not sources or branch is None:
+    if branch is None:
+        return None
+    if not sources and call.name == "forward" and _computes(branch.test):
+        sources = values.before_forwards.sources(guard.key)
+    if not sources:
         return None
     source = min(sources, key=lambda each: each.time)
-    shard = values.forwards[source]
+    shard = values.forwards[call if source.name == "iterate" else source]
     if _may_run_alone(program, call.site, shard.site) or call.site.ranks() != EVERY_RANK:
         return None
     of_step = call.name in (*_OF_STEP, *BACKWARDS)
@@ -139,6 +143,12 @@ def _skipped(
     if (guard.test, not guard.taken) in answered or _may_answer(_other_arm(branch, guard)):
         return None
     return SkippedStep(guard, branch, call, source, shard)
+
+
+def _computes(test: ir.Expr) -> bool:
+    """Whether a test reduces numbers, and does not ask for the kind of a batch."""
+    called = (ir.last_name(node.func) for node in ir.walk(test) if isinstance(node, ir.Call))
+    return any(name in REDUCTIONS for name in called)
 
 
 def _may_run_alone(program: Program, site: Site, shard: Site) -> bool:

@@ -8,7 +8,7 @@ forward returned, every operation is known to compute on this rank alone, and no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fsdplint.engine import ir
@@ -24,10 +24,12 @@ from fsdplint.engine.interpreter.values import (
     class_names,
     contained,
     key_of,
+    must_be,
     read_from,
     taint_of,
 )
 from fsdplint.knowledge.collectives import ACCELERATOR_METHODS, C10D_CALLS, MAKES_EQUAL
+from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.initialisation import SEEDS
 from fsdplint.knowledge.names import NN
 from fsdplint.knowledge.tensors import (
@@ -41,17 +43,35 @@ from fsdplint.knowledge.tensors import (
 )
 
 _NOTHING: frozenset[Call] = frozenset()
+# With these, a sampler may give several ranks the same.
+_OWN = frozenset({"num_replicas", "rank"})
 # An expression of a library may nest deeper; what it is computed from is then not known.
 _DEPTH = 40
 
 
 @dataclass(frozen=True)
 class LocalValues:
-    """The values of one path that each rank computes from its own batch."""
+    """The values of one path that each rank computes from its own batch.
+
+    Attributes:
+        batches: the loops over loaders, by the numbers of their batches; None if values count that
+            come from a forward pass.
+    """
 
     trace: Trace
     expanded: dict[int, object]
     seen: dict[int, frozenset[Call]] = field(default_factory=dict)
+    batches: dict[int, Call] | None = None
+
+    @cached_property
+    def before_forwards(self) -> LocalValues:
+        """What is computed from the batches that a distributed sampler gives this rank alone."""
+        found: dict[int, Call] = {}
+        for loop in self.trace.calls("iterate"):
+            for part in _parts(loop.receiver) if _is_split(loop.receiver) else ():
+                if part is not loop.receiver:
+                    found.setdefault(part.serial, loop)
+        return replace(self, seen={}, batches=found)
 
     @cached_property
     def forwards(self) -> dict[Call, Sharding]:
@@ -94,6 +114,8 @@ class LocalValues:
         head, *rest = key
         if head == "key":
             return self._expanded(rest[0], depth)
+        if head == "object" and self.batches is not None:
+            return frozenset(filter(None, [self.batches.get(rest[0])]))
         if head == "object":
             return self._from_forward(self._made.get(rest[0]), depth)
         if head == "value":
@@ -159,6 +181,16 @@ def _parts(value: object) -> Iterator[Object]:
         for part in contained(held):
             if isinstance(part, Object) and part.parent is value and name not in DESCRIBES:
                 yield from _parts(part)
+
+
+def _is_split(loader: object) -> bool:
+    """Whether a distributed sampler surely gives each rank batches of its own."""
+    if not isinstance(loader, Object) or loader.open or "batch_sampler" in loader.keywords:
+        return False
+    sampler = must_be(loader.keywords.get("sampler"))
+    if not isinstance(sampler, Object) or not isinstance(sampler.cls, Symbol):
+        return False
+    return sampler.cls.name in DISTRIBUTED_SAMPLERS and not sampler.keywords.keys() & _OWN
 
 
 def _is_loss(call: Call) -> bool:
