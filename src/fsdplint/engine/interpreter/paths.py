@@ -84,6 +84,9 @@ class Known:
             self.with_sharding |= state.reached - without_sharding(state.receivers, declared=False)
             self.with_units |= state.reached - without_sharding(state.receivers, declared=True)
             self.outcomes.update((each.place, each.outcome) for each in state.decisions.made)
+        if self.patient:
+            pass  # what a second turn comes to says nothing of the time that a first one takes
+        elif shards:
             self.cut = 0
             self.cut_in.clear()
         elif not state.trace.complete:
