@@ -32,7 +32,7 @@ from benchmarks.differential.program import Configuration
 from benchmarks.differential.record import RAISED, Rank
 from fsdplint.verify.processes import launcher_environment
 from fsdplint.verify.rank import access, observer, patch, spawn
-from fsdplint.verify.rank.probes.steps import digest
+from fsdplint.verify.rank.access import digest
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.shim.devices import MACHINE
 

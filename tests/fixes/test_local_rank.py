@@ -5,7 +5,7 @@ from snippets import Snippet, reason
 
 from fsdplint.engine import ir
 from fsdplint.finding import Fix, Safety
-from fsdplint.fixes.local_rank import use_local_rank
+from fsdplint.fixes.local_rank import use_rank
 
 READ = 'int(os.environ["LOCAL_RANK"])'
 
@@ -71,7 +71,7 @@ def test_the_local_rank_is_written(program: str, expected: str, safety: Safety) 
     at = Snippet(HEAD + program)
     node = at["n"]
     assert isinstance(node, ir.Name)
-    fix = use_local_rank(at.code, node, "LOCAL_RANK")
+    fix = use_rank(at.code, node, "LOCAL_RANK", "local rank")
     start, end = at.spans["n"]
     assert at.fixed(fix) == at.code.text[:start] + expected + at.code.text[end:]
     assert isinstance(fix, Fix) and fix.safety is safety
@@ -81,7 +81,7 @@ def test_os_is_imported_above_all_others() -> None:
     at = Snippet("import torch\n\ntorch.cuda.set_device(<n:rank:n>)\n")
     node = at["n"]
     assert isinstance(node, ir.Name)
-    fix = use_local_rank(at.code, node, "LOCAL_RANK")
+    fix = use_rank(at.code, node, "LOCAL_RANK", "local rank")
     assert at.fixed(fix) == f"import os\n\nimport torch\n\ntorch.cuda.set_device({READ})\n"
 
 
@@ -89,6 +89,6 @@ def test_another_int_reads_no_number() -> None:
     at = Snippet(f"{HEAD}{RANK}def int(x): return 3\nx = {READ}\n{USE}")
     node = at["n"]
     assert isinstance(node, ir.Name)
-    assert reason(use_local_rank(at.code, node, "LOCAL_RANK")) == (
+    assert reason(use_rank(at.code, node, "LOCAL_RANK", "local rank")) == (
         "`int` has another meaning in this file"
     )

@@ -19,7 +19,7 @@ Found = frozenset[Finding]
 # By a rewriting that takes programs apart, the rules that may get findings by it.
 MAY_COME = {
     "as_methods": ("global-rank-as-device", "grad-scaler-on-fsdp1", "root-unsharded-after-eval"),
-    "as_parameter": ("clip-grad-util-on-fsdp1",),
+    "as_parameter": ("clip-grad-util-on-fsdp1", "gradient-hook-never-runs"),
 }
 
 # By a rewriting, the rules that may lose findings by it; README.md says why, and of the ones above.

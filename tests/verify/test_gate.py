@@ -63,6 +63,8 @@ def test_what_was_proved_together_is_written_together(
 
     assert code == 2
     assert err.splitlines()[2:] == [
+        "No clause is about unused-suppression: the runs show only that the script still works and "
+        "violates no clause.",
         "fsdplint: other.py: is read-only; not written",
         f"fsdplint: {SCRIPT}: is not written without other.py: they were tried together",
     ]
