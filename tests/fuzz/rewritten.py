@@ -19,7 +19,7 @@ Found = frozenset[Finding]
 # By a rewriting that takes programs apart, the rules that may get findings by it.
 MAY_COME = {
     "as_methods": ("global-rank-as-device", "grad-scaler-on-fsdp1", "root-unsharded-after-eval"),
-    "as_parameter": ("clip-grad-util-on-fsdp1", "gradient-hook-never-runs"),
+    "as_parameter": ("clip-grad-util-on-fsdp1",),
 }
 
 # By a rewriting, the rules that may lose findings by it; README.md says why, and of the ones above.
@@ -57,6 +57,7 @@ MAY_BE_SILENT = {
         "custom-method-bypasses-hooks",
         "device-not-set",
         "direct-forward",
+        "dtensor-data-assigned",
         "epoch-not-set",
         "file-init-reused",
         "foreach-with-mixed-parameters",
@@ -66,6 +67,7 @@ MAY_BE_SILENT = {
         "full-state-dict-into-sharded-model",
         "global-rank-as-device",
         "grad-scaler-on-fsdp1",
+        "gradient-hook-never-runs",
         "gradient-sync-left-off",
         "inference-mode-forward",
         "local-rank-argument",
