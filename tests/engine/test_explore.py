@@ -267,6 +267,17 @@ def test_a_path_that_was_too_long_is_followed_to_its_end_when_every_entry_had_it
     assert stopped(found) == {}
 
 
+def test_what_a_path_decides_where_it_was_cut_is_followed_both_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, path_steps=240, cut_path_steps=60, long_path_steps=3_000)
+    cut = "def cut(m):\n" + "    slow(m)\n" * 3 + "    fully_shard(m)\n"
+    either = "    if flag:\n        m.shard = fully_shard\n    else:\n        fully_shard(m)\n"
+    found = script(tmp_path, f"{SLOW}{cut}def late(m, flag):\n    slow(m)\n{either}")
+    assert [trace.entry for trace in found.traces] == ["late", "cut"], "the cheapest first"
+    assert stopped(found) == {}
+
+
 def test_a_function_that_no_path_found_an_end_of_ends_the_next_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:

@@ -30,6 +30,7 @@ from fsdplint.engine.project.project import Project
 
 # Why an early stop is one: a path has more steps than a path may have.
 TOO_LONG = "a path is too long"
+_TOGETHER = "its paths are too long together"
 
 # A kind of event, and where it happens.
 Place = tuple[type[Event], ir.Node]
@@ -146,8 +147,9 @@ class Exploration:
         """Follow some of the paths that are left, and forget the limit if none is."""
         self.project.keys = {}
         most = self.effort.steps + self.project.budget.rest_steps
-        if self.known.patient:
+        if self.known.patient and self.shortened:
             self._complete_shortened(most)
+            self.limit = self.limit or _TOGETHER  # what they decide further on may lead to more
         if not self.limit:
             return
         prefix = self._take_new_outcomes(most) if self.found else self._look_for_sharding(most)
@@ -158,8 +160,8 @@ class Exploration:
 
     def _complete_shortened(self, most: int) -> None:
         """Follow the paths that were cut to save time once more, as far as a path may go."""
-        if self.shortened:
-            self.effort.cut = 0
+        self.effort.cut = 0
+        self.resumed = True
         while self.shortened and self.effort.steps < most:
             prefix = self.shortened.pop(0)
             _, state = self._follow(prefix)
@@ -269,7 +271,7 @@ class Effort:
             return "its paths are too long"
         steps = budget.entry_steps if sharded else budget.unsharded_entry_steps
         if self.steps > steps or self.cost > budget.entry_cost:
-            return "its paths are too long together"
+            return _TOGETHER
         return f"more than {budget.paths} paths" if self.paths >= budget.paths else ""
 
     def allows_more(self, steps: int) -> bool:
