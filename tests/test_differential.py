@@ -122,7 +122,7 @@ def test_what_a_rule_is_about_may_change_after_the_backward(
     old: str, new: str, verdict: str, pool: ProcessPoolExecutor
 ) -> None:
     (found,) = pool.submit(judge, changed("clip-grad-util-on-fsdp1", old, new)).result()
-    assert found.judgement.verdict == verdict
+    assert found.judgement.verdict == verdict, found.judgement.details
 
 
 def test_nothing_may_change_where_nothing_is_sharded(pool: ProcessPoolExecutor) -> None:
