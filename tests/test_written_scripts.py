@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -141,8 +142,25 @@ def test_a_script_finds_another_that_the_notebook_writes() -> None:
         model(torch.ones(2)).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         """
-    assert rules(dedent(wrap), dedent(train)) == ["clip-grad-util-on-fsdp1"]
+    (finding,) = found("x = 1", dedent(wrap), dedent(train))
+    assert finding.rule == "clip-grad-util-on-fsdp1"
+    assert "in wrap.py on line 5 of cell 2" in finding.message
     assert rules(dedent(train)) == []
+
+
+def test_messages_name_a_line_by_its_cell() -> None:
+    (script,) = found("x = 1", TRAIN)
+    assert "on line 8 of cell 2" in script.message
+    shards, clips = TRAIN.split("\n", 1)[1].split("for batch")
+    (notebook,) = found("x = 1", shards, "for batch" + clips)
+    assert "on line 7 of cell 2" in notebook.message
+
+
+def test_a_failure_names_a_line_by_its_cell() -> None:
+    Path("nb.ipynb").write_text(notebook("x = 1", "y = 2\ndef"))
+    settings = replace(defaults(), select=frozenset())
+    (account,) = check(["nb.ipynb"], settings).accounts
+    assert account.reason == "line 2 of cell 2 is not Python: invalid syntax"
 
 
 @pytest.mark.parametrize(

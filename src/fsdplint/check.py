@@ -154,7 +154,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         raise SourceError(source.path, error.message) from error
     if problem is not None:
         line, _ = source.position(problem.offset)
-        raise SourceError(source.path, f"line {line}: {problem.message}")
+        raise SourceError(source.path, f"{source.line_name(line)}: {problem.message}")
     sources = Sources({source.path: source}, most=sys.maxsize)
     root = project_root(Path(source.path))
     own = sources.with_scripts([source.path])
@@ -275,7 +275,8 @@ def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax 
         record.problems[source.path] = problem
     elif refused is not None:
         line, _ = source.position(refused.offset)
-        reason = f"line {line} is Python that the parser does not understand: {refused.message}"
+        where = source.line_name(line)
+        reason = f"{where} is Python that the parser does not understand: {refused.message}"
         record.failures.append(SourceError(source.path, reason))
     elif not parsed:
         _note_unparsed(record, source.path)
@@ -366,6 +367,7 @@ def _raised(
     focus = list(map(Path, program_files.checked))
     ir_cache = sources.ir_cache(root)
     program = analyze(root, every, sources.text, focus, torch, ir_cache, sources.is_left)
+    program = replace(program, line_name=sources.line_name)
     for rule in RULES:
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)
@@ -422,7 +424,8 @@ def _accounts(
 
 
 def _not_python(source: SourceFile, problem: InvalidSyntax) -> str:
-    return f"line {source.position(problem.offset)[0]} is not Python: {problem.message}"
+    where = source.line_name(source.position(problem.offset)[0])
+    return f"{where} is not Python: {problem.message}"
 
 
 def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:

@@ -83,6 +83,11 @@ class Sources:
             return None if source is None else source.text
         return source.programs[path.as_posix().removeprefix(source.path).removeprefix("/")]
 
+    def line_name(self, path: str, line: int) -> str:
+        """Return what people call a line of the code at ``path``."""
+        source = self.written.get(path) or self.read(path)
+        return source.line_name(line) if source else f"line {line}"
+
     def with_scripts(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return ``paths``, each notebook with the scripts that it writes after it."""
         return tuple(each for path in paths for each in (path, *self._scripts(path)))

@@ -33,6 +33,12 @@ def test_code_cells_are_joined_and_located() -> None:
     assert [source.cell(line) for line in (1, 2, 4, 5)] == [(1, 1), (1, 2), (4, 1), (5, 1)]
 
 
+def test_a_line_is_named_by_its_cell() -> None:
+    source = read(notebook(["a = 1\n", "b = 2"], MARKDOWN, "c = 3\n"))
+    assert [source.line_name(n) for n in (2, 3)] == ["line 2 of cell 1", "line 1 of cell 3"]
+    assert from_bytes(b"a = 1\n", "a.py").line_name(1) == "line 1"
+
+
 def test_unedited_text_gives_the_same_bytes() -> None:
     data = notebook(["%time x\n", "b"], MARKDOWN, "c\u00e9\n", indent=3)
     source = read(data)

@@ -42,6 +42,7 @@ class Program:
         whole: the program that this one has only some traces of.
         torch: the releases of PyTorch that it supports.
         files: those of the project, whether they take part in sharding or not.
+        line_name: what people call a line of a file: in a notebook its place in a cell.
     """
 
     project: Project
@@ -52,6 +53,7 @@ class Program:
     torch: TorchRange = EVERY_RELEASE
     files: tuple[Path, ...] = ()
     trees: dict[str, Tree] = field(default_factory=dict)
+    line_name: Callable[[str, int], str] = lambda _, line: f"line {line}"
 
     def only(self, traces: tuple[Trace, ...]) -> Program:
         """Return the program with these traces alone."""
@@ -126,11 +128,11 @@ class Program:
     def where(self, site: Site, seen_from: Site) -> str:
         """Return "on line 47", or the place with its file if that is another one."""
         line = self.line(site)
-        return (
-            f"on line {line}"
-            if site.path == seen_from.path
-            else f"in {Path(site.path).name}:{line}"
-        )
+        where = f"on {self.line_name(site.path, line)}"
+        if site.path == seen_from.path:
+            return where
+        file = Path(site.path).name
+        return f"in {file}:{line}" if where == f"on line {line}" else f"in {file} {where}"
 
     def conditions(self, *sites: Site) -> tuple[Evidence, ...]:
         """Return the branches that had to be taken for these places to be reached."""

@@ -91,6 +91,11 @@ class SourceFile:
         """Return the 1-based cell and the line in that cell, or None outside notebooks."""
         return self.notebook.locate(self.offset(line, 1)) if self.notebook else None
 
+    def line_name(self, line: int) -> str:
+        """Return "line 47" or, in a notebook, "line 2 of cell 3"."""
+        cell = self.cell(line)
+        return "line {1} of cell {0}".format(*cell) if cell else f"line {line}"
+
     def edited(self, text: str) -> SourceFile:
         """Return this file with ``text`` instead of its own.
 
