@@ -285,6 +285,20 @@ def main(model, devices, strategy):
     assert missed(tmp_path, text) == expected
 
 
+def test_a_function_that_fabric_launches(tmp_path: Path) -> None:
+    text = f"""{LIGHTNING}
+def train(fabric, model, path, *, half=False):
+    model = fabric.setup(model)
+    if fabric.global_rank == 0 and not half:
+        fabric.save(path, {{"model": model}})
+
+def main(model, path):
+    fabric = L.Fabric(devices=8, strategy="fsdp")
+    fabric.launch(train, model, path, half=False)
+"""
+    assert missed(tmp_path, text) == ['fabric.save(path, {"model": model})']
+
+
 @pytest.mark.parametrize(("strategy", "found"), STRATEGIES.values(), ids=STRATEGIES.keys())
 def test_trainer_of_lightning(tmp_path: Path, strategy: str, found: bool) -> None:
     text = f"""{LIGHTNING}

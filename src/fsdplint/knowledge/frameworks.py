@@ -26,6 +26,7 @@ class Framework:
         gathers: those that they have to call where whole states are saved.
         parts: the classes of attributes.
         roles: what methods do to the state of a model: "save" or "load".
+        launches: the methods that call their first argument with the object and all the others.
     """
 
     classes: re.Pattern[str]
@@ -35,6 +36,7 @@ class Framework:
     gathers: frozenset[str] = frozenset()
     parts: dict[str, str] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
+    launches: frozenset[str] = frozenset()
 
 
 _ACCELERATE = Framework(
@@ -59,6 +61,7 @@ _FABRIC = Framework(
     frozenset({"setup", "setup_module"}),
     frozenset({"save", "load", "barrier", "all_gather", "all_reduce", "clip_gradients"}),
     roles={"save": "save", "load": "load"},
+    launches=frozenset({"launch"}),
 )
 _LIGHTNING = Framework(
     re.compile(r"(pytorch_)?lightning\.(\w+\.)*Trainer"),
@@ -76,6 +79,7 @@ _LIGHTNING_MODULE = Framework(
 )
 _FRAMEWORKS = (_ACCELERATE, _TRANSFORMERS, _FABRIC, _LIGHTNING, _LIGHTNING_MODULE)
 SHARDING_METHODS = frozenset().union(*(each.shards for each in _FRAMEWORKS))
+LAUNCHING_METHODS = frozenset().union(*(each.launches for each in _FRAMEWORKS))
 
 
 @functools.cache

@@ -33,6 +33,7 @@ from fsdplint.engine.interpreter.elements import (
 )
 from fsdplint.engine.interpreter.events import Call, NoSync
 from fsdplint.engine.interpreter.expressions import MAX_TEXT
+from fsdplint.engine.interpreter.frameworks import framework_of
 from fsdplint.engine.interpreter.functions import invoke, open_parameters
 from fsdplint.engine.interpreter.modules import is_module, is_unit
 from fsdplint.engine.interpreter.state import Frame, PathState
@@ -61,6 +62,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import ROW_METHODS
+from fsdplint.knowledge.frameworks import LAUNCHING_METHODS
 from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES, METHODS_RUN_FUNCTION
 from fsdplint.knowledge.modules import FROM_PRETRAINED, is_hugging_face_model
 from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
@@ -315,6 +317,18 @@ def _run_by_method(
     return state.unknown()
 
 
+def _launched(
+    state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
+) -> Value | None:
+    """Execute ``fabric.launch(main, *args)``, which calls ``main(fabric, *args)`` on every rank."""
+    if framework_of(receiver) is None or not arguments.args:
+        return None
+    state.note_unread_code()
+    function, *args = arguments.args
+    given = Arguments([receiver, *args], arguments.keywords, arguments.open)
+    return calls.apply(state, function, given, node, frame)
+
+
 def _spelled(
     _: PathState, receiver: Object, arguments: Arguments, __: ir.Call, ___: Frame
 ) -> Value | None:
@@ -342,6 +356,7 @@ _METHODS: MappingType[str, _Method] = {
     **dict.fromkeys(("clear", "__init__"), _cleared),
     "apply": _applied,
     **{name: partial(_run_by_method, *run) for name, run in METHODS_RUN_FUNCTION.items()},
+    **dict.fromkeys(LAUNCHING_METHODS, _launched),
     **dict.fromkeys(("casefold", "lower", "strip", "upper"), _spelled),
     COMMAND: _command,
     **{name: partial(made_of_rows, name) for name in ROW_METHODS},
