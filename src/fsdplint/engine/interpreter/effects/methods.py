@@ -321,7 +321,8 @@ def _launched(
     state: PathState, receiver: Object, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value | None:
     """Execute ``fabric.launch(main, *args)``, which calls ``main(fabric, *args)`` on every rank."""
-    if framework_of(receiver) is None or not arguments.args:
+    framework = framework_of(receiver)
+    if framework is None or not framework.launches or not arguments.args:
         return None
     state.note_unread_code()
     function, *args = arguments.args
