@@ -125,6 +125,38 @@ def test_what_is_left_of_an_entry_waits_until_every_one_had_its_turn(
     assert len(taken) == len(ones), "a later turn does not begin with the first path again"
 
 
+SAVE = "def save(x):\n    torch.save({}, 'x')\n"
+WAYS = (
+    "def one(x, o):\n    if o.way:\n        kept = fully_shard\n    else:\n        fully_shard(x)\n"
+)
+
+
+@pytest.mark.parametrize("through_functions", [False, True], ids=["flags", "functions"])
+def test_a_second_turn_takes_every_new_outcome_on_one_path_that_shards(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    followed: list[PathState],
+    through_functions: bool,
+) -> None:
+    limit(monkeypatch, stale_steps=300)
+    flags = range(8)
+    reads = "".join(
+        f"def flag_{n}(o):\n    if o.a{n}:\n        return True\n    return False\n" for n in flags
+    )
+    tests = [f"flag_{n}(o)" if through_functions else f"o.a{n}" for n in flags]
+    arms = "".join(f"    if {test}:\n        save(x)\n" for test in tests)
+    found = script(tmp_path, f"{SLOW}{SAVE}{reads}{WAYS}    slow(x)\n{arms}")
+    assert not stopped(found)
+    ones = [state for state in followed if state.trace.entry == "one"]
+    shards = [state.may_have_sharded() for state in ones]
+    assert shards == ([False, True, True] if through_functions else [False, True, False, True])
+    _, first, *_, last = ([each.outcome for each in state.decisions.made] for state in ones)
+    same = [one is other for one, other in zip(first, last, strict=True)]
+    # The path that does not shard took the first flag's other outcome.
+    assert same == ([True] if through_functions else [True, True]) + [False] * same.count(False)
+    assert same.count(False) == 8 - (not through_functions)
+
+
 def test_what_another_entry_has_followed_is_followed_if_sharding_depends_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:

@@ -9,7 +9,9 @@ combines, and such a path must not witness a finding.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -47,12 +49,47 @@ class Decision:
 
 
 @dataclass(slots=True)
+class NewOutcomes:
+    """What a path decides that is to take outcomes that no path followed, wherever it can.
+
+    Attributes:
+        followed: the outcomes that were, by place.
+        wanted: the outcomes to take even so, by place and how often the path was there before:
+            without them, no path shards so far. None if with both.
+        worth: the places whose other outcome is worth a path, as earlier ones have shown.
+    """
+
+    followed: set[tuple[object, bool]]
+    wanted: MappingType[tuple[object, int], bool | None]
+    worth: Collection[object]
+    visits: Counter[object] = field(default_factory=Counter)
+
+    def take(self, place: object, prefer: bool, given: bool | None, worth: bool) -> bool:
+        """Return the outcome at a place, the preferred one if both or none were followed.
+
+        Args:
+            given: the outcome that the prefix gives.
+            worth: whether the other outcome is worth a path.
+        """
+        wanted = self.wanted.get((place, self.visits[place]))
+        self.visits[place] += 1
+        outcome = prefer if given is None else given
+        if given is None and wanted is not None:
+            outcome = wanted
+        elif given is None and (worth or place in self.worth):
+            followed = self.followed
+            new = (place, prefer) in followed and (place, not prefer) not in followed
+            outcome = prefer is not new
+        self.followed.add((place, outcome))
+        return outcome
+
+
+@dataclass(slots=True)
 class Decisions:
     """The decisions of one path: the outcomes in ``prefix`` first, then preferred ones.
 
     Attributes:
-        followed: the outcomes at places that earlier paths followed, if this one is to take others
-            wherever it can; else None.
+        new: what decides behind the prefix, if the path is to take outcomes that none followed.
         made: the decisions in order.
         memory: the outcome by the condition's key.
         about: by subject, the tests (operator, constant) decided on it, with their outcomes.
@@ -66,7 +103,7 @@ class Decisions:
     """
 
     prefix: tuple[bool, ...] = ()
-    followed: set[tuple[object, bool]] | None = None
+    new: NewOutcomes | None = None
     made: list[Decision] = field(default_factory=list)
     memory: dict[object, bool] = field(default_factory=dict)
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
@@ -224,23 +261,17 @@ class Decisions:
 
     def _choose(self, key: object, prefer: bool, priority: int, place: object) -> bool:
         index = len(self.made)
-        outcome = self.prefix[index] if index < len(self.prefix) else prefer
-        if self.followed is not None and index >= len(self.prefix) and priority:
-            outcome = self._new_outcome(place, prefer, self.followed)
+        given = self.prefix[index] if index < len(self.prefix) else None
+        if self.new is not None:
+            outcome = self.new.take(place, prefer, given, priority > 0)
+        else:
+            outcome = prefer if given is None else given
         self.made.append(Decision(key, outcome, priority, place))
         self.of_key.setdefault(key, []).append(index)
         if _is_test(key):
             self.of_subject.setdefault(key[1], []).append(index)
         self._remember(key, outcome)
         self._follow()
-        return outcome
-
-    @staticmethod
-    def _new_outcome(place: object, prefer: bool, followed: set[tuple[object, bool]]) -> bool:
-        """Return the outcome that no path followed at a place, the preferred one if both were."""
-        new = (place, prefer) in followed and (place, not prefer) not in followed
-        outcome = prefer is not new
-        followed.add((place, outcome))
         return outcome
 
 

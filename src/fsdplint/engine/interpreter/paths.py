@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
 from fsdplint.engine.budget import Budget
-from fsdplint.engine.interpreter.decisions import Decision, Decisions
+from fsdplint.engine.interpreter.decisions import Decision, Decisions, NewOutcomes
 from fsdplint.engine.interpreter.entry_point import Entry, start
 from fsdplint.engine.interpreter.events import Event, Shard, Trace
 from fsdplint.engine.interpreter.live import Live, without_sharding
@@ -175,7 +175,8 @@ class Exploration:
         prefix = self.frontier.next_open() if self.resumed else self._first()
         self.resumed = True
         while prefix is not None and self.effort.allows_more(most):
-            shards, state = self._follow(prefix, self.frontier.but_for_sharding())
+            new = self.frontier.new_outcomes()
+            shards, state = self._follow(prefix, new)
             made = state.decisions.made
             # Of a path that does not shard, the first of its new outcomes may be the reason.
             self.frontier.add(made if shards else made[: len(prefix)], len(prefix))
@@ -195,11 +196,13 @@ class Exploration:
         return self.entry.driven.found.outcomes if self.entry.driven else ()
 
     def _follow(
-        self, prefix: tuple[bool, ...], followed: set[tuple[object, bool]] | None = None
+        self, prefix: tuple[bool, ...], new: NewOutcomes | None = None
     ) -> tuple[bool, PathState]:
         """Follow one path; return whether it shards, and its final state."""
-        state = self._run(Decisions(prefix, followed))
+        state = self._run(Decisions(prefix, new))
         shards = state.may_have_sharded()
+        if shards:
+            self.frontier.note_sharding(state.decisions.made)
         if shards and not (self.entry.driven and _shards_again(state.trace)):
             self.found.append(state.trace)
         self.effort.add(state, shards, fresh=self.known.add(self.entry, state, shards))
@@ -281,9 +284,11 @@ class Effort:
         return not cut and self.steps < steps and self.cost + budget.path_cost < budget.entry_cost
 
 
-# Whether a path only combines branches already followed, its priority negated, a number, the
-# outcomes of an earlier path, the index of the one that is flipped, and its place.
-_Queued = tuple[bool, int, int, tuple[bool, ...], int, object]
+# A place, and what a path decided there. Without the key, which keeps the path's objects alive.
+_Outcome = tuple[object, bool]
+# Whether a path only combines branches already followed, its priority negated, a number, what an
+# earlier path decided, and the index of the decision that is flipped.
+_Queued = tuple[bool, int, int, list[_Outcome], int]
 
 
 class Frontier:
@@ -295,7 +300,9 @@ class Frontier:
         last: what the last path came from.
         known: the outcomes that sharding paths of this and earlier entries followed, by place.
         covered: those that some path of this entry followed.
-        sharding: the places whose outcome decides on sharding.
+        wanted: the outcome on every path that shards, None if both are, of the places that may
+            decide on it, each with how often the path was there before.
+        worth: the places whose other outcome was worth a path.
         repeating: whether the last path that was taken only combines branches already followed.
     """
 
@@ -305,7 +312,8 @@ class Frontier:
         self.queue: list[_Queued] = []
         self.last: _Queued | None = None
         self.covered: set[tuple[object, bool]] = set()
-        self.sharding: set[object] = set()
+        self.wanted: dict[tuple[object, int], bool | None] = {}
+        self.worth: set[object] = set()
         self.count = 0
         self.repeats = 0
         self.repeating = False
@@ -314,9 +322,9 @@ class Frontier:
         """Return the outcomes to start the next path with, None if no path is worth its cost."""
         while self.queue:
             self.last = heapq.heappop(self.queue)
-            repeat, priority, _, outcomes, index, place = self.last
-            if not repeat and (place, not outcomes[index]) in self.covered:
-                self._push(True, -priority, outcomes, index, place)  # a path since then covered it
+            repeat, priority, _, made, index = self.last
+            if not repeat and _flipped(made[index]) in self.covered:
+                self._push(True, -priority, made, index)  # a path since then covered it
                 continue
             if not sharding_seen and (repeat or priority != -SHARDS):
                 continue  # only a path that may shard can hold a finding
@@ -324,22 +332,38 @@ class Frontier:
             self.repeating = repeat
             if self.repeats > self.budget.repeats:
                 return None
-            return (*outcomes[:index], not outcomes[index])
+            return _prefix(made, index)
         return None
 
     def next_open(self) -> tuple[bool, ...] | None:
         """Return the outcomes of a path up to one that no path followed, None if there is none."""
         while self.queue:
-            *_, outcomes, index, place = self.last = heapq.heappop(self.queue)
-            flipped = (place, not outcomes[index])
-            if flipped not in self.covered and flipped not in self.known:
-                return (*outcomes[:index], not outcomes[index])
+            _, priority, _, made, index = self.last = heapq.heappop(self.queue)
+            flipped = _flipped(made[index])
+            if flipped in self.covered or flipped in self.known:
+                continue
+            if priority == -SHARDS or self._leads(made, index):
+                return _prefix(made, index)
         return None
 
-    def but_for_sharding(self) -> set[tuple[object, bool]]:
-        """Return the outcomes that were followed, and both where sharding depends on it."""
-        both = {(place, outcome) for place in self.sharding for outcome in (True, False)}
-        return self.covered | self.known | both
+    def _leads(self, made: list[_Outcome], index: int) -> bool:
+        """Return whether a path goes the way of those that shard, up to a decision."""
+        visits = _counted(place for place, _ in made[:index])
+        return all(
+            self.wanted.get(visit) in (None, outcome)
+            for visit, (_, outcome) in zip(visits, made, strict=False)
+        )
+
+    def note_sharding(self, made: list[Decision]) -> None:
+        """Note the decisions of a path that shards."""
+        for visit, each in zip(_counted(each.place for each in made), made, strict=True):
+            if each.priority == SHARDS:
+                same = self.wanted.get(visit, each.outcome) is each.outcome
+                self.wanted[visit] = each.outcome if same else None
+
+    def new_outcomes(self) -> NewOutcomes:
+        """Return what a path is to decide that takes outcomes that none followed."""
+        return NewOutcomes(self.covered | self.known, self.wanted, self.worth)
 
     def put_back(self) -> None:
         """Put the path that was taken last back into the queue, once, if it was not followed."""
@@ -349,18 +373,34 @@ class Frontier:
 
     def add(self, made: list[Decision], start: int) -> None:
         """Queue a path: each of the decisions behind its prefix can be flipped."""
-        outcomes = tuple(decision.outcome for decision in made)
-        self.covered.update((decision.place, decision.outcome) for decision in made)
-        self.sharding.update(each.place for each in made if each.priority == SHARDS)
+        outcomes = [(decision.place, decision.outcome) for decision in made]
+        self.covered.update(outcomes)
         for index, decision in enumerate(made[start:], start):
             if decision.priority:
-                flipped = (decision.place, not decision.outcome)
+                self.worth.add(decision.place)
+                flipped = _flipped(outcomes[index])
                 repeat = flipped in self.covered
                 repeat |= decision.priority < SHARDS and flipped in self.known
-                self._push(repeat, decision.priority, outcomes, index, decision.place)
+                self._push(repeat, decision.priority, outcomes, index)
 
-    def _push(
-        self, repeat: bool, priority: int, outcomes: tuple[bool, ...], index: int, place: object
-    ) -> None:
+    def _push(self, repeat: bool, priority: int, made: list[_Outcome], index: int) -> None:
         self.count += 1
-        heapq.heappush(self.queue, (repeat, -priority, self.count, outcomes, index, place))
+        heapq.heappush(self.queue, (repeat, -priority, self.count, made, index))
+
+
+def _counted(places: Iterable[object]) -> Iterator[tuple[object, int]]:
+    """Yield places, each with how often it came before."""
+    count: Counter[object] = Counter()
+    for place in places:
+        yield place, count[place]
+        count[place] += 1
+
+
+def _flipped(decided: _Outcome) -> _Outcome:
+    place, outcome = decided
+    return place, not outcome
+
+
+def _prefix(made: list[_Outcome], index: int) -> tuple[bool, ...]:
+    """Return the outcomes of a path up to a decision, which is flipped."""
+    return (*(outcome for _, outcome in made[:index]), not made[index][1])
