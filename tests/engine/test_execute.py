@@ -1050,6 +1050,25 @@ def test_loop_tests_run_both_arms_on_one_path(tmp_path: Path) -> None:
     ]
 
 
+def test_which_of_several_constants_a_function_returned_is_not_known(tmp_path: Path) -> None:
+    text = """\
+        def train(model):
+            for step in range(10):
+                if step > limit:
+                    return False, model
+            return True, model
+        model = Net()
+        fully_shard(model)
+        while True:
+            good, trained = train(model)
+            if not good:
+                break
+            trained.no_sync()
+    """
+    shard = ("Shard", "fully_shard(model)")
+    assert paths(tmp_path, text) == [[shard, ("NoSync", "trained.no_sync()")]]
+
+
 def test_a_flag_that_a_loop_changes_is_not_constant_in_it(tmp_path: Path) -> None:
     text = """\
         model = Net()

@@ -49,7 +49,7 @@ def bind_target(state: PathState, target: ir.Expr, value: Value, frame: Frame) -
             state.note_change()
         frame.elsewhere.get(target.id, frame.scope).names[target.id] = value
     elif isinstance(target, ir.Collection):
-        parts = unpacked(state, followed(_entry(state, value, target)), len(target.elements))
+        parts = _parts(state, _entry(state, value, target), len(target.elements))
         for inner, part in zip_longest(target.elements, parts[: len(target.elements)]):
             inner = inner.value if isinstance(inner, ir.Starred) else inner
             bind_target(state, inner, part or state.unknown(), frame)
@@ -70,6 +70,21 @@ def _entry(state: PathState, value: Value, target: ir.Expr) -> Value:
         if state.decisions.decide(test, False, 2, (target, index)):
             return option
     return value.options[-1]
+
+
+def _parts(state: PathState, value: Value, count: int) -> list[Value]:
+    """Return what ``count`` targets get: the parts of one tuple, with constants of any left open.
+
+    The objects of one tuple belong together, but that its flag is `False` is not known of others.
+    """
+    parts = list(unpacked(state, followed(value), count))
+    options = value.options if isinstance(value, Choice) else ()
+    tuples = (each.items for each in options if isinstance(each, Sequence) and not each.rest)
+    columns = zip(*(items for items in tuples if len(items) == count), strict=True)
+    for index, column in enumerate(columns):
+        if all(isinstance(each, Const) for each in column):
+            parts[index] = choice(list(column))
+    return parts
 
 
 def _store_attribute(
