@@ -106,6 +106,30 @@ def test_a_method_comes_after_the_one_that_sets_what_it_reads(
     ]
 
 
+def test_a_method_is_entered_before_those_that_it_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = """
+    class Worker:
+        def __init__(self, build):
+            self.build = build
+
+        def _build(self, role):
+            self.module = self.build(role)
+            shard(self.module)
+
+        def setup(self):
+            self._build("actor")
+            self.path = "model.pt"
+
+        def save(self):
+            torch.save(self.module.state_dict(), self.path)
+    """
+    assert found(tmp_path, monkeypatch, worker=worker) == [
+        "sharded-state-saved: torch.save(self.module.state_dict(), self.path)"
+    ]
+
+
 def test_of_methods_without_an_order_none_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

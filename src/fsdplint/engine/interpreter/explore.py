@@ -69,7 +69,7 @@ def _entries(
     Args:
         calls: those that shard; else those that may say of a value that it is a unit.
     """
-    counts = _mention_counts(units)
+    counts = _mention_counts(each for unit in units for each in unit.definitions.values())
 
     def is_wanted(definition: Definition) -> bool:
         return definition.entry if calls else definition.names_unit
@@ -81,7 +81,9 @@ def _entries(
         for definition in sorted(entries, key=lambda d: counts[d.name]):
             if _is_unreached(definition, reached):
                 yield Entry(unit, definition)
-            for method in definition.methods.values():
+            methods = list(definition.methods.values())
+            inside = _mention_counts(methods)
+            for method in sorted(methods, key=lambda method: inside[method.name]):
                 if is_wanted(method) and _is_unreached(method, reached):
                     yield Entry(unit, definition, method)
 
@@ -92,14 +94,9 @@ def _is_unreached(definition: Definition, reached: set[ir.Node]) -> bool:
     return isinstance(node, ir.FunctionDef) and node.function not in reached
 
 
-def _mention_counts(units: list[Unit]) -> Counter[str]:
+def _mention_counts(definitions: Iterable[Definition]) -> Counter[str]:
     """Count the definitions that mention a name: callers are mentioned less than callees."""
-    return Counter(
-        name
-        for unit in units
-        for definition in unit.definitions.values()
-        for name in definition.names | definition.attributes
-    )
+    return Counter(name for each in definitions for name in each.names | each.attributes)
 
 
 class _Explorer:
