@@ -162,6 +162,26 @@ def test_a_helper_is_shown_with_the_models_of_its_callers(here: Path) -> None:
     assert shown == {"unused": ["the parameter `m`"], "Trainer.__init__": ["Net(3)"]}
 
 
+def test_methods_of_an_object_are_shown_beside_those_of_what_it_holds(here: Path) -> None:
+    (here / "actor.py").write_text(
+        "class Actor:\n    def __init__(self, model):\n        self.model = model\n\n"
+        "    def act(self, batch):\n        return self.model(batch)\n"
+    )
+    (here / "worker.py").write_text(
+        "import torch\nfrom torch.distributed.fsdp import fully_shard\nfrom actor import Actor\n\n"
+        "class Worker:\n    def setup(self, model):\n        self.model = model\n"
+        "        fully_shard(model)\n        self.actor = Actor(model)\n\n"
+        "    def save(self):\n        torch.save(self.model.state_dict(), 'x')\n"
+    )
+    entries = inspect("worker.py")[0].entries
+    shown = {entry.name: [step.kind for step in entry.steps] for entry in entries}
+    assert shown == {
+        "Worker.setup": ["shard"],
+        "Worker.save": ["state", "write"],
+        "Actor.act": ["forward"],
+    }
+
+
 def test_a_helper_in_which_nothing_starts(here: Path) -> None:
     (here / "train.py").write_text(
         "from torch.distributed.fsdp import fully_shard\n"

@@ -158,10 +158,16 @@ def inspect(program: Program, path: str, *scripts: str) -> Inspection:
 
 
 def _is_followed(trace: Trace, callers: Sequence[Trace]) -> bool:
-    """True if others call the function that a path starts in, with the models that they have."""
+    """True if others call the function that a path starts in, with the models that they have.
+
+    A method that nothing calls has no callers, and calls none but what its own object does.
+    """
+    if trace.entry == TOP_LEVEL or trace.method_code is not None:
+        return False
     calls = {shard.call for shard in trace.of(Shard)}
-    theirs = {shard.call for caller in callers for shard in caller.of(Shard)}
-    return trace.entry != TOP_LEVEL and bool(calls) and calls <= theirs
+    others = (caller for caller in callers if caller.method_code is None)
+    theirs = {shard.call for caller in others for shard in caller.of(Shard)}
+    return bool(calls) and calls <= theirs
 
 
 def _own(trace: Trace) -> list[Event]:
