@@ -1127,6 +1127,42 @@ def test_an_import_that_may_fail_is_either(tmp_path: Path) -> None:
     assert paths(tmp_path, text) == [[("Shard", "shard(Net())")]]
 
 
+def test_torch_shards_where_another_library_is_not_installed(tmp_path: Path) -> None:
+    imports = """\
+try:
+    import torch_xla.core.xla_model as xm
+    from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as Wrap
+except ImportError:
+    from torch.distributed.fsdp import FullyShardedDataParallel as Wrap
+    xm = None
+"""
+    train = """
+from saving import save
+model = Wrap(torch.nn.Linear(8, 8))
+if xm:
+    xm.mark_step()
+save(model)
+"""
+    saving = """
+def save(model):
+    if xm:
+        xm.save(model.state_dict())
+    else:
+        torch.save(model.state_dict(), "x")
+"""
+    files = {
+        "train.py": f"import torch\n{imports}{train}",
+        "saving.py": f"import torch\n{imports}{saving}",
+    }
+    made = program(tmp_path, files)
+    assert [telling(made, trace) for trace in made.traces] == [
+        [
+            ("Shard", "Wrap(torch.nn.Linear(8, 8))"),
+            ("PlainWrite", 'torch.save(model.state_dict(), "x")'),
+        ]
+    ]
+
+
 def test_a_call_that_ends_the_program_ends_the_path(tmp_path: Path) -> None:
     text = """\
         import sys

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
+from fsdplint.knowledge.calls import SHARDING_NAMES
 from fsdplint.knowledge.checkpoints import ALWAYS_THERE
 
 _LEAVES = (ir.Return, ir.Raise, ir.Break, ir.Continue)
@@ -92,6 +93,27 @@ def _imported(node: ir.Import | ir.ImportFrom) -> Iterator[str]:
     yield from (f"{dots}{node.module}.{name}" for name, _ in node.names)
     if not node.names:
         yield f"{dots}{node.module}.*"
+
+
+def missing_module(node: ir.Try) -> str:
+    """Return the first module that a `try` imports, if it does nothing else; "" if it is near."""
+    first = node.body[0] if only_imports(node.body) else None
+    name = next(_imported(first), "") if isinstance(first, (ir.Import, ir.ImportFrom)) else ""
+    return "" if name.startswith(".") else name
+
+
+def falls_back_on_sharding(node: ir.Try) -> bool:
+    """True if PyTorch's sharding is imported where another library is not installed."""
+    handled = [each for handler in node.handlers for each in handler.body]
+    return (
+        only_imports(node.body) and _imports_sharding(handled) and not _imports_sharding(node.body)
+    )
+
+
+def _imports_sharding(body: Items[ir.Stmt]) -> bool:
+    imports = (each for each in body if isinstance(each, (ir.Import, ir.ImportFrom)))
+    names = (name.rpartition(".")[2] for each in imports for name in _imported(each))
+    return not SHARDING_NAMES.isdisjoint(names)
 
 
 def expects_failed_import(node: ir.Try) -> bool:

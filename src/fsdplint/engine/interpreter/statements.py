@@ -13,7 +13,9 @@ from fsdplint.engine.interpreter.functions import decorators
 from fsdplint.engine.interpreter.shape import (
     adds_to_itself,
     expects_failed_import,
+    falls_back_on_sharding,
     imports_only_what_is_there,
+    missing_module,
     only_imports,
 )
 from fsdplint.engine.interpreter.state import EXIT, Flow, Frame, PathState
@@ -219,14 +221,18 @@ def try_(state: PathState, node: ir.Try, frame: Frame) -> Flow:
 
 def _try_that_may_fail(state: PathState, node: ir.Try, frame: Frame) -> Flow:
     handlers = [statement for handler in node.handlers for statement in handler.body]
-    failed: Value = state.new(Origin.UNKNOWN, key=("raises", frame.unit.path, node.start))
-    fails = False
+    # Whether a module is installed is the same for all files.
+    what = missing_module(node) or (frame.unit.path, node.start)
+    failed: Value = state.new(Origin.UNKNOWN, key=("raises", what))
+    fails = state.importing and state.decisions.known(failed)
     for handler in node.handlers:
         if handler.name is not None:
             frame.scope.names.setdefault(handler.name, state.unknown())
     matter = state.priorities.leads_to_events(state.project, handlers, frame.unit)
-    if (matter or _starts_over(node)) and not state.importing:
-        fails = state.decisions.decide(failed, False, state.priorities.priority(handlers), node)
+    falls_back = falls_back_on_sharding(node)
+    if (matter or falls_back or _starts_over(node)) and not state.importing:
+        priority = state.priorities.priority(handlers)
+        fails = state.decisions.decide(failed, falls_back, priority, node)
     if fails:
         guard = state.guard(failed, node.handlers[0], True, frame)
         with state.under([guard]):
