@@ -9,6 +9,7 @@ the code itself, so that nothing one request does can reach the next.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -143,6 +144,7 @@ def _serve() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for module in sys.argv[1:]:
         import_module(module)
+    gc.freeze()  # else a collection in a rank would copy every page that it shares with the server
     while line := _read_line():
         outcomes = _answer(Request(**json.loads(line)))
         replies.write(json.dumps([asdict(outcome) for outcome in outcomes]) + "\n")

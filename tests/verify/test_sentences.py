@@ -98,11 +98,12 @@ def test_a_slow_run_is_at_work_and_not_stuck(verifier: Verifier) -> None:
     """Rank 0 waits for rank 1, which computes."""
     work = (
         "done = []\ndef work():\n    done.append(1)\n"
-        "    while dist.get_rank() == 1 and len(done) == 3:\n        pass\n"
+        "    while dist.get_rank() == 1 and len(done) == 3:\n"
+        "        sum(range(20_000))\n        time.sleep(0.01)\n"
     )
     result = verifier(
-        f"{HEAD}{work}for block in model:\n    fully_shard(block)\nfully_shard(model)\n"
-        "train(model, 4, work)\n",
+        f"import time\n{HEAD}{work}for block in model:\n    fully_shard(block)\n"
+        "fully_shard(model)\ntrain(model, 4, work)\n",
         steps=None,
         timeout=20,
     )
