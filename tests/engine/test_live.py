@@ -362,3 +362,32 @@ def test_a_method_that_runs_the_model_is_for_either_fsdp(
     """
     line = "fsdp1-api-on-fsdp2-model: self.model._handle.reshard(True)"
     assert found(tmp_path, monkeypatch, worker=worker) == [line] * expected
+
+
+def test_a_set_up_shards_where_its_callers_here_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another package may."""
+    trainer = """
+    class Trainer:
+        def __init__(self, model, mesh):
+            self.model, self.mesh = model, mesh
+
+        def build(self):
+            if self.mesh is not None:
+                self.unit = fully_shard(self.model)
+
+        def evaluate(self, batch):
+            return self.unit.forward(batch)
+
+
+    def debug(model, batch):
+        trainer = Trainer(model, None)
+        trainer.build()
+        print(model(batch))
+    """
+    assert found(tmp_path, monkeypatch, trainer=trainer) == [
+        "direct-forward: return self.unit.forward(batch)"
+    ]
+    inert = trainer.replace("mesh is not None", "mesh is not None and False")
+    assert found(tmp_path, monkeypatch, trainer=inert) == []

@@ -90,8 +90,14 @@ def _entries(
 
 def _is_unreached(definition: Definition, reached: set[ir.Node]) -> bool:
     """True if no path has run a function yet."""
-    node = definition.unit.node(definition)
-    return isinstance(node, ir.FunctionDef) and node.function not in reached
+    function = _function(definition)
+    return function is not None and function not in reached
+
+
+def _function(definition: Definition) -> ir.Function | None:
+    """Return the function that is defined, None for a class, and in a file that was not read."""
+    node = None if definition.unit.lowered is None else definition.unit.node(definition)
+    return node.function if isinstance(node, ir.FunctionDef) else None
 
 
 def _mention_counts(definitions: Iterable[Definition]) -> Counter[str]:
@@ -113,6 +119,7 @@ class _Explorer:
         pairs: sharding calls squared per path, which is what rules that compare them cost.
         unsharded: steps since the last entry that shards.
         unsharded_in: steps per file in entries that do not shard.
+        entered: the functions that entries start with.
     """
 
     def __init__(self, project: Project, priorities: Priorities, types: RapidTypes) -> None:
@@ -129,6 +136,7 @@ class _Explorer:
         self.pairs = 0
         self.unsharded = 0
         self.unsharded_in: Counter[Unit] = Counter()
+        self.entered: set[ir.Node | None] = set()
 
     def follow_entries(self, units: list[Unit]) -> None:
         """Follow the scripts, then the functions and methods that these do not reach."""
@@ -142,11 +150,27 @@ class _Explorer:
                 if not calls or self._leads(entry):
                     self.follow(entry)
             self.unsharded = 0
+        for entry in self._never_sharding(units):
+            self.follow(entry)
+        self.unsharded = 0
 
     def _leads(self, entry: Entry) -> bool:
         """True if running an entry can reach a call that shards."""
         parts = (entry.definition or entry.unit.top, entry.method)
         return self.types.leads_to_sharding(part for part in parts if part is not None)
+
+    def _never_sharding(self, units: list[Unit]) -> Iterator[Entry]:
+        """Yield what calls sharding and ran on paths only whose callers never get to that call.
+
+        Other callers may, which are not in the project: of a library, or in a notebook.
+        """
+        ran = self.known.reached - self.known.with_sharding - self.entered
+        for unit in units:
+            for definition in unit.definitions.values():
+                for method in (None, *definition.methods.values()):
+                    found = method or definition
+                    if found in self.types.sharding and _function(found) in ran:
+                        yield Entry(unit, definition, method)
 
     def follow_methods(self) -> None:
         """Follow the methods of live objects that no path has run, callers before callees."""
@@ -178,6 +202,8 @@ class _Explorer:
         if limit := self._limit_reached(entry):
             self.postponed.append((entry, limit))
             return
+        if definition := entry.method or entry.definition:
+            self.entered.add(_function(definition))
         exploration = Exploration(self.project, entry, self.priorities, self.known)
         steps = self._go_on(exploration, exploration.follow_all)
         if exploration.limit or exploration.shortened:
