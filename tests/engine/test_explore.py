@@ -433,3 +433,14 @@ def test_a_path_that_was_not_followed_is_put_back_once() -> None:
     frontier.put_back()
     frontier.put_back()
     assert [frontier.next(sharding_seen=True) for _ in range(2)] == [(False,), None]
+
+
+@pytest.mark.parametrize("most", [10, 10_000], ids=["put off", "at once"])
+def test_what_only_a_caller_keeps_from_sharding_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    limit(monkeypatch, unsharded_file_steps=most)
+    build = "def build(x, mesh):\n    if mesh:\n        fully_shard(x)\n"
+    found = script(tmp_path, f"{build}def debug(x):\n    build(x, None)\ndebug(model)\n")
+    assert not stopped(found)
+    assert [trace.entry for trace in found.traces] == ["build"]

@@ -164,13 +164,19 @@ class _Explorer:
 
         Other callers may, which are not in the project: of a library, or in a notebook.
         """
-        ran = self.known.reached - self.known.with_sharding - self.entered
         for unit in units:
             for definition in unit.definitions.values():
                 for method in (None, *definition.methods.values()):
                     found = method or definition
-                    if found in self.types.sharding and _function(found) in ran:
+                    if _function(found) in self.known.reached and self._has_no_turn_yet(found):
                         yield Entry(unit, definition, method)
+
+    def _has_no_turn_yet(self, definition: Definition) -> bool:
+        """True if no path has run a function, or none that shards what calls sharding itself."""
+        function = _function(definition)
+        if function is None or function in self.entered or function in self.known.with_sharding:
+            return False
+        return function not in self.known.reached or definition in self.types.sharding
 
     def follow_methods(self) -> None:
         """Follow the methods of live objects that no path has run, callers before callees."""
@@ -223,7 +229,7 @@ class _Explorer:
             definition = entry.method or entry.definition
             if self.steps > self.allowed:
                 self.postponed.append((entry, limit))
-            elif definition is None or _is_unreached(definition, self.known.reached):
+            elif definition is None or self._has_no_turn_yet(definition):
                 self.follow(entry)
         self.give_up_postponed()
 
