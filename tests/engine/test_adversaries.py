@@ -98,7 +98,7 @@ def calls_made(work: Callable[[], object]) -> int:
     ("shape", "size"),
     [
         ("early_exits", 60),
-        ("tries", 60),
+        ("tries", 150),
         ("call_chain", 60),
         ("helpers_many_callers", 40),
         ("many_parameters", 60),

@@ -79,8 +79,10 @@ def test_the_rank_that_failed_first_is_the_headline(
     check(verifier(TRAINING.replace("STATEMENT", statement)), headline, ended)
 
 
-def test_torchrun_tells_how_a_rank_died(tmp_path: Path) -> None:
-    statement, headline, ended = ENDS[4]
+@pytest.mark.parametrize(("statement", "headline", "ended"), [ENDS[1], ENDS[4]])
+def test_torchrun_tells_how_a_rank_died(
+    tmp_path: Path, statement: str, headline: str, ended: str
+) -> None:
     (tmp_path / "train.py").write_text(TRAINING.replace("STATEMENT", statement))
     check(verify(Request("train.py", device="cpu"), tmp_path), headline, ended)
 
