@@ -84,7 +84,7 @@ class Sources:
         return source.programs[path.as_posix().removeprefix(source.path).removeprefix("/")]
 
     def line_name(self, path: str, line: int) -> str:
-        """Return what people call a line of the code at ``path``."""
+        """Return "line 47" or, for code of a notebook, "line 2 of cell 3"."""
         source = self.written.get(path) or self.read(path)
         return source.line_name(line) if source else f"line {line}"
 

@@ -50,13 +50,14 @@ class Decision:
 
 @dataclass(slots=True)
 class NewOutcomes:
-    """What a path decides that is to take outcomes that no path followed, wherever it can.
+    """How a path decides that is to take as many outcomes as it can that none has followed.
 
     Attributes:
-        followed: the outcomes that were, by place.
-        wanted: the outcomes to take even so, by place and how often the path was there before:
-            without them, no path shards so far. None if with both.
-        worth: the places whose other outcome is worth a path, as earlier ones have shown.
+        followed: the outcomes that paths have followed, by place.
+        wanted: the outcomes of all paths that shard so far, by place and by how often the path
+            was there before, which this path takes too. None if some take the other.
+        worth: the places whose other outcome is worth a path, as earlier paths have shown.
+        visits: how often this path was at a place.
     """
 
     followed: set[tuple[object, bool]]
@@ -89,7 +90,7 @@ class Decisions:
     """The decisions of one path: the outcomes in ``prefix`` first, then preferred ones.
 
     Attributes:
-        new: what decides behind the prefix, if the path is to take outcomes that none followed.
+        new: what decides behind the prefix, if the path is to take new outcomes.
         made: the decisions in order.
         memory: the outcome by the condition's key.
         about: by subject, the tests (operator, constant) decided on it, with their outcomes.

@@ -35,7 +35,9 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     explorer = _Explorer(project, priorities, RapidTypes(project, units))
     # Programs before their tests, should the budget not do for both. What a test constructs says
     # nothing of how a program uses it, so that no method is followed from there.
-    explorer.follow_entries([unit for unit in units if not project.is_test(unit.path)])
+    programs = [unit for unit in units if not project.is_test(unit.path)]
+    explorer.follow_entries(programs)
+    explorer.follow_kept_from_sharding(programs)
     explorer.follow_methods()
     budget = project.budget
     explorer.known.patient = True
@@ -95,7 +97,7 @@ def _is_unreached(definition: Definition, reached: set[ir.Node]) -> bool:
 
 
 def _function(definition: Definition) -> ir.Function | None:
-    """Return the function that is defined, None for a class, and in a file that was not read."""
+    """Return the function of a definition; None for a class, or if its file was not read."""
     node = None if definition.unit.lowered is None else definition.unit.node(definition)
     return node.function if isinstance(node, ir.FunctionDef) else None
 
@@ -150,29 +152,28 @@ class _Explorer:
                 if not calls or self._leads(entry):
                     self.follow(entry)
             self.unsharded = 0
-        for entry in self._never_sharding(units):
-            self.follow(entry)
-        self.unsharded = 0
 
     def _leads(self, entry: Entry) -> bool:
         """True if running an entry can reach a call that shards."""
         parts = (entry.definition or entry.unit.top, entry.method)
         return self.types.leads_to_sharding(part for part in parts if part is not None)
 
-    def _never_sharding(self, units: list[Unit]) -> Iterator[Entry]:
-        """Yield what calls sharding and ran on paths only whose callers never get to that call.
+    def follow_kept_from_sharding(self, units: list[Unit]) -> None:
+        """Follow what calls sharding, but ran only for callers that never get to that call.
 
         Other callers may, which are not in the project: of a library, or in a notebook.
         """
+        self.unsharded = 0
         for unit in units:
             for definition in unit.definitions.values():
                 for method in (None, *definition.methods.values()):
                     found = method or definition
-                    if _function(found) in self.known.reached and self._has_no_turn_yet(found):
-                        yield Entry(unit, definition, method)
+                    ran = found in self.types.sharding and _function(found) in self.known.reached
+                    if ran and self._is_open(found):
+                        self.follow(Entry(unit, definition, method))
 
-    def _has_no_turn_yet(self, definition: Definition) -> bool:
-        """True if no path has run a function, or none that shards what calls sharding itself."""
+    def _is_open(self, definition: Definition) -> bool:
+        """True if no path has run a function; or, if it calls sharding, none that shards."""
         function = _function(definition)
         if function is None or function in self.entered or function in self.known.with_sharding:
             return False
@@ -229,7 +230,7 @@ class _Explorer:
             definition = entry.method or entry.definition
             if self.steps > self.allowed:
                 self.postponed.append((entry, limit))
-            elif definition is None or self._has_no_turn_yet(definition):
+            elif definition is None or self._is_open(definition):
                 self.follow(entry)
         self.give_up_postponed()
 

@@ -347,7 +347,7 @@ class Frontier:
         return None
 
     def _leads(self, made: list[_Outcome], index: int) -> bool:
-        """Return whether a path goes the way of those that shard, up to a decision."""
+        """True if a path decides as those that shard do, up to a decision."""
         visits = _counted(place for place, _ in made[:index])
         return all(
             self.wanted.get(visit) in (None, outcome)
@@ -355,14 +355,14 @@ class Frontier:
         )
 
     def note_sharding(self, made: list[Decision]) -> None:
-        """Note the decisions of a path that shards."""
+        """Remember what a path that shards decides where sharding may depend on it."""
         for visit, each in zip(_counted(each.place for each in made), made, strict=True):
             if each.priority == SHARDS:
                 same = self.wanted.get(visit, each.outcome) is each.outcome
                 self.wanted[visit] = each.outcome if same else None
 
     def new_outcomes(self) -> NewOutcomes:
-        """Return what a path is to decide that takes outcomes that none followed."""
+        """Return how a path decides that takes as many new outcomes as it can."""
         return NewOutcomes(self.covered | self.known, self.wanted, self.worth)
 
     def put_back(self) -> None:
@@ -389,7 +389,7 @@ class Frontier:
 
 
 def _counted(places: Iterable[object]) -> Iterator[tuple[object, int]]:
-    """Yield places, each with how often it came before."""
+    """Yield each place with the number of times that it came before."""
     count: Counter[object] = Counter()
     for place in places:
         yield place, count[place]
@@ -402,5 +402,5 @@ def _flipped(decided: _Outcome) -> _Outcome:
 
 
 def _prefix(made: list[_Outcome], index: int) -> tuple[bool, ...]:
-    """Return the outcomes of a path up to a decision, which is flipped."""
+    """Return what a path decides up to the index, where it decides the other way."""
     return (*(outcome for _, outcome in made[:index]), not made[index][1])
