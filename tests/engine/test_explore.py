@@ -13,6 +13,7 @@ from fsdplint.engine.budget import BUDGET
 from fsdplint.engine.interpreter.decisions import Decision
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.paths import Frontier
+from fsdplint.engine.interpreter.priority import SHARDS
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
@@ -433,6 +434,15 @@ def test_a_path_that_was_not_followed_is_put_back_once() -> None:
     frontier.put_back()
     frontier.put_back()
     assert [frontier.next(sharding_seen=True) for _ in range(2)] == [(False,), None]
+
+
+@pytest.mark.parametrize("way", [True, False], ids=["sharding", "not sharding"])
+def test_a_path_that_decides_against_sharding_is_not_followed_further(way: bool) -> None:
+    frontier = Frontier(BUDGET, {("way", True)})
+    frontier.note_sharding([Decision("key", True, SHARDS, "way")])
+    made = [Decision("key", way, SHARDS, "way"), Decision("other key", True, 1, "flag")]
+    frontier.add(made, 1)
+    assert frontier.next_open() == ((way, False) if way else None)
 
 
 @pytest.mark.parametrize("most", [10, 10_000], ids=["put off", "at once"])

@@ -299,6 +299,19 @@ def main(model, path):
     assert missed(tmp_path, text) == ['fabric.save(path, {"model": model})']
 
 
+def test_what_another_object_launches_is_called_with_nothing_known(tmp_path: Path) -> None:
+    text = f"""{LIGHTNING}
+def train(trainer, model):
+    trainer.fit(model)
+    if trainer.is_global_zero:
+        trainer.save_checkpoint("last.ckpt")
+
+def main(model):
+    L.Trainer(devices=8, strategy="fsdp").launch(train, model)
+"""
+    assert missed(tmp_path, text) == []
+
+
 @pytest.mark.parametrize(("strategy", "found"), STRATEGIES.values(), ids=STRATEGIES.keys())
 def test_trainer_of_lightning(tmp_path: Path, strategy: str, found: bool) -> None:
     text = f"""{LIGHTNING}

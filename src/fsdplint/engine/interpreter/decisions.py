@@ -9,7 +9,6 @@ combines, and such a path must not witness a finding.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field, replace
@@ -54,16 +53,14 @@ class NewOutcomes:
 
     Attributes:
         followed: the outcomes that paths have followed, by place.
-        wanted: the outcomes of all paths that shard so far, by place and by how often the path
-            was there before, which this path takes too. None if some take the other.
+        wanted: the outcomes of all paths that shard so far, by place, which this path takes too.
+            None if some take the other.
         worth: the places whose other outcome is worth a path, as earlier paths have shown.
-        visits: how often this path was at a place.
     """
 
     followed: set[tuple[object, bool]]
-    wanted: MappingType[tuple[object, int], bool | None]
+    wanted: MappingType[object, bool | None]
     worth: Collection[object]
-    visits: Counter[object] = field(default_factory=Counter)
 
     def take(self, place: object, prefer: bool, given: bool | None, worth: bool) -> bool:
         """Return the outcome at a place, the preferred one if both or none were followed.
@@ -72,8 +69,7 @@ class NewOutcomes:
             given: the outcome that the prefix gives.
             worth: whether the other outcome is worth a path.
         """
-        wanted = self.wanted.get((place, self.visits[place]))
-        self.visits[place] += 1
+        wanted = self.wanted.get(place)
         outcome = prefer if given is None else given
         if given is None and wanted is not None:
             outcome = wanted

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
@@ -301,7 +301,7 @@ class Frontier:
         known: the outcomes that sharding paths of this and earlier entries followed, by place.
         covered: those that some path of this entry followed.
         wanted: the outcome on every path that shards, None if both are, of the places that may
-            decide on it, each with how often the path was there before.
+            decide on it.
         worth: the places whose other outcome was worth a path.
         repeating: whether the last path that was taken only combines branches already followed.
     """
@@ -312,7 +312,7 @@ class Frontier:
         self.queue: list[_Queued] = []
         self.last: _Queued | None = None
         self.covered: set[tuple[object, bool]] = set()
-        self.wanted: dict[tuple[object, int], bool | None] = {}
+        self.wanted: dict[object, bool | None] = {}
         self.worth: set[object] = set()
         self.count = 0
         self.repeats = 0
@@ -348,18 +348,15 @@ class Frontier:
 
     def _leads(self, made: list[_Outcome], index: int) -> bool:
         """True if a path decides as those that shard do, up to a decision."""
-        visits = _counted(place for place, _ in made[:index])
-        return all(
-            self.wanted.get(visit) in (None, outcome)
-            for visit, (_, outcome) in zip(visits, made, strict=False)
-        )
+        return all(self.wanted.get(place) in (None, outcome) for place, outcome in made[:index])
 
     def note_sharding(self, made: list[Decision]) -> None:
         """Remember what a path that shards decides where sharding may depend on it."""
-        for visit, each in zip(_counted(each.place for each in made), made, strict=True):
-            if each.priority == SHARDS:
-                same = self.wanted.get(visit, each.outcome) is each.outcome
-                self.wanted[visit] = each.outcome if same else None
+        for place, outcome in (
+            (each.place, each.outcome) for each in made if each.priority == SHARDS
+        ):
+            same = self.wanted.get(place, outcome) is outcome
+            self.wanted[place] = outcome if same else None
 
     def new_outcomes(self) -> NewOutcomes:
         """Return how a path decides that takes as many new outcomes as it can."""
@@ -386,14 +383,6 @@ class Frontier:
     def _push(self, repeat: bool, priority: int, made: list[_Outcome], index: int) -> None:
         self.count += 1
         heapq.heappush(self.queue, (repeat, -priority, self.count, made, index))
-
-
-def _counted(places: Iterable[object]) -> Iterator[tuple[object, int]]:
-    """Yield each place with the number of times that it came before."""
-    count: Counter[object] = Counter()
-    for place in places:
-        yield place, count[place]
-        count[place] += 1
 
 
 def _flipped(decided: _Outcome) -> _Outcome:
