@@ -49,7 +49,7 @@ class Decision:
 
 @dataclass(slots=True)
 class NewOutcomes:
-    """How a path decides that is to take as many outcomes as it can that none has followed.
+    """How to decide on a path that takes as many outcomes as it can that no path has followed.
 
     Attributes:
         followed: the outcomes that paths have followed, by place.
@@ -69,15 +69,15 @@ class NewOutcomes:
             given: the outcome that the prefix gives.
             worth: whether the other outcome is worth a path.
         """
-        wanted = self.wanted.get(place)
-        outcome = prefer if given is None else given
-        if given is None and wanted is not None:
+        followed = self.followed
+        if given is not None:
+            outcome = given
+        elif (wanted := self.wanted.get(place)) is not None:
             outcome = wanted
-        elif given is None and (worth or place in self.worth):
-            followed = self.followed
-            new = (place, prefer) in followed and (place, not prefer) not in followed
-            outcome = prefer is not new
-        self.followed.add((place, outcome))
+        else:
+            flips = (place, prefer) in followed and (place, not prefer) not in followed
+            outcome = prefer is not (flips and (worth or place in self.worth))
+        followed.add((place, outcome))
         return outcome
 
 

@@ -173,7 +173,7 @@ class _Explorer:
                         self.follow(Entry(unit, definition, method))
 
     def _is_open(self, definition: Definition) -> bool:
-        """True if no path has run a function; or, if it calls sharding, none that shards."""
+        """True if no path has run a function. If it calls sharding, only paths that shard count."""
         function = _function(definition)
         if function is None or function in self.entered or function in self.known.with_sharding:
             return False

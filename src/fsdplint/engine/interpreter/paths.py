@@ -347,19 +347,18 @@ class Frontier:
         return None
 
     def _leads(self, made: list[_Outcome], index: int) -> bool:
-        """True if a path decides as those that shard do, up to a decision."""
+        """True if a path decides as all paths that shard do, up to the decision at the index."""
         return all(self.wanted.get(place) in (None, outcome) for place, outcome in made[:index])
 
     def note_sharding(self, made: list[Decision]) -> None:
-        """Remember what a path that shards decides where sharding may depend on it."""
-        for place, outcome in (
-            (each.place, each.outcome) for each in made if each.priority == SHARDS
-        ):
-            same = self.wanted.get(place, outcome) is outcome
-            self.wanted[place] = outcome if same else None
+        """Note what a path that shards decides at each place on which sharding may depend."""
+        for each in made:
+            if each.priority == SHARDS:
+                same = self.wanted.get(each.place, each.outcome) is each.outcome
+                self.wanted[each.place] = each.outcome if same else None
 
     def new_outcomes(self) -> NewOutcomes:
-        """Return how a path decides that takes as many new outcomes as it can."""
+        """Return how to decide on a path that takes as many new outcomes as it can."""
         return NewOutcomes(self.covered | self.known, self.wanted, self.worth)
 
     def put_back(self) -> None:
@@ -391,5 +390,5 @@ def _flipped(decided: _Outcome) -> _Outcome:
 
 
 def _prefix(made: list[_Outcome], index: int) -> tuple[bool, ...]:
-    """Return what a path decides up to the index, where it decides the other way."""
+    """Return the outcomes of a path up to the index, with the one at the index flipped."""
     return (*(outcome for _, outcome in made[:index]), not made[index][1])

@@ -96,14 +96,14 @@ def _imported(node: ir.Import | ir.ImportFrom) -> Iterator[str]:
 
 
 def missing_module(node: ir.Try) -> str:
-    """Return what a `try` that only imports takes first; "" if that is relative."""
+    """Return the first module of a `try` that only imports; "" if it is relative, or no import."""
     first = node.body[0] if only_imports(node.body) else None
     name = next(_imported(first), "") if isinstance(first, (ir.Import, ir.ImportFrom)) else ""
     return "" if name.startswith(".") else name
 
 
 def falls_back_on_sharding(node: ir.Try) -> bool:
-    """True if a handler imports PyTorch's sharding in the place of another library's."""
+    """True if a `try` imports a library, and its handlers PyTorch's sharding instead."""
     handled = [each for handler in node.handlers for each in handler.body]
     return (
         only_imports(node.body) and _imports_sharding(handled) and not _imports_sharding(node.body)
