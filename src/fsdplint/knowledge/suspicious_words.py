@@ -22,6 +22,10 @@ _MODEL_PARALLEL = re.compile(
     re.IGNORECASE,
 )
 
+_PIPELINE = re.compile(
+    r"pipelining|pippy|pipeline_?(parallel|stage|schedule)|(?<![a-z])pp(?![a-z])", re.IGNORECASE
+)
+
 _OFFLOAD = re.compile(
     r"offload|cpu|gpu|cuda|device|host|pin(?:ned)?(?![a-z])|memory|vram|(?<![a-z])ram(?![a-z])|meta_?device",
     re.IGNORECASE,
@@ -46,6 +50,11 @@ def means_offload(text: str) -> bool:
 def means_model_parallel(text: str) -> bool:
     """Whether the words of an expression hint at ranks that hold different parts of a model."""
     return _MODEL_PARALLEL.search(text) is not None
+
+
+def means_pipeline(text: str) -> bool:
+    """Whether the words of a program hint at stages of a pipeline, which take micro-batches."""
+    return _PIPELINE.search(text) is not None
 
 
 def means_sharding(text: str) -> bool:

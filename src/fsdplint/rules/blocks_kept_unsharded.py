@@ -15,6 +15,7 @@ from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.arguments import drop_argument
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.suspicious_words import means_pipeline
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -39,7 +40,8 @@ def kept_blocks(program: Program) -> Iterator[tuple[Shard, Shard]]:
         one = shard.generation is Generation.FSDP2 and not shard.listed
         if one and shard.module.step == "[]":
             root = _root(trace, shard)
-            if root is not None and _around(program, shard) - _around(program, root):
+            looped = root is not None and _around(program, shard) - _around(program, root)
+            if root is not None and looped and not _may_be_stage(program, root):
                 yield shard, root
 
 
@@ -47,6 +49,12 @@ def _around(program: Program, shard: Shard) -> set[ir.Node]:
     """The loops around a call: one that the model's has not runs it for block after block."""
     frames = shard.site.frames()
     return {loop for path, node in frames for loop in loops(program.tree(path), node)}
+
+
+def _may_be_stage(program: Program, root: Shard) -> bool:
+    """True if the model may be a stage of a pipeline, whose blocks are often kept on purpose."""
+    paths = {path for path, _ in root.site.frames()}
+    return any(means_pipeline(program.tree(path).text) for path in paths)
 
 
 def _keeps(shard: Shard) -> bool:
