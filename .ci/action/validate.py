@@ -1,6 +1,6 @@
 """Has validators read the action and the README's workflow, and both broken on purpose.
 
-usage: validate.py WORK, where WORK holds language.cjs and a venv
+usage: validate.py WORK, where WORK holds language.cjs
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Validators:
         file = self.work / "read" / kind.path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
-        checker = self.work / "venv" / "bin" / "check-jsonschema"
+        checker = Path(sys.executable).with_name("check-jsonschema")
         return {
             "SchemaStore": _said(checker, "--quiet", "--builtin-schema", kind.schema, file),
             "GitHub": _said("node", self.work / "language.cjs", file),

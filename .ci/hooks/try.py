@@ -1,4 +1,4 @@
-"""Runs the hooks in WORK/hooks, with WORK/venv's pre-commit, on a repository made at WORK/made.
+"""Runs the hooks in WORK/hooks, with the pre-commit beside Python, on a repository made at WORK/made.
 
 usage: try.py WORK
 """
@@ -118,7 +118,7 @@ class Made:
     def __init__(self, work: Path) -> None:
         self.work = work
         self.root = work / "made"
-        self.pre_commit = work / "venv/bin/pre-commit"
+        self.pre_commit = Path(sys.executable).with_name("pre-commit")
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "PRE_COMMIT"))},
             **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "a"),

@@ -1,6 +1,6 @@
 """Has readers of SARIF read logs of fsdplint, and logs that are broken on purpose.
 
-usage: validate.py FSDPLINT WORK, where WORK holds node_modules and a venv
+usage: validate.py FSDPLINT WORK, where WORK holds node_modules
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Readers:
 
     def tool(self, *arguments: str | Path) -> str:
         """What sarif-tools prints."""
-        command = [self.work / "venv" / "bin" / "sarif", *arguments]
+        command = [Path(sys.executable).with_name("sarif"), *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
