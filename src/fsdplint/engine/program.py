@@ -2,7 +2,8 @@
 
 Two events that depend on different conditions are only combined if the conditions are not different
 modes of the program: `if args.ddp` and `if args.fsdp` may exclude each other, though nothing in the
-code says so.
+code says so. `if mode == "fsdp2"` is the mode of what `if data == "fsdp2"` shards, and of all that
+FSDP2 shards.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.parallel import lower_in_parallel
 from fsdplint.engine.frontend.tree import Tree
-from fsdplint.engine.interpreter.decisions import exclude
+from fsdplint.engine.interpreter.decisions import exclude, required_name
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.explore import explore
 from fsdplint.engine.interpreter.site import Guard, Site
@@ -26,6 +27,7 @@ from fsdplint.engine.project.relevance import note_unknown_origins, related_unit
 from fsdplint.engine.project.unit import Unit
 from fsdplint.files.notebook import is_written
 from fsdplint.finding import Evidence, Span
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.suspicious_words import means_parallel_mode, means_rank, means_sharding
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 
@@ -185,10 +187,19 @@ class Program:
             return False
         if not self.apart(use, shard):
             return True
-        apart = [
-            guard for key, guard in (ours | theirs).items() if (key in ours) != (key in theirs)
-        ]
-        return not any(means_parallel_mode(self.words(g)) for g in apart if g in ours.values())
+        modes = [g for g in self.own_branches(use, shard) if means_parallel_mode(self.words(g))]
+        names = {required_name(guard.key, guard.taken) for guard in theirs.values()} - {None}
+        if shard.node in self._generations:
+            names.add(self._generations[shard.node].value.lower())
+        return all(required_name(guard.key, guard.taken) in names for guard in modes)
+
+    @cached_property
+    def _generations(self) -> dict[ir.Node, Generation]:
+        """The generation of each sharding call."""
+        if self.whole is not None:
+            return self.whole._generations
+        traces = (*self.traces, *self.method_traces)
+        return {shard.call: shard.generation for trace in traces for shard in trace.of(Shard)}
 
     def _on_two_arms(self, one: Site, other: Site) -> bool:
         """True if a call of one function takes only one of two places, by a test of one value.

@@ -292,6 +292,14 @@ def exclude(one: tuple[object, bool], other: tuple[object, bool]) -> bool:
     )
 
 
+def required_name(key: object, outcome: bool) -> str | None:
+    """Return the text that an outcome needs its subject to equal: "fsdp" of ``mode == "fsdp"``."""
+    if not outcome or not _is_test(key) or key[0] != "==":
+        return None
+    constant = key[2]
+    return constant[2] if isinstance(constant, tuple) and constant[:2] == ("const", "str") else None
+
+
 def _asked(value: Value) -> Iterator[object]:
     """Yield the keys of the conditions that a value consists of."""
     if isinstance(value, Condition) and value.op in ("not", "and", "or"):
