@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import Call, Sharding
-from fsdplint.engine.interpreter.values import Const, Taint, contained, taint_of
+from fsdplint.engine.interpreter.events import Call, Sharding, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Taint,
+    Value,
+    contained,
+    taint_of,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.arguments import argument_of, set_argument
@@ -24,7 +34,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="no public code that was looked at makes this mistake.",
+    preview="one repository that was looked at makes this mistake, and has mended it.",
 )
 
 # Source: torch.utils.data.DistributedSampler, torch 2.4 to 2.15: (dataset, num_replicas, rank,
@@ -34,9 +44,15 @@ _REPLICAS, _SHUFFLE, _SEED = 1, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class OwnSeed:
-    """A sampler that shuffles by a seed with the rank in it, or with what a process makes up."""
+    """A sampler that shuffles by a seed with the rank in it, or with what a process makes up.
 
-    sampler: Call
+    Attributes:
+        site: where it is made.
+        position: of the seed among its arguments, -1 where a class of the program takes them.
+    """
+
+    site: Site
+    position: int
     made_up: bool
     shard: Sharding
 
@@ -47,11 +63,38 @@ def own_seeds(program: Program) -> Iterator[OwnSeed]:
         shard = next(iter(trace.units()), None)
         if shard is None:
             continue
-        for sampler in trace.calls(*DISTRIBUTED_SAMPLERS):
+        for sampler, site in _samplers(trace):
             taint = _taint(sampler)
             own = bool(taint & (Taint.RANK | Taint.OWN))
-            if own and _divides(sampler) and program.together(sampler.site, shard.site):
-                yield OwnSeed(sampler, not taint & Taint.RANK, shard)
+            if own and _divides(sampler) and program.together(site, shard.site):
+                position = _SEED if sampler.site is site else -1
+                yield OwnSeed(site, position, not taint & Taint.RANK, shard)
+
+
+def _samplers(trace: Trace) -> Iterator[tuple[Call, Site]]:
+    """Yield the constructors of samplers that run, and where the samplers are made."""
+    for call in trace.calls(*DISTRIBUTED_SAMPLERS):
+        yield call, call.site
+    for call in trace.calls("__init__"):  # of a class that derives from them
+        made = call.receiver
+        assert isinstance(made, Object)
+        if made.site and isinstance(made.site.node, ir.Call) and _keeps_order(made.cls):
+            yield call, made.site
+
+
+def _keeps_order(cls: Value | None) -> bool:
+    """Whether a class of the program takes its indices from the sampler that it derives from."""
+    own = cls.lookup("__iter__") if isinstance(cls, ClassValue) else None
+    if own is None:
+        return isinstance(cls, ClassValue)
+    return isinstance(own, FunctionValue) and any(map(_is_of_base, ir.walk(own.function)))
+
+
+def _is_of_base(node: ir.Node) -> bool:
+    """Whether a node is ``super().__iter__``."""
+    if not isinstance(node, ir.Attribute) or not isinstance(node.value, ir.Call):
+        return False
+    return node.attr == "__iter__" and ir.last_name(node.value.func) == "super"
 
 
 def _taint(sampler: Call) -> Taint:
@@ -70,9 +113,9 @@ def _divides(sampler: Call) -> bool:
 
 def reports(program: Program) -> Iterator[Report]:
     for fact in own_seeds(program):
-        site = fact.sampler.site
+        site = fact.site
         assert isinstance(site.node, ir.Call)
-        given = argument_of(site.node, _SEED, "seed")
+        given = argument_of(site.node, fact.position, "seed")
         node = site.node if given is None else given.value
         why = "is made up by each process" if fact.made_up else "contains the rank"
         yield Report(
@@ -89,14 +132,14 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: OwnSeed) -> Fix | Declined:
-    site = fact.sampler.site
+    site = fact.site
     code, call = Code.of(program.tree(site.path)), site.node
     assert isinstance(call, ir.Call)
-    given = argument_of(call, _SEED, "seed")
+    given = argument_of(call, fact.position, "seed")
     if given is None or not isinstance(given.value, ir.BinOp) or given.value.op != "Add":
         return Declined("what the seed is without the rank is not plain to see")
     sides = given.value.left, given.value.right
     common = [each for each in sides if not means_rank(code.slice(each))]
     if len(common) != 1:
         return Declined("what the seed is without the rank is not plain to see")
-    return set_argument(code, call, _SEED, "seed", code.slice(common[0]), Safety.UNSAFE)
+    return set_argument(code, call, fact.position, "seed", code.slice(common[0]), Safety.UNSAFE)

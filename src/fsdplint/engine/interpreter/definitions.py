@@ -7,6 +7,7 @@ from collections.abc import Sequence as Items
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import optimizers, tracking
 from fsdplint.engine.interpreter.access import open_field, setter_name
+from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.functions import invoke
 from fsdplint.engine.interpreter.live import note_live
 from fsdplint.engine.interpreter.modules import is_module
@@ -191,6 +192,9 @@ def instantiate(
         invoke(state, init, given, named, frame, node, more=more)
     else:
         _fill_fields(state, made, cls, arguments)
+        if is_sampler(made):
+            site = state.site(node, frame)
+            state.emit(Call(state.tick(), site, "__init__", made, arguments, made))
     note_construction(state, made)
     note_live(state, made)
     return made
@@ -235,6 +239,11 @@ def note_construction(state: PathState, made: Object) -> None:
         tracking.track(state, made)
     if class_names(made.cls) & (DATA_LOADERS | DISTRIBUTED_SAMPLERS):
         tracking.track(state, made)
+
+
+def is_sampler(made: Object) -> bool:
+    """True if an object is a distributed sampler, or of a class that derives from one."""
+    return not class_names(made.cls).isdisjoint(DISTRIBUTED_SAMPLERS)
 
 
 def _has_weights(made: Object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import calls, declared, differing, optimizers, tensors, tracking
-from fsdplint.engine.interpreter.definitions import note_construction
+from fsdplint.engine.interpreter.definitions import is_sampler, note_construction
 from fsdplint.engine.interpreter.effects import (
     builtins,
     methods,
@@ -176,7 +176,8 @@ def method(
         quotient = receiver if name.endswith("_") else result
         tensors.divided(state, receiver, arguments.args[0], quotient, node, frame)
     cast = name in known.CASTS and isinstance(receiver, Object) and is_module(receiver)
-    if name in known.WATCHED_METHODS or cast or is_watched(receiver, name):
+    base = name == "__init__" and isinstance(receiver, Object) and is_sampler(receiver)
+    if name in known.WATCHED_METHODS or cast or base or is_watched(receiver, name):
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
         site = state.site(node, frame)
         state.emit(Call(time, site, name, receiver, arguments, result, names, destroyed))
