@@ -1,4 +1,4 @@
-"""Runs the hooks in WORK/hooks, with the pre-commit beside Python, on a repository made at WORK/made.
+"""Runs the hooks in WORK/hooks, by the pre-commit beside Python, on a repository in WORK/made.
 
 usage: try.py WORK
 """
