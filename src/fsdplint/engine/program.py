@@ -2,8 +2,8 @@
 
 Two events that depend on different conditions are only combined if the conditions are not different
 modes of the program: `if args.ddp` and `if args.fsdp` may exclude each other, though nothing in the
-code says so. `if mode == "fsdp2"` is the mode of what `if data == "fsdp2"` shards, and of all that
-FSDP2 shards.
+code says so. What stands under `if mode == "fsdp2"` goes with what `if data == "fsdp2"` shards, and
+with any model that FSDP2 shards.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ class Program:
         if not self.apart(use, shard):
             return True
         modes = [g for g in self.own_branches(use, shard) if means_parallel_mode(self.words(g))]
-        names = {required_name(guard.key, guard.taken) for guard in theirs.values()} - {None}
+        names = {required_name(guard.key, guard.taken) for guard in theirs.values()}
+        names = {name for name in names if name is not None and means_sharding(name)}
         if shard.node in self._generations:
             names.add(self._generations[shard.node].value.lower())
         return all(required_name(guard.key, guard.taken) in names for guard in modes)

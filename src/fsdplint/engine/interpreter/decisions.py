@@ -293,7 +293,7 @@ def exclude(one: tuple[object, bool], other: tuple[object, bool]) -> bool:
 
 
 def required_name(key: object, outcome: bool) -> str | None:
-    """Return the text that an outcome needs its subject to equal: "fsdp" of ``mode == "fsdp"``."""
+    """Return the string that a tested value must equal: "fsdp" where ``mode == "fsdp"`` is true."""
     if not outcome or not _is_test(key) or key[0] != "==":
         return None
     constant = key[2]
