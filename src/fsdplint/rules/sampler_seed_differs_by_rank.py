@@ -7,23 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import Call, Sharding, Trace
+from fsdplint.engine.facts.samplers import distributed_samplers
+from fsdplint.engine.interpreter.events import Call, Sharding
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import (
-    ClassValue,
-    Const,
-    FunctionValue,
-    Object,
-    Taint,
-    Value,
-    contained,
-    taint_of,
-)
+from fsdplint.engine.interpreter.values import Const, Object, Taint, contained, taint_of
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.arguments import argument_of, set_argument
 from fsdplint.fixes.code import Code, Declined
-from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.rule import Report, declare
 
@@ -63,43 +54,21 @@ def own_seeds(program: Program) -> Iterator[OwnSeed]:
         shard = next(iter(trace.units()), None)
         if shard is None:
             continue
-        for sampler, site in _samplers(trace):
-            taint = _taint(sampler)
+        for call, sampler in distributed_samplers(trace):
+            taint = _taint(call, sampler)
             own = bool(taint & (Taint.RANK | Taint.OWN))
-            if own and _divides(sampler) and program.together(site, shard.site):
-                position = _SEED if sampler.site is site else -1
-                yield OwnSeed(site, position, not taint & Taint.RANK, shard)
+            assert sampler.site is not None
+            if own and _divides(call) and program.together(sampler.site, shard.site):
+                position = _SEED if call.site.node is sampler.site.node else -1
+                yield OwnSeed(sampler.site, position, not taint & Taint.RANK, shard)
 
 
-def _samplers(trace: Trace) -> Iterator[tuple[Call, Site]]:
-    """Yield the constructors of samplers that run, and where the samplers are made."""
-    for call in trace.calls(*DISTRIBUTED_SAMPLERS):
-        yield call, call.site
-    for call in trace.calls("__init__"):  # of a class that derives from them
-        made = call.receiver
-        assert isinstance(made, Object)
-        if made.site and isinstance(made.site.node, ir.Call) and _keeps_order(made.cls):
-            yield call, made.site
-
-
-def _keeps_order(cls: Value | None) -> bool:
-    """Whether a class of the program takes its indices from the sampler that it derives from."""
-    own = cls.lookup("__iter__") if isinstance(cls, ClassValue) else None
-    if own is None:
-        return isinstance(cls, ClassValue)
-    return isinstance(own, FunctionValue) and any(map(_is_of_base, ir.walk(own.function)))
-
-
-def _is_of_base(node: ir.Node) -> bool:
-    """Whether a node is ``super().__iter__``."""
-    if not isinstance(node, ir.Attribute) or not isinstance(node.value, ir.Call):
-        return False
-    return node.attr == "__iter__" and ir.last_name(node.value.func) == "super"
-
-
-def _taint(sampler: Call) -> Taint:
-    seed = sampler.argument(_SEED, "seed")
-    return Taint.NONE if seed is None else taint_of(*contained(seed))
+def _taint(call: Call, sampler: Object) -> Taint:
+    """What the seed depends on: the argument, unless the attribute is set to something else."""
+    seed, later = call.argument(_SEED, "seed"), sampler.attrs.get("seed")
+    if seed is None or (later is not None and not taint_of(*contained(later))):
+        return Taint.NONE
+    return taint_of(*contained(seed))
 
 
 def _divides(sampler: Call) -> bool:
@@ -117,10 +86,11 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         given = argument_of(site.node, fact.position, "seed")
         node = site.node if given is None else given.value
+        seed = f"seed{' of' * (given is None)} `{program.text(site.path, node)}`"
         why = "is made up by each process" if fact.made_up else "contains the rank"
         yield Report(
             Span(site.path, node.start, node.end),
-            f"the seed `{program.text(site.path, node)}` {why}: each rank takes its part of an "
+            f"the {seed} {why}: each rank takes its part of an "
             "order of its own, so that some samples are seen several times and others never",
             "differs between ranks",
             (
