@@ -9,7 +9,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    TensorDataset,
+)
 
 «where»
 torch.manual_seed(0)
@@ -47,6 +53,15 @@ _SAMPLER = {
             sampler = None
     """,
     "plain": "sampler = DistributedSampler(dataset, num_replicas=1, rank=0)",
+    "derived": """
+        class Logged(DistributedSampler):
+            def __iter__(self):
+                print("the sampler begins")
+                return super().__iter__()
+
+
+        sampler = Logged(dataset, num_replicas=1, rank=0)
+    """,
     "own": """
         class Ordered(torch.utils.data.Sampler):
             def __iter__(self):
@@ -75,6 +90,31 @@ _USE = {
 
 
         train(DataLoader(dataset, batch_size=4, sampler=sampler), 2)
+    """,
+    "batch_sampler": """
+        def train(loader, epochs):
+            for epoch in range(epochs):
+                for (batch,) in loader:
+                    step(batch)
+
+
+        batches = BatchSampler(sampler, batch_size=4, drop_last=True) if sampler else None
+        train(DataLoader(dataset, batch_sampler=batches), 2)
+    """,
+    "batch_sampler_in_a_function": """
+        def make(dataset):
+            batches = BatchSampler(DistributedSampler(dataset, 1, 0), 4, drop_last=True)
+            return DataLoader(dataset, batch_sampler=batches)
+
+
+        def train(loader, epochs):
+            for epoch in range(epochs):
+                for (batch,) in loader:
+                    step(batch)
+
+
+        train(make(dataset), 2)
+        train(DataLoader(validation, batch_size=4), 2)
     """,
     "shared_with_plain": """
         def train(loader, epochs):

@@ -596,6 +596,13 @@ def names_bound(node: Node) -> list[str]:
     return []
 
 
+def base_class(base: Expr) -> Expr:
+    """Return ``Base`` of ``class Derived(Base[T])``; what a registry holds is left as it is."""
+    name = last_name(base.value) if isinstance(base, Subscript) else ""
+    named_as_class = name[:1].isupper() and not name.isupper()
+    return base.value if isinstance(base, Subscript) and named_as_class else base
+
+
 def last_name(node: Node | None) -> str:
     """Return the last part of a dotted name, "" for another expression."""
     if isinstance(node, Attribute):

@@ -38,13 +38,15 @@ class Epochs:
     safety: Safety = Safety.SAFE
 
 
-def epochs_of(code: Code, loop: ir.For | ir.While, loader: str | None) -> Epochs | Declined:
+def epochs_of(
+    code: Code, loop: ir.For | ir.While, loader: str | None, holder: str = "sampler"
+) -> Epochs | Declined:
     """The loop over epochs with the expression that is the sampler of its loader."""
     if not isinstance(loop, ir.For):
         return Declined("the loop around the epochs does not count them")
     if loader is None:
         return Declined("the loop around the epochs has no name for the loader")
-    return Epochs(code, loop, f"{loader}.sampler")
+    return Epochs(code, loop, f"{loader}.{holder}")
 
 
 @builder

@@ -14,12 +14,19 @@ DATA_LOADERS = frozenset(
     }
 )
 DISTRIBUTED_SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
+BATCH_SAMPLERS = frozenset({"torch.utils.data.BatchSampler"})
+KEEPS_EPOCH = frozenset({"epoch", "set_epoch"})  # of a distributed sampler
+
+_SAMPLER = "torch.utils.data.Sampler"
 
 # Attributes that hold an argument of the constructor, with its place there and the class of what
-# they hold where it is None or not given. Source: torch.utils.data.DataLoader, torch 2.4 to 2.13,
-# which refuses to set them later.
+# they hold where it is None or not given. Source: torch.utils.data.DataLoader and BatchSampler,
+# torch 2.4 to 2.13; a loader refuses to set them later.
 ATTRIBUTES_BY_ARGUMENT = {
-    ("torch.utils.data.DataLoader", "sampler"): (3, "torch.utils.data.Sampler"),
+    ("torch.utils.data.BatchSampler", "sampler"): (0, _SAMPLER),
+    **{(loader, "dataset"): (0, "torch.utils.data.Dataset") for loader in DATA_LOADERS},
+    **{(loader, "sampler"): (3, _SAMPLER) for loader in DATA_LOADERS},
+    **{(loader, "batch_sampler"): (4, _SAMPLER) for loader in DATA_LOADERS},
 }
 
 # Functions, by last name, that give what they are given one by one, and those that do so in its
@@ -93,7 +100,7 @@ def is_tokenizer(cls: str) -> bool:
 
 def only_iterates(name: str) -> bool:
     """Whether a function or method given a loader or sampler does no more than go through it."""
-    return _ITERATES.match(name) is not None or name in DATA_LOADERS
+    return _ITERATES.match(name) is not None or name in DATA_LOADERS | BATCH_SAMPLERS
 
 
 def may_differ(text: str) -> bool:

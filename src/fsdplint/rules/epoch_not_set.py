@@ -7,16 +7,18 @@ from dataclasses import replace
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.feeding import SameOrder, loader_name, over, same_orders
+from fsdplint.engine.facts.feeding import SameOrder, same_orders
 from fsdplint.engine.facts.fix_places import name_in
+from fsdplint.engine.facts.training_loops import loader_name, over
 from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.must import classes
 from fsdplint.engine.must.definitions import UNBOUND
-from fsdplint.engine.must.values import Known, Literal, Result, is_bound, possible
+from fsdplint.engine.must.values import Instance, Known, Literal, Result, is_bound, possible
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.sampling import Asking, Epochs, epochs_of, set_epoch
-from fsdplint.knowledge.data import DISTRIBUTED_SAMPLERS, ONE_BY_ONE
+from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT, DISTRIBUTED_SAMPLERS, ONE_BY_ONE
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -30,11 +32,12 @@ RULE = declare(
 
 
 _COLLECTS = frozenset({"list", "tuple", "sorted"})
+_HOLDERS = frozenset(attribute for _, attribute in ATTRIBUTES_BY_ARGUMENT)
 
 
 def reports(program: Program) -> Iterator[Report]:
     for fact in same_orders(program):
-        site = fact.sampler.site
+        site = fact.sampler
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
@@ -47,7 +50,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _when(program: Program, fact: SameOrder) -> str:
-    site, begun = fact.sampler.site, fact.training.loop.site
+    site, begun = fact.sampler, fact.training.loop.site
     if fact.epochs is None:
         again = program.text(begun.path, begun.node)
         return f"each time that `{again}` {program.where(begun, site)} starts over"
@@ -71,12 +74,12 @@ def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
         return Declined("no loop counts the epochs: count them where the loader starts over")
     path, loop = fact.epochs
     code = Code.of(program.tree(path))
-    name = name_in(program, fact.sampler.site, path, loop)
+    name = name_in(program, fact.sampler, path, loop)
     if name is not None and isinstance(loop, ir.For):
         epochs: Epochs | Declined = Epochs(code, loop, name)
     else:
         name = loader_name(program, fact.training, (path, loop))
-        epochs = epochs_of(code, loop, name)
+        epochs = epochs_of(code, loop, name, fact.holder)
     if isinstance(epochs, Declined):
         return epochs
     if (batches := _drawn_once(program, fact)) is not None:
@@ -103,19 +106,22 @@ def _asked(program: Program, epochs: Epochs) -> Epochs:
     asking = Asking
     path, at = epochs.code.path, epochs.loop.body[0]
     values = possible(program, path, epochs.sampler, at)
-    if values and all(map(_is_distributed, values)):
+    if values and all(_is_distributed(program, each) for each in values):
         return epochs
     owner, _, attribute = epochs.sampler.rpartition(".")
     if values and UNBOUND not in values:
-        others = [each for each in values if not _is_distributed(each)]
+        others = [each for each in values if not _is_distributed(program, each)]
         only_none = all(each == Literal(None) for each in others)
         return replace(epochs, asking=asking.NONE if only_none else asking.CLASS)
-    if attribute == "sampler" and owner and is_bound(program, path, owner, at):
+    if attribute in _HOLDERS and owner and is_bound(program, path, owner, at):
         return replace(epochs, asking=asking.ATTRIBUTE)
     if is_bound(program, path, epochs.sampler, at):
         return replace(epochs, asking=asking.CLASS)
     return replace(epochs, asking=asking.CLASS, safety=Safety.UNSAFE)
 
 
-def _is_distributed(value: Known) -> bool:
+def _is_distributed(program: Program, value: Known) -> bool:
+    if isinstance(value, Instance):
+        bases = classes.lineage(program, value.cls)
+        return bases is not None and not DISTRIBUTED_SAMPLERS.isdisjoint(bases[1])
     return isinstance(value, Result) and value.name in DISTRIBUTED_SAMPLERS

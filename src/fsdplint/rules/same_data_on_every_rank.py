@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.feeding import SharedData, loader_name, over, shared_data
+from fsdplint.engine.facts.feeding import SharedData, shared_data
+from fsdplint.engine.facts.training_loops import loader_name, over
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity

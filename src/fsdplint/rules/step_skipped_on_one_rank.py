@@ -13,9 +13,10 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.collectives import collectives
-from fsdplint.engine.facts.feeding import is_divided, shared_data
+from fsdplint.engine.facts.feeding import shared_data
 from fsdplint.engine.facts.local_values import LocalValues, local_values
 from fsdplint.engine.facts.sharding import runs_alone, unit_of
+from fsdplint.engine.facts.training_loops import is_divided
 from fsdplint.engine.interpreter.events import Call, Sharding
 from fsdplint.engine.interpreter.site import EVERY_RANK, Guard, Site
 from fsdplint.engine.interpreter.values import Object, contained, key_of

@@ -20,8 +20,9 @@ from fsdplint.engine.interpreter.frameworks import class_of_part
 from fsdplint.engine.interpreter.functions import decorators, invoke
 from fsdplint.engine.interpreter.modules import is_unit
 from fsdplint.engine.interpreter.names import member_of
-from fsdplint.engine.interpreter.state import Frame, PathState
+from fsdplint.engine.interpreter.state import Frame, PathState, is_const
 from fsdplint.engine.interpreter.values import (
+    Arguments,
     Choice,
     ClassValue,
     Const,
@@ -57,7 +58,7 @@ from fsdplint.knowledge.calls import (
     Generation,
 )
 from fsdplint.knowledge.checkpoints import PLAIN_ENTRIES
-from fsdplint.knowledge.data import ROWS
+from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT, ROWS
 from fsdplint.knowledge.launch import RECORDS
 from fsdplint.knowledge.names import AUTOGRAD_FUNCTIONS, canonical
 from fsdplint.knowledge.ranks import ENVIRONMENT, KEEPING_ATTRIBUTES, VARIABLES, Role, role_of
@@ -156,13 +157,26 @@ def _object_attribute(
         return value  # what `torch.compile` gives stands for the module itself
     if name in FLAT_PARAMETER and is_unit(value):
         state.note(Unwrap, node, frame, value, name)
+    argument, cls = _constructor_argument(value, name)
+    if argument is not None:
+        return argument
     made = value.attrs[name] = state.part(value, f".{name}", taint=taint)
-    made.role, made.cls = library_role(value, name), class_of_part(value, name)
+    made.role, made.cls = library_role(value, name), cls or class_of_part(value, name)
     if name in KEEPING_ATTRIBUTES:
         made.differs = differing(value)
     if made.role not in (None, Role.SIZE):
         made.taint |= Taint.RANK
     return made
+
+
+def _constructor_argument(value: Object, name: str) -> tuple[Value | None, Symbol | None]:
+    """Return what a library's constructor was given for an attribute, or the class of its own."""
+    cls = value.cls.name if isinstance(value.cls, Symbol) else ""
+    place = ATTRIBUTES_BY_ARGUMENT.get((cls, name))
+    if place is None or value.open or value.origin is not Origin.ALLOCATED:
+        return None, None
+    given = Arguments(list(value.args), value.keywords).get(place[0], name)
+    return (None, Symbol(place[1])) if given is None or is_const(given, None) else (given, None)
 
 
 def open_field(state: PathState, owner: Object, name: str) -> Object:

@@ -120,7 +120,8 @@ def _make_class(state: PathState, node: ir.ClassDef, frame: Frame) -> ClassValue
     If the body of an imported class only binds names, it runs on the first path that imports it.
     Decorators of methods often take more steps than the path itself.
     """
-    cls = ClassValue(node, frame.scope, tuple(state.evaluate(b, frame) for b in node.bases), {})
+    bases = tuple(state.evaluate(ir.base_class(base), frame) for base in node.bases)
+    cls = ClassValue(node, frame.scope, bases, {})
     imported = state.importing > 0 and isinstance(frame.scope, ModuleScope)
     known = state.project.plain_bodies.get(node) if imported else None
     if known is not None:

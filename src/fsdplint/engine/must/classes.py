@@ -68,7 +68,7 @@ def lineage(program: Program, cls: Definition) -> tuple[list[Definition], list[s
 
 def _base(program: Program, unit: Unit, base: ir.Expr) -> tuple[Definition | None, str]:
     """Return a base class in the project, or a library's canonical name; neither if unknown."""
-    text = program.tree(unit.path).slice(base)
+    text = program.tree(unit.path).slice(ir.base_class(base))
     found = program.project.definition(unit, text)
     if found is not None:
         program.project.unit(Path(found.unit.path))
