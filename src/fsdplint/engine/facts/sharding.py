@@ -22,6 +22,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.project import Project
+from fsdplint.engine.project.relevance import import_closure
 from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation, is_harmless
 from fsdplint.knowledge.launch import INIT, MESHES
@@ -155,8 +156,16 @@ def _is_sharding(project: Project, unit: Unit, node: ir.Call) -> bool:
 
 
 def is_summoned(program: Program, site: Site) -> bool:
-    """Whether a place may be in ``with FSDP.summon_full_params(…)``, here or in a caller."""
+    """Whether a place may be in ``with FSDP.summon_full_params(…)``, here or in a caller.
+
+    Other scripts of the repository do not run with the one that a path starts in.
+    """
     trees = list(program.trees_with(_SUMMONS))
+    script, node = site.frames()[0]
+    if trees and program.tree(script).function(node) is None:
+        entered = {Path(path) for path, _ in site.frames()}
+        files = {each for path in entered for each in import_closure(program.project, path)}
+        trees = [tree for tree in trees if Path(tree.path) in files]
     if not trees:
         return False
     handed_on = any(_hands_on(tree) for tree in trees)
