@@ -10,7 +10,7 @@ from helpers import HEADER, paths_started, program, script
 from limits import limit
 
 from fsdplint.engine.budget import BUDGET
-from fsdplint.engine.interpreter.decisions import Decision
+from fsdplint.engine.interpreter.decisions import Decision, Decisions
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.paths import Frontier
 from fsdplint.engine.interpreter.priority import SHARDS
@@ -429,7 +429,7 @@ def test_scripts_that_train_come_before_those_that_do_not(tmp_path: Path) -> Non
 
 def test_a_path_that_was_not_followed_is_put_back_once() -> None:
     frontier = Frontier(BUDGET, set())
-    frontier.add([Decision("key", True, 1, "place")], 0)
+    frontier.add(Decisions(made=[Decision("key", True, 1, "place")]), 0)
     assert frontier.next(sharding_seen=True) == (False,)
     frontier.put_back()
     frontier.put_back()
@@ -439,10 +439,52 @@ def test_a_path_that_was_not_followed_is_put_back_once() -> None:
 @pytest.mark.parametrize("way", [True, False], ids=["sharding", "not sharding"])
 def test_a_path_that_decides_against_sharding_is_not_followed_further(way: bool) -> None:
     frontier = Frontier(BUDGET, {("way", True)})
-    frontier.note_sharding([Decision("key", True, SHARDS, "way")])
+    frontier.note_sharding(Decisions(made=[Decision("key", True, SHARDS, "way")], sharded=1))
     made = [Decision("key", way, SHARDS, "way"), Decision("other key", True, 1, "flag")]
-    frontier.add(made, 1)
+    frontier.add(Decisions(made=made), 1)
     assert frontier.next_open() == ((way, False) if way else None)
+
+
+def test_paths_that_surely_shard_take_new_outcomes_first() -> None:
+    frontier = Frontier(BUDGET, set())
+    made = [Decision(str(number), True, 1, number) for number in range(4)]
+    frontier.add(Decisions(made=made, sharded=2), 0)
+    lengths = [len(frontier.next_open() or ()) for _ in range(4)]
+    assert lengths == [3, 4, 1, 2]
+
+
+def test_an_entry_that_looks_for_sharding_decides_as_another_one_that_found_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
+) -> None:
+    limit(monkeypatch, stale_steps=10)
+    arms = "".join(f"    elif o.w{n}:\n        kept = fully_shard\n" for n in range(4))
+    build = f"def build(x, o):\n    if o.way:\n        kept = fully_shard\n{arms}"
+    build += "    else:\n        fully_shard(x)\n"
+    found = script(tmp_path, f"{SLOW}{build}def one(x, o):\n    slow(x)\n    build(x, o)\n")
+    assert not stopped(found)
+    ones = [state.may_have_sharded() for state in followed if state.trace.entry == "one"]
+    assert ones[:2] == [False, True], "as a path through `build` alone"
+
+
+LEAVE = "        return\n"
+
+
+def test_after_a_path_that_lost_the_sharding_others_decide_as_before_until_they_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
+) -> None:
+    limit(monkeypatch, stale_steps=300)
+    arm = "    if o.{}:\n        save(x)\n"
+    before = "".join(arm.format(f"a{n}") + arm.format(f"b{n}") + LEAVE for n in range(4))
+    after = "".join(arm.format(f"c{n}") for n in range(4))
+    one = f"def one(x, o):\n    slow(x)\n{before}    fully_shard(x)\n{after}"
+    found = script(tmp_path, f"{SLOW}{SAVE}{one}")
+    assert not stopped(found)
+    ones = [state for state in followed if state.trace.entry == "one"]
+    shards = [state.may_have_sharded() for state in ones]
+    assert shards[:4] == [True, False, False, True]
+    first, last = ([each.outcome for each in ones[n].decisions.made] for n in (0, 3))
+    assert first[-4:] == [True] * 4
+    assert last[-4:] == [False] * 4, "all that is new behind the sharding"
 
 
 @pytest.mark.parametrize("most", [10, 10_000], ids=["put off", "at once"])

@@ -29,6 +29,10 @@ class Budget:
         stale_steps: steps of paths in a row without a new event.
         repeated_steps: the same where the next path only combines branches already followed. No
             code is left out.
+        many_path_steps: the steps of a path, on average, beyond which an entry whose path shards
+            waits until others had their turn: each of its paths takes many new outcomes then.
+        search_steps: the steps in which entries look for a path that shards one after the other,
+            once all had their first turn.
         rest_steps: the steps of one turn of an entry that has paths left, when all had their first.
         entry_cost: the cost of all paths through one entry.
         cut_paths: paths of one entry that are cut before they shard.
@@ -55,6 +59,8 @@ class Budget:
     unsharded_entry_steps: int = 200_000
     stale_steps: int = 100_000
     repeated_steps: int = 15_000
+    many_path_steps: int = 25_000
+    search_steps: int = 1_500_000
     rest_steps: int = 100_000
     entry_cost: float = 160_000
     cut_paths: int = 1
@@ -64,7 +70,7 @@ class Budget:
     unsharded_file_steps: int = 600_000
     unsharded_steps: int = 1_200_000
     steps: int = 9_000_000
-    steps_behind: int = 3_000_000
+    steps_behind: int = 4_500_000
     steps_with_tests: int = 6_000_000
     test_steps: int = 1_000_000
     shard_pairs: int = 1_000_000

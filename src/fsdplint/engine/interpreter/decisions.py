@@ -55,25 +55,32 @@ class NewOutcomes:
         followed: the outcomes that paths have followed, by place.
         wanted: the outcomes of all paths that shard so far, by place, which this path takes too.
             None if some take the other.
+        kept: the outcomes of a path that shards, by place, which this path takes until it has.
         worth: the places whose other outcome is worth a path, as earlier paths have shown.
     """
 
     followed: set[tuple[object, bool]]
     wanted: MappingType[object, bool | None]
+    kept: MappingType[object, bool]
     worth: Collection[object]
 
-    def take(self, place: object, prefer: bool, given: bool | None, worth: bool) -> bool:
+    def take(
+        self, place: object, prefer: bool, given: bool | None, worth: bool, sharded: bool
+    ) -> bool:
         """Return the outcome at a place, the preferred one if both or none were followed.
 
         Args:
             given: the outcome that the prefix gives.
             worth: whether the other outcome is worth a path.
+            sharded: whether the path has sharded.
         """
         followed = self.followed
         if given is not None:
             outcome = given
         elif (wanted := self.wanted.get(place)) is not None:
             outcome = wanted
+        elif self.kept and not sharded:
+            outcome = self.kept.get(place, prefer)
         else:
             flips = (place, prefer) in followed and (place, not prefer) not in followed
             outcome = prefer is not (flips and (worth or place in self.worth))
@@ -88,6 +95,7 @@ class Decisions:
     Attributes:
         new: what decides behind the prefix, if the path is to take new outcomes.
         made: the decisions in order.
+        sharded: how many were made when the path sharded first, None if it has not.
         memory: the outcome by the condition's key.
         about: by subject, the tests (operator, constant) decided on it, with their outcomes.
         sources: by a constant that a function returned, which decisions were made in it.
@@ -102,6 +110,7 @@ class Decisions:
     prefix: tuple[bool, ...] = ()
     new: NewOutcomes | None = None
     made: list[Decision] = field(default_factory=list)
+    sharded: int | None = None
     memory: dict[object, bool] = field(default_factory=dict)
     about: dict[object, list[tuple[object, object, bool]]] = field(default_factory=dict)
     sources: dict[Identity, range] = field(default_factory=dict)
@@ -110,6 +119,10 @@ class Decisions:
     pending: set[int] = field(default_factory=set)
     of_key: dict[object, list[int]] = field(default_factory=dict)
     of_subject: dict[object, list[int]] = field(default_factory=dict)
+
+    def before_sharding(self) -> dict[object, bool]:
+        """Return what the path decided before it sharded, by place."""
+        return {each.place: each.outcome for each in self.made[: self.sharded]}
 
     def held(self) -> list[tuple[object, bool]]:
         """Return what the path decided for all that comes after it, and what follows from that."""
@@ -260,7 +273,8 @@ class Decisions:
         index = len(self.made)
         given = self.prefix[index] if index < len(self.prefix) else None
         if self.new is not None:
-            outcome = self.new.take(place, prefer, given, priority > 0)
+            sharded = self.sharded is not None
+            outcome = self.new.take(place, prefer, given, priority > 0, sharded)
         else:
             outcome = prefer if given is None else given
         self.made.append(Decision(key, outcome, priority, place))

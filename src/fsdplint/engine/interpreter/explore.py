@@ -244,8 +244,9 @@ class _Explorer:
 
         What the others have followed meanwhile is left for none.
         """
-        steps = -1
         self.unfinished.sort(key=lambda each: each.effort.steps)
+        self._look_for_sharding()
+        steps = -1
         while steps < self.steps <= self.allowed:
             steps = self.steps
             for exploration in self.unfinished:
@@ -257,6 +258,15 @@ class _Explorer:
             for reason in filter(None, (exploration.limit, TOO_LONG * bool(exploration.shortened))):
                 self.project.stop_early(entry.unit.path, entry.name, reason)
         self.unfinished.clear()
+
+    def _look_for_sharding(self) -> None:
+        """Look for paths that shard in one entry after the other: those of one guide the others."""
+        most = min(self.allowed, self.steps + self.project.budget.search_steps)
+        for exploration in self.unfinished:
+            steps = -1
+            while not exploration.found and exploration.limit and steps < self.steps <= most:
+                steps = self.steps
+                self._go_on(exploration, exploration.follow_the_rest)
 
     def _go_on(self, exploration: Exploration, follow: Callable[[], None]) -> int:
         """Follow paths of an entry; return their steps."""

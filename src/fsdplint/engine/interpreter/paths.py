@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
 from fsdplint.engine.budget import Budget
-from fsdplint.engine.interpreter.decisions import Decision, Decisions, NewOutcomes
+from fsdplint.engine.interpreter.decisions import Decisions, NewOutcomes
 from fsdplint.engine.interpreter.entry_point import Entry, start
 from fsdplint.engine.interpreter.events import Event, Shard, Trace
 from fsdplint.engine.interpreter.live import Live, without_sharding
@@ -47,6 +47,7 @@ class Known:
         with_units: these, and methods on an object of which the code says that it holds it.
         places: where events happened.
         outcomes: of decisions on paths that shard, by place.
+        before: what the last path that shards decided before it did, by place.
         live: the objects that live on, by their class, what set them up and what FSDP they hold,
             and where they do.
         cut: the paths that were cut before they sharded, since the last path that shards.
@@ -61,6 +62,7 @@ class Known:
     with_units: set[ir.Node] = field(default_factory=set)
     places: set[Place] = field(default_factory=set)
     outcomes: set[tuple[object, bool]] = field(default_factory=set)
+    before: dict[object, bool] = field(default_factory=dict)
     live: dict[tuple[object, ...], tuple[Entry, Live]] = field(default_factory=dict)
     cut: int = 0
     cut_in: Counter[ir.Function] = field(default_factory=Counter)
@@ -85,6 +87,7 @@ class Known:
             self.with_sharding |= state.reached - without_sharding(state.receivers, declared=False)
             self.with_units |= state.reached - without_sharding(state.receivers, declared=True)
             self.outcomes.update((each.place, each.outcome) for each in state.decisions.made)
+            self.before = state.decisions.before_sharding()
         if self.patient:
             pass  # what a second turn comes to says nothing of the time that a first one takes
         elif shards:
@@ -136,9 +139,11 @@ class Exploration:
         prefix: tuple[bool, ...] | None = self._first()
         while prefix is not None and not limit:
             _, state = self._follow(prefix)
-            self.frontier.add(state.decisions.made, len(prefix))
+            self.frontier.add(state.decisions, len(prefix))
             prefix = self.frontier.next(sharding_seen=bool(self.found))
             limit = self.effort.limit_reached(bool(self.found), self.frontier.repeating)
+            if self.found and self.effort.is_long():
+                limit = limit or _TOGETHER
         if prefix is not None and not self.frontier.repeating:
             self.frontier.put_back()
             self.limit = limit
@@ -165,30 +170,38 @@ class Exploration:
         while self.shortened and self.effort.steps < most:
             prefix = self.shortened.pop(0)
             _, state = self._follow(prefix)
-            self.frontier.add(state.decisions.made, len(prefix))
+            self.frontier.add(state.decisions, len(prefix))
 
     def _take_new_outcomes(self, most: int) -> tuple[bool, ...] | None:
         """Follow paths that each take as many outcomes as they can that no path has followed.
 
         Outcomes on sharding paths of other entries count as followed. Returns the next path.
         """
+        self.frontier.careful |= self.effort.is_long()
         prefix = self.frontier.next_open() if self.resumed else self._first()
         self.resumed = True
         while prefix is not None and self.effort.allows_more(most):
             new = self.frontier.new_outcomes()
             shards, state = self._follow(prefix, new)
-            made = state.decisions.made
             # Of a path that does not shard, the first of its new outcomes may be the reason.
-            self.frontier.add(made if shards else made[: len(prefix)], len(prefix))
+            self.frontier.add(state.decisions, len(prefix), None if shards else len(prefix))
+            self.frontier.careful |= not shards
             prefix = self.frontier.next_open()
         return prefix
 
     def _look_for_sharding(self, most: int) -> tuple[bool, ...] | None:
-        """Follow paths until one shards; return the next path."""
-        prefix = self.frontier.next(sharding_seen=False)
+        """Follow paths until one shards; return the next path.
+
+        Where a path of another entry shards, the first one decides as that does.
+        """
+        guide = self.known.before
+        if self.frontier.is_new(guide):
+            _, state = self._follow((), NewOutcomes(set(), {}, guide, ()))
+            self.frontier.add(state.decisions, 0)
+        prefix = self.frontier.next(sharding_seen=bool(self.found))
         while prefix is not None and not self.found and self.effort.allows_more(most):
             _, state = self._follow(prefix)
-            self.frontier.add(state.decisions.made, len(prefix))
+            self.frontier.add(state.decisions, len(prefix))
             prefix = self.frontier.next(sharding_seen=bool(self.found))
         return prefix
 
@@ -202,7 +215,7 @@ class Exploration:
         state = self._run(Decisions(prefix, new))
         shards = state.may_have_sharded()
         if shards:
-            self.frontier.note_sharding(state.decisions.made)
+            self.frontier.note_sharding(state.decisions)
         if shards and not (self.entry.driven and _shards_again(state.trace)):
             self.found.append(state.trace)
         self.effort.add(state, shards, fresh=self.known.add(self.entry, state, shards))
@@ -277,6 +290,10 @@ class Effort:
             return _TOGETHER
         return f"more than {budget.paths} paths" if self.paths >= budget.paths else ""
 
+    def is_long(self) -> bool:
+        """True if a path has so many steps that few of them can be followed."""
+        return self.steps > self.paths * self.budget.many_path_steps
+
     def allows_more(self, steps: int) -> bool:
         """True if another path may follow, of so many steps for all."""
         budget = self.budget
@@ -286,80 +303,124 @@ class Effort:
 
 # A place, and what a path decided there. Without the key, which keeps the path's objects alive.
 _Outcome = tuple[object, bool]
-# Whether a path only combines branches already followed, its priority negated, a number, what an
-# earlier path decided, and the index of the decision that is flipped.
-_Queued = tuple[bool, int, int, list[_Outcome], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flip:
+    """A path to follow: it decides as an earlier one did, and one decision the other way.
+
+    Attributes:
+        index: that of the decision.
+        open: whether the path may not shard, as the earlier one had not by then.
+    """
+
+    made: list[_Outcome]
+    index: int
+    priority: int
+    open: bool
+
+    def outcome(self) -> _Outcome:
+        """Return the outcome that the path is for."""
+        place, outcome = self.made[self.index]
+        return place, not outcome
+
+    def prefix(self) -> tuple[bool, ...]:
+        """Return the outcomes to replay."""
+        return (*(outcome for _, outcome in self.made[: self.index]), self.outcome()[1])
+
+
+# Whether a path only combines branches already followed, whether it may not shard if that counts,
+# its priority negated, and a number.
+_Rank = tuple[bool, bool, int, int]
 
 
 class Frontier:
     """Paths to follow: new outcomes first, and of those the highest priority.
 
     Attributes:
-        queue: heap of paths: the outcomes before the index are replayed, and the one at the index
-            is flipped.
-        last: what the last path came from.
+        queue: heap of paths by rank.
+        last: what was taken from it last.
         known: the outcomes that sharding paths of this and earlier entries followed, by place.
         covered: those that some path of this entry followed.
         wanted: the outcome on every path that shards, None if both are, of the places that may
             decide on it.
+        kept: what the first path that shards decided before it did, by place.
+        careful: whether paths that take new outcomes keep to these until they shard.
         worth: the places whose other outcome was worth a path.
         repeating: whether the last path that was taken only combines branches already followed.
+        surely: whether paths that surely shard come first.
     """
 
     def __init__(self, budget: Budget, known: Set[tuple[object, bool]]) -> None:
         self.budget = budget
         self.known = known
-        self.queue: list[_Queued] = []
-        self.last: _Queued | None = None
+        self.queue: list[tuple[_Rank, _Flip]] = []
+        self.last: tuple[_Rank, _Flip] | None = None
         self.covered: set[tuple[object, bool]] = set()
         self.wanted: dict[object, bool | None] = {}
+        self.kept: dict[object, bool] = {}
+        self.careful = False
         self.worth: set[object] = set()
         self.count = 0
         self.repeats = 0
         self.repeating = False
+        self.surely = False
 
     def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
         """Return the outcomes to start the next path with, None if no path is worth its cost."""
         while self.queue:
-            self.last = heapq.heappop(self.queue)
-            repeat, priority, _, made, index = self.last
-            if not repeat and _flipped(made[index]) in self.covered:
-                self._push(True, -priority, made, index)  # a path since then covered it
+            self.last = (repeat, *_), flip = heapq.heappop(self.queue)
+            if not repeat and flip.outcome() in self.covered:
+                self._push(flip, repeat=True)  # a path since then covered it
                 continue
-            if not sharding_seen and (repeat or priority != -SHARDS):
+            if not sharding_seen and (repeat or flip.priority != SHARDS):
                 continue  # only a path that may shard can hold a finding
             self.repeats += repeat
             self.repeating = repeat
             if self.repeats > self.budget.repeats:
                 return None
-            return _prefix(made, index)
+            return flip.prefix()
         return None
 
     def next_open(self) -> tuple[bool, ...] | None:
         """Return the outcomes of a path up to one that no path followed, None if there is none."""
+        if not self.surely:
+            self.surely = True
+            queued, self.queue = self.queue, []
+            for (repeat, *_), flip in sorted(queued):
+                self._push(flip, repeat)
         while self.queue:
-            _, priority, _, made, index = self.last = heapq.heappop(self.queue)
-            flipped = _flipped(made[index])
-            if flipped in self.covered or flipped in self.known:
+            self.last = _, flip = heapq.heappop(self.queue)
+            if flip.outcome() in self.covered or flip.outcome() in self.known:
                 continue
-            if priority == -SHARDS or self._leads(made, index):
-                return _prefix(made, index)
+            if not flip.open or flip.priority == SHARDS or self._leads(flip):
+                return flip.prefix()
         return None
 
-    def _leads(self, made: list[_Outcome], index: int) -> bool:
-        """True if a path decides as all paths that shard do, up to the decision at the index."""
-        return all(self.wanted.get(place) in (None, outcome) for place, outcome in made[:index])
+    def _leads(self, flip: _Flip) -> bool:
+        """True if a path decides as all paths that shard do, up to the decision it flips."""
+        before = flip.made[: flip.index]
+        return all(self.wanted.get(place) in (None, outcome) for place, outcome in before)
 
-    def note_sharding(self, made: list[Decision]) -> None:
+    def note_sharding(self, decisions: Decisions) -> None:
         """Note what a path that shards decides at each place on which sharding may depend."""
-        for each in made:
+        self.kept = self.kept or decisions.before_sharding()
+        for each in decisions.made:
             if each.priority == SHARDS:
                 same = self.wanted.get(each.place, each.outcome) is each.outcome
                 self.wanted[each.place] = each.outcome if same else None
 
+    def is_new(self, outcomes: Mapping[object, bool]) -> bool:
+        """True if any of these outcomes is at a place where all paths decided otherwise."""
+        return any(
+            (place, not outcome) in self.covered and (place, outcome) not in self.covered
+            for place, outcome in outcomes.items()
+        )
+
     def new_outcomes(self) -> NewOutcomes:
         """Return how to decide on a path that takes as many new outcomes as it can."""
-        return NewOutcomes(self.covered | self.known, self.wanted, self.worth)
+        kept = self.kept if self.careful else {}
+        return NewOutcomes(self.covered | self.known, self.wanted, kept, self.worth)
 
     def put_back(self) -> None:
         """Put the path that was taken last back into the queue, once, if it was not followed."""
@@ -367,28 +428,21 @@ class Frontier:
             heapq.heappush(self.queue, self.last)
             self.last = None
 
-    def add(self, made: list[Decision], start: int) -> None:
-        """Queue a path: each of the decisions behind its prefix can be flipped."""
+    def add(self, decisions: Decisions, start: int, end: int | None = None) -> None:
+        """Queue a path: each of the decisions behind its prefix, up to an end, can be flipped."""
+        made = decisions.made[:end]
         outcomes = [(decision.place, decision.outcome) for decision in made]
         self.covered.update(outcomes)
+        sharded = len(made) if decisions.sharded is None else decisions.sharded
         for index, decision in enumerate(made[start:], start):
             if decision.priority:
                 self.worth.add(decision.place)
-                flipped = _flipped(outcomes[index])
-                repeat = flipped in self.covered
-                repeat |= decision.priority < SHARDS and flipped in self.known
-                self._push(repeat, decision.priority, outcomes, index)
+                flip = _Flip(outcomes, index, decision.priority, index < sharded)
+                repeat = flip.outcome() in self.covered
+                repeat |= decision.priority < SHARDS and flip.outcome() in self.known
+                self._push(flip, repeat)
 
-    def _push(self, repeat: bool, priority: int, made: list[_Outcome], index: int) -> None:
+    def _push(self, flip: _Flip, repeat: bool) -> None:
         self.count += 1
-        heapq.heappush(self.queue, (repeat, -priority, self.count, made, index))
-
-
-def _flipped(decided: _Outcome) -> _Outcome:
-    place, outcome = decided
-    return place, not outcome
-
-
-def _prefix(made: list[_Outcome], index: int) -> tuple[bool, ...]:
-    """Return the outcomes of a path up to the index, with the one at the index flipped."""
-    return (*(outcome for _, outcome in made[:index]), not made[index][1])
+        rank = (repeat, flip.open and self.surely, -flip.priority, self.count)
+        heapq.heappush(self.queue, (rank, flip))

@@ -311,7 +311,7 @@ class PathState:
             self.end_path()
 
     def may_have_sharded(self) -> bool:
-        return any(map(_may_shard, self.trace.events))
+        return self.decisions.sharded is not None
 
     def charge(self, cost: float) -> None:
         self.cost += cost
@@ -330,6 +330,8 @@ class PathState:
     def emit(self, event: Event) -> None:
         if not self.importing:
             self.trace.events.append(event)
+            if self.decisions.sharded is None and _may_shard(event):
+                self.decisions.sharded = len(self.decisions.made)
             if not isinstance(event, Divided):  # a division alone is no reason to follow code
                 self.eventful.update(self.active)
             self.charge(SHARD_COST if isinstance(event, Shard) else 1)
