@@ -453,6 +453,32 @@ def test_paths_that_surely_shard_take_new_outcomes_first() -> None:
     assert lengths == [3, 4, 1, 2]
 
 
+@pytest.mark.parametrize("most", [50, 10_000], ids=["long", "short"])
+def test_an_entry_with_a_long_path_that_shards_waits_until_every_one_had_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState], most: int
+) -> None:
+    limit(monkeypatch, many_path_steps=most)
+    body = "    fully_shard(x)\n    slow(x)\n    if o:\n        save(x)\n"
+    entries = "".join(f"def {name}(x, o):\n{body}" for name in ("one", "two"))
+    found = script(tmp_path, f"{SLOW}{SAVE}{entries}")
+    assert not stopped(found)
+    order = [state.trace.entry for state in followed if state.trace.entry != "<module>"]
+    assert order[:2] == ["one", "two" if most == 50 else "one"]
+    assert Counter(order)["one"] == Counter(order)["two"] == 2
+
+
+def test_entries_look_for_sharding_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
+) -> None:
+    limit(monkeypatch, stale_steps=10, rest_steps=10)
+    arms = "".join(f"    elif o.w{n}:\n        kept = fully_shard\n" for n in range(3))
+    ways = f"    if o.way:\n        kept = fully_shard\n{arms}    else:\n        fully_shard(x)\n"
+    entries = "".join(f"def {name}(x, o):\n    slow(x)\n{ways}" for name in ("one", "two"))
+    script(tmp_path, f"{SLOW}{entries}")
+    order = [state.trace.entry for state in followed if state.trace.entry != "<module>"]
+    assert order == ["one", "two", *["one"] * 4, *["two"] * 4]
+
+
 def test_an_entry_that_looks_for_sharding_decides_as_another_one_that_found_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: list[PathState]
 ) -> None:
@@ -481,7 +507,8 @@ def test_after_a_path_that_lost_the_sharding_others_decide_as_before_until_they_
     assert not stopped(found)
     ones = [state for state in followed if state.trace.entry == "one"]
     shards = [state.may_have_sharded() for state in ones]
-    assert shards[:4] == [True, False, False, True]
+    lost = [False] * 3  # the other settings that leave
+    assert shards == [True, False, False, True, *lost, *[True] * 4]
     first, last = ([each.outcome for each in ones[n].decisions.made] for n in (0, 3))
     assert first[-4:] == [True] * 4
     assert last[-4:] == [False] * 4, "all that is new behind the sharding"
