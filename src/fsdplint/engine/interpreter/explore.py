@@ -41,14 +41,18 @@ def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[
     explorer.follow_methods()
     budget = project.budget
     explorer.known.patient = True
-    explorer.allowed = min(budget.steps, explorer.steps + budget.steps_behind)
+    # What is left of programs that shard, then what was put off for programs that do not.
+    explorer.allowed = min(budget.steps, explorer.steps + budget.steps_behind // 2)
+    explorer.follow_the_rest()
+    explorer.allowed = min(budget.steps, explorer.steps + budget.steps_behind // 2)
     explorer.follow_postponed()
     explorer.follow_the_rest()
+    explorer.give_up()
     explorer.known.patient = False
     explorer.allowed = max(budget.steps_with_tests, explorer.steps + budget.test_steps)
     explorer.follow_entries([unit for unit in units if project.is_test(unit.path)])
-    explorer.give_up_postponed()
     explorer.follow_the_rest()
+    explorer.give_up()
     return explorer.programs, explorer.methods
 
 
@@ -232,12 +236,17 @@ class _Explorer:
                 self.postponed.append((entry, limit))
             elif definition is None or self._is_open(definition):
                 self.follow(entry)
-        self.give_up_postponed()
 
-    def give_up_postponed(self) -> None:
+    def give_up(self) -> None:
+        """Record what was not followed, or not to its end."""
         for entry, limit in self.postponed:
             self.project.stop_early(entry.unit.path, entry.name, limit)
+        for exploration in self.unfinished:
+            entry = exploration.entry
+            for reason in filter(None, (exploration.limit, TOO_LONG * bool(exploration.shortened))):
+                self.project.stop_early(entry.unit.path, entry.name, reason)
         self.postponed.clear()
+        self.unfinished.clear()
 
     def follow_the_rest(self) -> None:
         """Follow what is left of the entries in turn, once each had its first, the cheapest first.
@@ -253,11 +262,6 @@ class _Explorer:
                 if self.steps <= self.allowed:
                     self._go_on(exploration, exploration.follow_the_rest)
             self.unfinished = [e for e in self.unfinished if e.limit or e.shortened]
-        for exploration in self.unfinished:
-            entry = exploration.entry
-            for reason in filter(None, (exploration.limit, TOO_LONG * bool(exploration.shortened))):
-                self.project.stop_early(entry.unit.path, entry.name, reason)
-        self.unfinished.clear()
 
     def _look_for_sharding(self) -> None:
         """Look for paths that shard in one entry after the other: those of one guide the others."""
