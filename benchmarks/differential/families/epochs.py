@@ -114,7 +114,6 @@ _USE = {
 
 
         train(make(dataset), 2)
-        train(DataLoader(validation, batch_size=4), 2)
     """,
     "shared_with_plain": """
         def train(loader, epochs):
