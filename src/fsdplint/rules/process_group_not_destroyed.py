@@ -21,6 +21,7 @@ from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import ASYNC_SAVE
+from fsdplint.knowledge.collectives import CALLS
 from fsdplint.knowledge.launch import DESTROY, DEVICE_MESH, INIT, IS_UP, MESHES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.rule import Report, declare
@@ -35,6 +36,10 @@ RULE = declare(
 )
 
 
+# What needs the group, or trains: the end comes behind the last of these.
+_USES = ("step", "forward", "backward", *CALLS)
+_LEAVES = (ir.Break, ir.Return, ir.Raise)
+_EXITS = frozenset({"exit", "_exit", "quit"})
 _DESTROY = DESTROY.rpartition(".")[2]
 _IS_UP = IS_UP.rpartition(".")[2]
 
@@ -96,13 +101,16 @@ def _start(trace: Trace) -> Call | Shard | None:
 
 
 def _end(program: Program, trace: Trace, start: Call | Shard) -> Site | None:
-    """The last statement of the function, or of a part of a module, that does both.
+    """The last statement of the function, or of a part of a module, that makes it and trains.
 
-    What `fully_shard` makes is up when it returns, so that the function has to train as well.
+    None where no run gets there, since the program trains without end.
     """
-    used = trace.calls("step")[-1:] if isinstance(start, Shard) else trace.of(Shard)
-    frame = common_frame(start.site, used[0].site) if used else None
-    if frame is None:
+    steps = trace.calls("step")
+    if isinstance(start, Shard) and not steps:
+        return None  # what `fully_shard` makes is up when it returns
+    last = max((*trace.of(Shard), *trace.calls(*_USES)), key=lambda event: event.time)
+    frame = common_frame(start.site, last.site)
+    if frame is None or any(_never_ends(program, step.site) for step in steps):
         return None
     path, node, other = frame
     tree = program.tree(path)
@@ -112,6 +120,23 @@ def _end(program: Program, trace: Trace, start: Call | Shard) -> Site | None:
     if isinstance(scope, ir.ClassDef):
         return None
     return Site(path, _common_block(tree, node, other).statements[-1])
+
+
+def _never_ends(program: Program, site: Site) -> bool:
+    """Whether a place is in a ``while True`` that nothing leaves but an error."""
+    return any(
+        isinstance(loop, ir.While)
+        and isinstance(loop.test, ir.Constant)
+        and bool(loop.test.value)
+        and not any(isinstance(each, _LEAVES) for each in ir.walk_scope(*loop.body))
+        and not any(ir.last_name(each.func) in _EXITS for each in _calls(loop))
+        for path, node in site.frames()
+        for loop in program.tree(path).ancestors(node)
+    )
+
+
+def _calls(loop: ir.While) -> Iterator[ir.Call]:
+    return (each for each in ir.walk_scope(*loop.body) if isinstance(each, ir.Call))
 
 
 def _common_block(tree: Tree, one: ir.Node, other: ir.Node) -> Block:
