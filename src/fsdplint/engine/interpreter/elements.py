@@ -29,6 +29,7 @@ from fsdplint.knowledge.data import DATA_LOADERS
 from fsdplint.knowledge.modules import hugging_face_blocks
 
 _MAX_UNROLLED = 8
+MAX_NAMES = 40
 MAX_ELEMENTS = 2_000
 _MAX_SUBMODULES = 40
 
@@ -144,9 +145,9 @@ def _position(state: PathState, value: Object, index: int) -> Value:
     return value.elements[index]
 
 
-def unrolled(value: Value) -> list[Value] | None:
+def unrolled(value: Value, most: int = _MAX_UNROLLED) -> list[Value] | None:
     """Return the elements of a short sequence whose elements are known one by one."""
-    if isinstance(value, Sequence) and not value.rest and len(value.items) <= _MAX_UNROLLED:
+    if isinstance(value, Sequence) and not value.rest and len(value.items) <= most:
         return value.items
     return None
 

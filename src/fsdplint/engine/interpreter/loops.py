@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import batches
-from fsdplint.engine.interpreter.elements import kinds, submodules, unrolled, view_of
+from fsdplint.engine.interpreter.elements import MAX_NAMES, kinds, submodules, unrolled, view_of
 from fsdplint.engine.interpreter.expressions import truth
 from fsdplint.engine.interpreter.names import lookup
 from fsdplint.engine.interpreter.shape import assigned
@@ -17,14 +17,19 @@ from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Object,
+    Sequence,
     Taint,
     Value,
     followed,
 )
+from fsdplint.engine.project.project import identifiers
 
 
 def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
-    """Execute a loop: over a short sequence element by element, over any other once for all."""
+    """Execute a loop: over a short sequence element by element, over any other once for all.
+
+    A sequence may be longer if the loop sets attributes by its elements: what they hold is lost.
+    """
     iterable = followed(state.evaluate(node.iterable, frame))
     batches.note_iteration(state, node, iterable, frame)
     every = submodules(state, iterable)
@@ -32,6 +37,8 @@ def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
     if every and isinstance(view, Object):
         return _for_submodules(state, node, every, view, frame)
     known = unrolled(iterable)
+    if known is None and isinstance(iterable, Sequence) and _sets_by_name(node):
+        known = unrolled(iterable, MAX_NAMES)
     with _looping(state, node, frame, known is None):
         for item in kinds(state, iterable) if known is None else known:
             bind_target(state, node.target, item, frame)
@@ -43,6 +50,10 @@ def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
             if flow is Flow.BREAK:
                 break
     return state.run(node.orelse, frame)
+
+
+def _sets_by_name(node: ir.For) -> bool:
+    return "setattr" in identifiers(*node.body)[0]
 
 
 def _for_submodules(
