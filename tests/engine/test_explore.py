@@ -445,6 +445,14 @@ def test_a_path_that_decides_against_sharding_is_not_followed_further(way: bool)
     assert frontier.next_open() == ((way, False) if way else None)
 
 
+def test_the_way_of_another_entry_is_tried_once() -> None:
+    frontier = Frontier(BUDGET, set())
+    frontier.add(Decisions(made=[Decision("key", True, 1, "way")]), 0)
+    guide = {"way": False, "elsewhere": True}
+    assert [frontier.new_guide(guide) for _ in range(2)] == [guide, {}]
+    assert frontier.new_guide({"way": True, "far": True}) == {}, "no path decided otherwise"
+
+
 def test_paths_that_surely_shard_take_new_outcomes_first() -> None:
     frontier = Frontier(BUDGET, set())
     made = [Decision(str(number), True, 1, number) for number in range(4)]

@@ -43,7 +43,8 @@ class Budget:
         unsharded_file_steps: the steps of entries in one file, none of which shards.
         unsharded_steps: the steps of entries one after the other, none of which shards.
         steps: the steps of all entries outside tests, about two minutes.
-        steps_behind: those of them that may be taken once every entry had its turn.
+        steps_behind: those of them that may be taken once every entry had its turn: one half for
+            what is left of entries, the other for those that were put off, and what is left then.
         steps_with_tests: the steps of all entries after which no further test is followed.
         test_steps: the steps that tests may take even so.
         shard_pairs: pairs of sharding calls, over all paths of all entries.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.fix_places import common_frame
+from fsdplint.engine.facts.loops import is_endless
 from fsdplint.engine.facts.scripts import is_run, script_of, whole_program
 from fsdplint.engine.frontend.tree import STATEMENTS, Block, Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
@@ -38,8 +39,6 @@ RULE = declare(
 
 # What needs the group, or trains: the end comes behind the last of these.
 _USES = ("step", "forward", "backward", *CALLS)
-_LEAVES = (ir.Break, ir.Return, ir.Raise)
-_EXITS = frozenset({"exit", "_exit", "quit"})
 _DESTROY = DESTROY.rpartition(".")[2]
 _IS_UP = IS_UP.rpartition(".")[2]
 
@@ -110,7 +109,7 @@ def _end(program: Program, trace: Trace, start: Call | Shard) -> Site | None:
         return None  # what `fully_shard` makes is up when it returns
     last = max((*trace.of(Shard), *trace.calls(*_USES)), key=lambda event: event.time)
     frame = common_frame(start.site, last.site)
-    if frame is None or any(_never_ends(program, step.site) for step in steps):
+    if frame is None or any(is_endless(program, step.site) for step in steps):
         return None
     path, node, other = frame
     tree = program.tree(path)
@@ -120,23 +119,6 @@ def _end(program: Program, trace: Trace, start: Call | Shard) -> Site | None:
     if isinstance(scope, ir.ClassDef):
         return None
     return Site(path, _common_block(tree, node, other).statements[-1])
-
-
-def _never_ends(program: Program, site: Site) -> bool:
-    """Whether a place is in a ``while True`` that nothing leaves but an error."""
-    return any(
-        isinstance(loop, ir.While)
-        and isinstance(loop.test, ir.Constant)
-        and bool(loop.test.value)
-        and not any(isinstance(each, _LEAVES) for each in ir.walk_scope(*loop.body))
-        and not any(ir.last_name(each.func) in _EXITS for each in _calls(loop))
-        for path, node in site.frames()
-        for loop in program.tree(path).ancestors(node)
-    )
-
-
-def _calls(loop: ir.While) -> Iterator[ir.Call]:
-    return (each for each in ir.walk_scope(*loop.body) if isinstance(each, ir.Call))
 
 
 def _common_block(tree: Tree, one: ir.Node, other: ir.Node) -> Block:

@@ -9,6 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import argument, called
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.shape import exits
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.data import IN_ORDER
@@ -155,6 +156,22 @@ def loops_around(program: Program, site: Site) -> frozenset[ir.Node]:
 def share_loop(program: Program, one: Site, other: Site) -> bool:
     """Whether some loop runs both places in each iteration."""
     return bool(loops_around(program, one) & loops_around(program, other))
+
+
+def is_endless(program: Program, site: Site) -> bool:
+    """Whether a place is in a ``while True`` that only an error leaves."""
+    return any(
+        isinstance(loop, ir.While)
+        and isinstance(loop.test, ir.Constant)
+        and bool(loop.test.value)
+        and not any(map(_leaves, ir.walk_scope(*loop.body)))
+        for loop in loops_around(program, site)
+    )
+
+
+def _leaves(node: ir.Node) -> bool:
+    out = isinstance(node, (ir.Break, ir.Return, ir.Raise))
+    return out or (isinstance(node, ir.Stmt) and exits(node))
 
 
 def leaves_around(tree: Tree, node: ir.Node) -> bool:

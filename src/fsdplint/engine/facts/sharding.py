@@ -160,22 +160,21 @@ def is_summoned(program: Program, site: Site) -> bool:
 
     Other scripts of the repository do not run with the one that a path starts in.
     """
-    trees = list(program.trees_with(_SUMMONS))
+    contexts = [
+        (path, context)
+        for path, node in site.frames()
+        for above in program.tree(path).ancestors(node)
+        if isinstance(above, ir.With)
+        for context in program.tree(path).contexts(above)
+    ]
+    trees = list(program.trees_with(_SUMMONS)) if contexts else []
     script, node = site.frames()[0]
     if trees and program.tree(script).function(node) is None:
         entered = {Path(path) for path, _ in site.frames()}
         files = {each for path in entered for each in import_closure(program.project, path)}
         trees = [tree for tree in trees if Path(tree.path) in files]
-    if not trees:
-        return False
-    handed_on = any(_hands_on(tree) for tree in trees)
-    return any(
-        _may_summon(program, path, context, handed_on)
-        for path, node in site.frames()
-        for above in program.tree(path).ancestors(node)
-        if isinstance(above, ir.With)
-        for context in program.tree(path).contexts(above)
-    )
+    handed_on = any(map(_hands_on, trees))
+    return bool(trees) and any(_may_summon(program, *each, handed_on) for each in contexts)
 
 
 def _hands_on(tree: Tree) -> bool:

@@ -170,7 +170,7 @@ def _object_attribute(
 
 
 def _constructor_argument(value: Object, name: str) -> tuple[Value | None, Symbol | None]:
-    """Return what a library's constructor was given for an attribute, or the class of its own."""
+    """Return the constructor's argument that an attribute holds, or the class of its default."""
     cls = value.cls.name if isinstance(value.cls, Symbol) else ""
     place = ATTRIBUTES_BY_ARGUMENT.get((cls, name))
     if place is None or value.open or value.origin is not Origin.ALLOCATED:

@@ -29,7 +29,7 @@ from fsdplint.knowledge.data import DATA_LOADERS
 from fsdplint.knowledge.modules import hugging_face_blocks
 
 _MAX_UNROLLED = 8
-MAX_NAMES = 40
+MAX_NAMES = 40  # of attributes that a loop sets
 MAX_ELEMENTS = 2_000
 _MAX_SUBMODULES = 40
 

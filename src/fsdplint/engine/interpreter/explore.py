@@ -238,7 +238,7 @@ class _Explorer:
                 self.follow(entry)
 
     def give_up(self) -> None:
-        """Record what was not followed, or not to its end."""
+        """Record an early stop for each entry that was not begun or has paths left."""
         for entry, limit in self.postponed:
             self.project.stop_early(entry.unit.path, entry.name, limit)
         for exploration in self.unfinished:
@@ -264,7 +264,7 @@ class _Explorer:
             self.unfinished = [e for e in self.unfinished if e.limit or e.shortened]
 
     def _look_for_sharding(self) -> None:
-        """Look for paths that shard in one entry after the other: those of one guide the others."""
+        """Look for a path that shards, one entry after the other: each found guides the next."""
         most = min(self.allowed, self.steps + self.project.budget.search_steps)
         for exploration in self.unfinished:
             steps = -1

@@ -17,7 +17,6 @@ from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Object,
-    Sequence,
     Taint,
     Value,
     followed,
@@ -28,7 +27,7 @@ from fsdplint.engine.project.project import identifiers
 def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
     """Execute a loop: over a short sequence element by element, over any other once for all.
 
-    A sequence may be longer if the loop sets attributes by its elements: what they hold is lost.
+    A longer sequence is followed so too if the body calls ``setattr``: by the names in it, mostly.
     """
     iterable = followed(state.evaluate(node.iterable, frame))
     batches.note_iteration(state, node, iterable, frame)
@@ -37,8 +36,8 @@ def for_(state: PathState, node: ir.For, frame: Frame) -> Flow:
     if every and isinstance(view, Object):
         return _for_submodules(state, node, every, view, frame)
     known = unrolled(iterable)
-    if known is None and isinstance(iterable, Sequence) and _sets_by_name(node):
-        known = unrolled(iterable, MAX_NAMES)
+    if known is None and (names := unrolled(iterable, MAX_NAMES)) and _sets_by_name(node):
+        known = names
     with _looping(state, node, frame, known is None):
         for item in kinds(state, iterable) if known is None else known:
             bind_target(state, node.target, item, frame)

@@ -192,10 +192,9 @@ class Exploration:
     def _look_for_sharding(self, most: int) -> tuple[bool, ...] | None:
         """Follow paths until one shards; return the next path.
 
-        Where a path of another entry shards, the first one decides as that does.
+        If a path of another entry shards, the first one decides as that does.
         """
-        guide = self.known.before
-        if self.frontier.is_new(guide):
+        if self.effort.allows_more(most) and (guide := self.frontier.new_guide(self.known.before)):
             _, state = self._follow((), NewOutcomes(set(), {}, guide, ()))
             self.frontier.add(state.decisions, 0)
         prefix = self.frontier.next(sharding_seen=bool(self.found))
@@ -291,7 +290,7 @@ class Effort:
         return f"more than {budget.paths} paths" if self.paths >= budget.paths else ""
 
     def is_long(self) -> bool:
-        """True if a path has so many steps that few of them can be followed."""
+        """True if the paths are so long on average that only a few can be followed."""
         return self.steps > self.paths * self.budget.many_path_steps
 
     def allows_more(self, steps: int) -> bool:
@@ -303,6 +302,11 @@ class Effort:
 
 # A place, and what a path decided there. Without the key, which keeps the path's objects alive.
 _Outcome = tuple[object, bool]
+
+
+def _flipped(decided: _Outcome) -> _Outcome:
+    place, outcome = decided
+    return place, not outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,12 +324,11 @@ class _Flip:
     open: bool
 
     def outcome(self) -> _Outcome:
-        """Return the outcome that the path is for."""
-        place, outcome = self.made[self.index]
-        return place, not outcome
+        """Return the flipped decision's outcome."""
+        return _flipped(self.made[self.index])
 
     def prefix(self) -> tuple[bool, ...]:
-        """Return the outcomes to replay."""
+        """Return the outcomes to start with: those before the decision, and its flipped one."""
         return (*(outcome for _, outcome in self.made[: self.index]), self.outcome()[1])
 
 
@@ -349,6 +352,7 @@ class Frontier:
         worth: the places whose other outcome was worth a path.
         repeating: whether the last path that was taken only combines branches already followed.
         surely: whether paths that surely shard come first.
+        guided: outcomes of other entries that a path of this one was to take.
     """
 
     def __init__(self, budget: Budget, known: Set[tuple[object, bool]]) -> None:
@@ -365,6 +369,7 @@ class Frontier:
         self.repeats = 0
         self.repeating = False
         self.surely = False
+        self.guided: set[_Outcome] = set()
 
     def next(self, sharding_seen: bool) -> tuple[bool, ...] | None:
         """Return the outcomes to start the next path with, None if no path is worth its cost."""
@@ -410,12 +415,11 @@ class Frontier:
                 same = self.wanted.get(each.place, each.outcome) is each.outcome
                 self.wanted[each.place] = each.outcome if same else None
 
-    def is_new(self, outcomes: Mapping[object, bool]) -> bool:
-        """True if any of these outcomes is at a place where all paths decided otherwise."""
-        return any(
-            (place, not outcome) in self.covered and (place, outcome) not in self.covered
-            for place, outcome in outcomes.items()
-        )
+    def new_guide(self, outcomes: Mapping[object, bool]) -> Mapping[object, bool]:
+        """Return outcomes by place if some were not tried where paths decided; else nothing."""
+        untried = set(outcomes.items()) - self.covered - self.guided
+        self.guided |= untried
+        return outcomes if any(_flipped(each) in self.covered for each in untried) else {}
 
     def new_outcomes(self) -> NewOutcomes:
         """Return how to decide on a path that takes as many new outcomes as it can."""
@@ -429,7 +433,7 @@ class Frontier:
             self.last = None
 
     def add(self, decisions: Decisions, start: int, end: int | None = None) -> None:
-        """Queue a path: each of the decisions behind its prefix, up to an end, can be flipped."""
+        """Queue a path for each decision from ``start`` up to ``end`` that can be flipped."""
         made = decisions.made[:end]
         outcomes = [(decision.place, decision.outcome) for decision in made]
         self.covered.update(outcomes)
