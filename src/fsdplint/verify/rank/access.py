@@ -151,6 +151,11 @@ def unsharded_gradients(unit: nn.Module | None) -> bool:
     return any(p.grad is not None and p.grad.shape != p.shape for p in originals)
 
 
+def defers_reduction(unit: nn.Module | None) -> bool:
+    """True if FSDP1's `no_sync` is active: gradients of NO_SHARD have one size, reduced or not."""
+    return isinstance(unit, FullyShardedDataParallel) and not unit._sync_gradients
+
+
 def unreduced(parameter: nn.Parameter, unit: nn.Module | None) -> bool | None:
     """True if a gradient of this parameter waits to be reduced; None where unknown.
 

@@ -111,10 +111,14 @@ class _Steps:
         """
         now: dict[int, tuple[Tensor, int]] = {}
         sharded = [held for held in self._seen.parameters() if held.unit is not None]
-        unsharded = {unit for unit in {h.unit for h in sharded} if access.unsharded_gradients(unit)}
+        unreduced = {
+            unit
+            for unit in {held.unit for held in sharded}
+            if access.unsharded_gradients(unit) or access.defers_reduction(unit)
+        }
         for held in sharded:
             gradient = held.parameter.grad
-            if gradient is None or held.unit in unsharded:
+            if gradient is None or held.unit in unreduced:
                 continue
             if gradient.shape == held.parameter.shape:
                 now[id(held.parameter)] = (gradient, access.local(gradient)._version)
