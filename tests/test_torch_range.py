@@ -10,6 +10,7 @@ from fsdplint.knowledge.torch_range import EARLIEST, UNBOUNDED, Release, TorchRa
 from fsdplint.settings.config import defaults
 
 _ARGUMENTS = "fsdp1-argument-to-fully-shard"
+_SWAPPED = "optim-state-arguments-swapped"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,76 @@ def test_whether_no_older_release_is_meant(specifier: str, release: Release, rea
 
 
 @pytest.mark.parametrize(
+    ("specifier", "op", "release", "known"),
+    [
+        (">=2.1", "LessThan", (2, 1, 0), False),
+        (">=2.1", "LessThanEqual", (2, 1, 0), None),
+        (">=2.1", "GreaterThanEqual", (2, 1, 0), True),
+        (">=2.1", "GreaterThan", (2, 1, 0), None),
+        (">=2.0", "LessThan", (2, 1, 0), None),
+        (">=2.4,<2.6", "LessThan", (2, 6, 0), True),
+        (">=2.4,<2.6", "GreaterThanEqual", (2, 6, 0), False),
+        (">=2.4,<2.6", "GreaterThan", (2, 5, 0), None),
+        ("==2.0.1", "Equal", (2, 0, 1), True),
+        ("==2.0.1", "NotEqual", (2, 0, 1), False),
+        ("==2.0.1", "Equal", (2, 1, 0), False),
+        (">=2.0", "Equal", (2, 1, 0), None),
+        (">=0", "LessThan", (2, 13, 0), False),
+        (">=0", "GreaterThanEqual", (2, 13, 0), True),
+        (">=0", "GreaterThanEqual", (2, 14, 0), None),
+    ],
+)
+def test_what_a_test_of_the_release_comes_to(
+    specifier: str, op: str, release: Release, known: bool | None
+) -> None:
+    assert TorchRange.parse(specifier).compares(op, release) is known
+
+
+@pytest.mark.parametrize(
+    ("guard", "found"),
+    [
+        ('version.parse(torch.__version__) < version.parse("2.1")', []),
+        ('not version.parse(torch.__version__) >= version.parse("2.1")', []),
+        ("old", [_SWAPPED]),
+    ],
+)
+def test_code_that_some_releases_run_is_not_judged_for_others(guard: str, found: list[str]) -> None:
+    text = f"""
+import sys
+import torch
+from packaging import version
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def load(model: FSDP, optimizer, saved, old):
+    if {guard}:
+        return FSDP.optim_state_dict_to_load(saved, model, optimizer)
+    return FSDP.optim_state_dict_to_load(model, optimizer, saved)
+"""
+    assert _found(text, ">=2.0") == found
+
+
+def test_argument_behind_a_test_of_the_release_is_not_new() -> None:
+    text = """
+import torch
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+if torch.__version__ >= "2.7":
+    fully_shard(model, ignored_params=set(model[0].parameters()))
+"""
+    assert _ARGUMENTS not in _found(text, ">=2.6")
+    assert _ARGUMENTS in _found(text.replace('torch.__version__ >= "2.7"', "True"), ">=2.6")
+
+
+def _found(text: str, target: str) -> list[str]:
+    source = from_text(text, "train.py")
+    settings = replace(defaults(preview=True), target_torch=TorchRange.parse(target))
+    outcome = check([source.path], settings, {source.path: source}, alone=True)
+    return [f.rule for f in outcome.findings if f.rule in (_ARGUMENTS, _SWAPPED)]
+
+
+@pytest.mark.parametrize(
     ("call", "found"),
     [
         ("fully_shard(model, ignored_params=ignored)", [_ARGUMENTS]),
@@ -89,7 +160,4 @@ if version.parse(torch.__version__) >= version.parse("2.7"):
     options["ignored_params"] = ignored
 {call}
 """
-    source = from_text(text, "train.py")
-    settings = replace(defaults(preview=True), target_torch=TorchRange.parse(">=2.5"))
-    outcome = check([source.path], settings, {source.path: source}, alone=True)
-    assert [f.rule for f in outcome.findings if f.rule == _ARGUMENTS] == found
+    assert _found(text, ">=2.5") == found

@@ -61,6 +61,24 @@ class TorchRange:
             return lower <= TODAY < upper
         return self.overlaps(lower, upper)
 
+    def compares(self, op: str, release: Release) -> bool | None:
+        """Return the outcome of ``installed <op> release``, None if releases of this range differ.
+
+        Where every release is meant, those before today's are not.
+
+        Args:
+            op: the name of LibCST's operator class.
+        """
+        lower = TODAY if self == EVERY_RELEASE else self.lower
+        if op in ("Equal", "NotEqual"):
+            equal = (lower, self.upper) == (release, _after(release))
+            inside = lower <= release < self.upper
+            return None if inside and not equal else equal is (op == "Equal")
+        edge = _after(release) if op in ("GreaterThan", "LessThanEqual") else release
+        if lower < edge < self.upper:
+            return None
+        return (lower >= edge) is op.startswith("Greater")
+
 
 def _bounds(clause: str) -> tuple[Release, Release]:
     match = _CLAUSE.fullmatch(clause)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.branches import is_caught
+from fsdplint.engine.facts.branches import is_caught, is_for_some_releases
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.values import reachable
 from fsdplint.engine.program import Program
@@ -63,6 +63,7 @@ def foreign_arguments(program: Program) -> Iterator[ForeignArguments]:
                 continue
             names = tuple(name for name in shard.keywords if name in FOREIGN)
             late = tuple(name for name in _written(shard) if _is_late(program, name))
+            late = () if is_for_some_releases(shard.site) else late
             positional = max(0, len(shard.positional) - 1)
             wrong = names or late or positional
             if wrong and not is_caught(program, shard.site, "TypeError"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.branches import is_caught
+from fsdplint.engine.facts.branches import is_caught, is_for_some_releases
 from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
@@ -48,6 +48,8 @@ def swapped(program: Program) -> Iterator[Swapped]:
         for call in trace.calls(OPTIM_STATE_DICT_TO_LOAD):
             given = call.arguments.args
             if len(given) < 3 or call.arguments.open or is_caught(program, call.site):
+                continue
+            if is_for_some_releases(call.site):
                 continue
             shard = _wrapper(trace, call, given[1])
             if shard is not None and _wrapper(trace, call, given[0]) is None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
+from fsdplint.engine.interpreter import releases
 from fsdplint.engine.interpreter.events import Trace
 from fsdplint.engine.interpreter.shape import leaves
 from fsdplint.engine.interpreter.site import Site
@@ -30,6 +31,11 @@ def is_caught(
         named: whether a handler for all errors is none, since it expects none in particular.
     """
     return any(handles(program.tree(path), node, error, named) for path, node in site.frames())
+
+
+def is_for_some_releases(site: Site) -> bool:
+    """Whether a place is reached with some of the releases of PyTorch only, by a test of them."""
+    return any(releases.asks(guard.key) for guard in site.guards)
 
 
 def handles(tree: Tree, node: ir.Node, error: str | None, named: bool = False) -> bool:

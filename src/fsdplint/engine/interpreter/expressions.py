@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import batches, comparison, tensors
+from fsdplint.engine.interpreter import batches, comparison, releases, tensors
 from fsdplint.engine.interpreter.differing import differing, is_fine, parts
 from fsdplint.engine.interpreter.elements import (
     element_of,
@@ -108,6 +108,7 @@ def not_(state: PathState, node: ir.Not, frame: Frame) -> Value:
 def compare(state: PathState, node: ir.Compare, frame: Frame) -> Value:
     left, right = state.evaluate(node.left, frame), state.evaluate(node.right, frame)
     found = tensors.compared(state, node.op, left, right)
+    found = found or releases.compared(state, node.op, left, right)
     outcome = found or comparison.compare(node.op, left, right)
     state.decisions.keep_source(outcome, (left, right))
     return outcome

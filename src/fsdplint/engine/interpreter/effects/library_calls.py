@@ -11,7 +11,15 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import calls, declared, differing, optimizers, tensors, tracking
+from fsdplint.engine.interpreter import (
+    calls,
+    declared,
+    differing,
+    optimizers,
+    releases,
+    tensors,
+    tracking,
+)
 from fsdplint.engine.interpreter.definitions import is_sampler, note_construction
 from fsdplint.engine.interpreter.effects import (
     builtins,
@@ -321,6 +329,7 @@ EFFECTS: MappingType[str, Effect] = {
     **sharding.EFFECTS,
     **rows.EFFECTS,
     **optimizers.EFFECTS,
+    **releases.EFFECTS,
     **calls.EFFECTS,
     TORCH_DEVICE: _device,
     **torch_functions.EFFECTS,
