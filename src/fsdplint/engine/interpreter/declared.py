@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter import optimizers
 from fsdplint.engine.interpreter.events import Declared
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -29,9 +30,24 @@ _FROM_OUTSIDE = frozenset({Origin.PARAMETER, Origin.UNKNOWN, Origin.PART})
 
 
 def annotated(state: PathState, value: Object, annotation: ir.Expr | None, frame: Frame) -> None:
-    """Note that a parameter is a unit, if its annotation is the class of one."""
+    """Note that a parameter is a unit or an optimizer, if its annotation is the class of one."""
     if isinstance(annotation, (ir.Name, ir.Attribute)):
-        _declare(state, value, [state.evaluate(annotation, frame)], annotation, frame, True)
+        cls = state.evaluate(annotation, frame)
+        _declare(state, value, [cls], annotation, frame, True)
+    optional = _without_none(annotation)
+    if optional is not None:
+        cls = state.evaluate(optional, frame)
+        if isinstance(cls, Symbol) and optimizers.is_class(cls):
+            value.cls = cls
+
+
+def _without_none(annotation: ir.Expr | None) -> ir.Name | ir.Attribute | None:
+    """Return the class in an annotation, in `Optional[Class]` and in `Class | None`."""
+    if isinstance(annotation, ir.Subscript) and ir.last_name(annotation.value) == "Optional":
+        annotation = annotation.index
+    if isinstance(annotation, ir.BinOp) and annotation.op == "BitOr":
+        annotation = annotation.left
+    return annotation if isinstance(annotation, (ir.Name, ir.Attribute)) else None
 
 
 def tested(state: PathState, test: Value, outcome: bool, node: ir.Node, frame: Frame) -> None:

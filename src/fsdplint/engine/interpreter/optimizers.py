@@ -73,13 +73,29 @@ def _is_optimizer(value: Value) -> bool:
 
 
 def used(state: PathState, receiver: Value, name: str, arguments: Arguments) -> None:
-    """Treat what was made of parameters as an optimizer once it was stepped and zeroed."""
-    made = receiver.offered if isinstance(receiver, Object) else None
-    if made is None or name not in _USES or arguments.args or not isinstance(receiver, Object):
+    """Treat what was made of parameters as an optimizer once it was stepped and zeroed.
+
+    One that a caller outside of the program gives is that of the only model that is sharded.
+    """
+    if not isinstance(receiver, Object):
+        return
+    if receiver.origin is Origin.PARAMETER and is_class(receiver.cls) and not receiver.captures:
+        receiver.captures = _of_the_only_model(state)
+    made = receiver.offered
+    if made is None or name not in _USES or arguments.args:
         return
     made.uses.add(name)
     if made.uses == _USES and made.parameters:
         _found_out(state, receiver, made)
+
+
+def _of_the_only_model(state: PathState) -> list[Parameters]:
+    """Return the parameters of the sharded model if there is one, around all units."""
+    units = {unit.module: unit.site for unit in state.trace.units()}
+    roots = [each for each in units if units.keys().isdisjoint(each.ancestors())]
+    if len(roots) != 1:
+        return []
+    return [Parameters(roots[0], state.tick(), units[roots[0]])]
 
 
 def scheduled(state: PathState, arguments: Arguments) -> None:
