@@ -1,0 +1,187 @@
+"""A finding is an ``except`` around the forward of a sharded model that goes on to the next batch.
+
+The fact is the handler. The rank that has the error leaves the forward or backward half done, and
+its next collective is that of another forward, which is not the one that the others wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.local_values import LocalValues, local_values
+from fsdplint.engine.facts.sharding import runs_alone
+from fsdplint.engine.interpreter.events import Call, Sharding
+from fsdplint.engine.interpreter.shape import exits
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Object
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.knowledge.suspicious_words import may_involve_others
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD604",
+    summary="a rank goes on to the next batch after an error of its own",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="its precision on public code is not measured.",
+)
+
+# The errors of a lack of memory, and of a device, by the last part of their names.
+_OF_ONE_RANK = frozenset(
+    {"AcceleratorError", "BaseException", "Exception", "OutOfMemoryError", "RuntimeError"}
+)
+# Waits for the rank's own device.
+_OWN = frozenset({"synchronize"})
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtError:
+    """A handler after which the rank goes on, in the middle of a step."""
+
+    site: Site
+    handler: ir.Handler
+    forward: Call
+    shard: Sharding
+
+
+def caught_errors(program: Program) -> Iterator[CaughtError]:
+    """Handlers around forwards in a training loop that neither raise nor meet the other ranks."""
+    for values in local_values(program.traces):
+        if runs_alone(values.trace):
+            continue
+        for forward, shard in values.forwards.items():
+            if not program.together(forward.site, shard.site):
+                continue
+            for path, handler in _handlers(program, values, forward):
+                yield CaughtError(Site(path, handler), handler, forward, shard)
+
+
+def _handlers(
+    program: Program, values: LocalValues, forward: Call
+) -> Iterator[tuple[str, ir.Handler]]:
+    """Handlers that leave the step of a forward, in the innermost loop that makes such steps."""
+    found: list[tuple[str, ir.Handler]] = []
+    for path, inside, around in _enclosing(program, forward):
+        if isinstance(around, ir.Try) and inside in around.body:
+            found.extend((path, each) for each in around.handlers)
+        elif isinstance(around, (ir.For, ir.While)) and _trains(values, path, around):
+            for where, handler in found:
+                if _is_wide(handler) and _goes_on(handler.body) and not _meets(handler, around):
+                    yield where, handler
+            return
+
+
+def _enclosing(program: Program, call: Call) -> Iterator[tuple[str, ir.Node, ir.Node]]:
+    """The nodes around a call and around the calls that lead there, each with what it holds."""
+    for path, inside in reversed(call.site.frames()):
+        for around in program.tree(path).ancestors(inside):
+            if isinstance(around, ir.Function):
+                break
+            yield path, inside, around
+            inside = around
+
+
+def _trains(values: LocalValues, path: str, loop: ir.For | ir.While) -> bool:
+    """Whether an optimizer of parameters steps in a loop."""
+    for step in values.trace.calls("step"):
+        held = (step.receiver, *step.arguments.args[:1])  # or what a scaler steps
+        trained = any(isinstance(each, Object) and each.captures for each in held)
+        inside = any(
+            each == path and loop.start <= node.start < loop.end
+            for each, node in step.site.frames()
+        )
+        if trained and inside:
+            return True
+    return False
+
+
+def _is_wide(handler: ir.Handler) -> bool:
+    """Whether a handler is for errors that one rank may have alone."""
+    if handler.type is None:
+        return True
+    named = {ir.last_name(node) for node in ir.walk(handler.type) if _is_name(node)}
+    return not named.isdisjoint(_OF_ONE_RANK)
+
+
+def _is_name(node: ir.Node) -> bool:
+    return isinstance(node, (ir.Name, ir.Attribute))
+
+
+def _goes_on(body: tuple[ir.Stmt, ...]) -> bool:
+    """Whether a rank may get from a handler to the next batch."""
+    for statement in body:
+        if isinstance(statement, (ir.Raise, ir.Break)) or exits(statement):
+            return False
+        if isinstance(statement, ir.If) and not (
+            _goes_on(statement.body) or _goes_on(statement.orelse)
+        ):
+            return False
+        if isinstance(statement, (ir.Continue, ir.Return)):
+            return True
+    return True
+
+
+def _meets(handler: ir.Handler, loop: ir.For | ir.While) -> bool:
+    """Whether a handler, or a function that gets a variable of its, may involve others."""
+    if any(may_involve_others(name) for name in _called(handler) if name not in _OWN):
+        return True
+    stored = {
+        target.id
+        for node in ir.walk(handler)
+        if isinstance(node, ir.Assign)
+        for target in node.targets
+        if isinstance(target, ir.Name)
+    }
+    calls = (node for node in ir.walk(loop) if isinstance(node, ir.Call))
+    given = (node for call in calls for argument in call.args for node in ir.walk(argument))
+    return any(isinstance(node, ir.Name) and node.id in stored for node in given)
+
+
+def _called(node: ir.Node) -> list[str]:
+    return [ir.last_name(each.func) for each in ir.walk(node) if isinstance(each, ir.Call)]
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in caught_errors(program):
+        forward, caught = fact.forward.site, fact.handler.type
+        words = "" if caught is None else f" {program.text(fact.site.path, caught)}"
+        call = f"`{program.text(forward.path, forward.node)}` {program.where(forward, fact.site)}"
+        yield Report(
+            program.span(Site(fact.site.path, caught or fact.handler)),
+            f"`except{words}` goes on to the next batch: where one rank alone has the error in "
+            f"{call}, the others wait in it until they time out",
+            "goes on with the others in the middle of a step",
+            (
+                program.evidence(forward, "a rank may leave this half done"),
+                program.evidence(fact.shard.site, "the model is sharded here"),
+                *program.conditions(fact.shard.site),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: CaughtError) -> Fix | Declined:
+    return raise_again(Code.of(program.tree(fact.site.path)), fact.handler)
+
+
+@builder
+def raise_again(code: Code, handler: ir.Handler) -> Fix:
+    """Ends a handler with ``raise``, which ends the rank and thereby the run."""
+    last = handler.body[-1]
+    if isinstance(last, ir.If):
+        raise NoFixError("the handler ends in a branch of its own")
+    if not code.starts_line(last):
+        raise NoFixError("the handler's statements share a line")
+    if isinstance(last, (ir.Continue, ir.Return)):
+        edit = code.edit(last.start, last.end, "raise")
+    else:
+        line = f"{code.indentation(last)}raise{code.newline}"
+        edit = code.insert_lines(code.after(last), line)
+    return Fix("end the run by raising the error again", Safety.UNSAFE, (edit,))
