@@ -12,7 +12,8 @@ from benchmarks.detection.program import MARK, Mutant, Program, mutant
 SHARED = "same-data-on-every-rank"
 EPOCH = "epoch-not-set"
 SEED = "sampler-seed-differs-by-rank"
-IMPORTS = "from torch.utils.data import DataLoader, Dataset, DistributedSampler"
+SPLIT = "split-differs-by-rank"
+IMPORTS = "from torch.utils.data import DataLoader, Dataset, DistributedSampler, random_split"
 DATASET = """
 class Samples(Dataset):
     def __init__(self, path):
@@ -41,6 +42,7 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
             yield from _shared(program, module, loop, random)
             yield from _sampled(program, module, loop)
             yield from _seeded(program, module, loop)
+            yield from _split(program, module, loop)
 
 
 def _untold(program: Program, module: Module) -> Iterator[Mutant]:
@@ -82,6 +84,24 @@ def _seeded(program: Program, module: Module, loop: ast.For | ast.While) -> Iter
         text = _rewritten(module, loop, made, "loader", epochs=False)
         rule = SEED * bool(mark)
         yield mutant(program, rule, f"{kind}, line {loop.lineno}", {module.path: text})
+
+
+def _split(program: Program, module: Module, loop: ast.For | ast.While) -> Iterator[Mutant]:
+    by_rank = "torch.manual_seed(7 + torch.distributed.get_rank())"
+    for kind, seed, generator in (
+        ("rank", by_rank, ""),
+        ("no generator", by_rank, ", generator=None"),
+        ("seeded", "torch.manual_seed(7)", ""),
+        ("generator", by_rank, ", generator=torch.Generator().manual_seed(7)"),
+    ):
+        wrong = kind in ("rank", "no generator")
+        made = (
+            f"{seed}\n"
+            f"part, rest = {MARK * wrong}random_split(samples, [0.9, 0.1]{generator})\n"
+            "loader = DataLoader(part, sampler=DistributedSampler(part))"
+        )
+        text = _rewritten(module, loop, made, "loader", epochs=False)
+        yield mutant(program, SPLIT * wrong, f"{kind}, line {loop.lineno}", {module.path: text})
 
 
 def _loops(module: Module) -> Iterator[ast.For | ast.While]:

@@ -209,6 +209,7 @@ WATCHED_CALLS: dict[str, str] = {
     PARALLELIZE_MODULE: "",
     "torch.utils.data.DataLoader": "",
     "torch.utils.data.DistributedSampler": "",
+    "torch.utils.data.random_split": "",
     "torch.manual_seed": "",
     "torch.random.fork_rng": "",
     "torch.set_rng_state": "",

@@ -14,6 +14,7 @@ DATA_LOADERS = frozenset(
     }
 )
 DISTRIBUTED_SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
+RANDOM_SPLIT = frozenset({"torch.utils.data.random_split"})
 BATCH_SAMPLERS = frozenset({"torch.utils.data.BatchSampler"})
 KEEPS_EPOCH = frozenset({"epoch", "set_epoch"})  # of a distributed sampler
 

@@ -1,0 +1,127 @@
+"""Data that each rank splits at random in a way of its own, before a sampler divides a part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.samplers import distributed_samplers
+from fsdplint.engine.interpreter.events import Call, Sharding, Trace
+from fsdplint.engine.interpreter.state import is_const
+from fsdplint.engine.interpreter.values import Object, Taint, contained, taint_of
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.arguments import put_argument
+from fsdplint.fixes.code import Code, Declined, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.data import RANDOM_SPLIT
+from fsdplint.knowledge.initialisation import SEEDS
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD804",
+    summary="each rank splits the data at random in a way of its own",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    preview="three files of one repository that was looked at make this mistake.",
+)
+
+# Words of code that may seed what is not known to.
+_SEEDS = re.compile(r"seed|rng_state|default_generator", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSplit:
+    """A split of which a distributed sampler divides a part.
+
+    Attributes:
+        seed: the last call before it that seeds each rank in another way, None if none does.
+    """
+
+    split: Call
+    sampler: Call
+    seed: Call | None
+    shard: Sharding
+
+
+def own_splits(program: Program) -> Iterator[OwnSplit]:
+    """Random splits without a generator, by a seed that differs between ranks or without one."""
+    for trace in program.traces:
+        shard = next(iter(trace.units()), None)
+        splits = trace.calls(*RANDOM_SPLIT) if shard is not None else ()
+        for split in splits:
+            seeds = [each for each in trace.calls(*SEEDS) if each.time < split.time]
+            seed = seeds[-1] if seeds else None
+            sampler = _divided(trace, split)
+            if shard is None or sampler is None or not _is_random(split):
+                continue
+            differs = _mentions_no_seed(program, split) if seed is None else _is_of_rank(seed)
+            if differs and program.together(split.site, shard.site):
+                yield OwnSplit(split, sampler, seed, shard)
+
+
+def _is_random(split: Call) -> bool:
+    given = split.argument(2, "generator")
+    return not split.arguments.open and (given is None or is_const(given, None))
+
+
+def _is_of_rank(seed: Call) -> bool:
+    return bool(taint_of(*seed.arguments.values()) & Taint.RANK)
+
+
+def _mentions_no_seed(program: Program, split: Call) -> bool:
+    """Whether no file on the way to a split, nor the program's, has a word for a seed."""
+    paths = {path for path, _ in split.site.frames()}
+    return not any(_SEEDS.search(program.tree(path).text) for path in paths)
+
+
+def _divided(trace: Trace, split: Call) -> Call | None:
+    """The sampler that divides a part of a split among the ranks."""
+    parts = split.result.elements.values() if isinstance(split.result, Object) else ()
+    for call, _ in distributed_samplers(trace):
+        dataset = call.argument(0, "dataset")
+        if dataset is not None and any(each in parts for each in contained(dataset)):
+            return call
+    return None
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in own_splits(program):
+        site, seed = fact.split.site, fact.seed
+        assert isinstance(site.node, ir.Call)
+        by = "each rank draws without a seed"
+        if seed is not None:
+            by = f"`{program.text(seed.site.path, seed.site.node)}` has each rank draw by its own"
+        yield Report(
+            program.span(site),
+            f"`{program.text(site.path, site.node.func)}` gives every rank another split: {by}, "
+            "so that ranks train on what others validate on",
+            "differs between ranks",
+            (
+                *(program.evidence(each.site, "differs between ranks") for each in [seed] if each),
+                program.evidence(fact.sampler.site, "divides it as if all had the same"),
+                program.evidence(fact.shard.site, "sharded over the ranks here"),
+                *program.conditions(site, fact.shard.site),
+            ),
+            partial(_fix, program, fact),
+        )
+
+
+def _fix(program: Program, fact: OwnSplit) -> Fix | Declined:
+    site = fact.split.site
+    assert isinstance(site.node, ir.Call)
+    return split_by_seed(Code.of(program.tree(site.path)), site.node)
+
+
+@builder
+def split_by_seed(code: Code, call: ir.Call) -> Fix:
+    """Gives a split a generator with a fixed seed."""
+    imports = Imports(code, call)
+    generator = f"{imports.module('torch', 'torch')}.Generator().manual_seed(0)"
+    edit = put_argument(code, call, "generator", generator)
+    return Fix("split by a generator with a fixed seed", Safety.UNSAFE, (edit, *imports.edits()))
