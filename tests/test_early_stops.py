@@ -137,6 +137,22 @@ def test_independent_flags_cost_one_path_each(monkeypatch: pytest.MonkeyPatch) -
     assert concise("train.py") == stale(text, "# too early", "# late")
 
 
+@pytest.mark.parametrize(
+    "read", ["kind, options = TASKS[flags.task]\n", "kind = KINDS[flags.task]\n"]
+)
+def test_entries_of_a_long_table_that_do_nothing_share_a_path(
+    monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    limit(monkeypatch, paths=20, rest_steps=0)
+    classes = "".join(f"class Task{n}:\n    pass\n\n\n" for n in range(40))
+    tasks = "".join(f"    'task{n}': (Task{n}, {{'shots': {n}}}),\n" for n in range(40))
+    kinds = "".join(f"    'task{n}': Task{n},\n" for n in range(40))
+    tables = f"{classes}TASKS = {{\n{tasks}}}\nKINDS = {{\n{kinds}}}\n\n\n"
+    text = recipes(1, more=f"    {read}    kind()\n")
+    text = written(text.replace("def main(", f"{tables}def main(", 1))
+    assert concise("train.py") == stale(text, "# too early", "# late")
+
+
 # What is still cut is reported
 
 STOPPED = "analysis of `train.py:main` stopped early (more than 5 paths): findings may be missing"

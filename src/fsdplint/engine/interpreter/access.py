@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from fsdplint.engine import ir
@@ -302,6 +303,38 @@ def mapping_item(state: PathState, value: Mapping, index: Value) -> Value:
         tests = [compare("Equal", index, Const(key)) for key in value.items]
         return Choice(tuple(options), taint_of(index), tuple(tests))
     return choice(options) if options else state.unknown(taint_of(index))
+
+
+# From this many entries on, one of those without an event stands for the others.
+_MANY_ENTRIES = 16
+
+
+def entries(
+    state: PathState, table: Choice, node: ir.Node
+) -> Iterator[tuple[Value, Value, bool, object]]:
+    """Yield all entries of a table but the last, each with its test and whether it has events.
+
+    The last member is the place to decide at. It is one for entries of which a path for each would
+    say nothing more.
+    """
+    many = len(table.options) >= _MANY_ENTRIES
+    tested = zip(table.options[:-1], table.tests[:-1], strict=False)
+    for index, (option, test) in enumerate(tested):
+        code = tuple(_code_in(option))
+        leads = bool(code) and state.priorities.may_shard(code)
+        held: object = "no events" if many and code and not leads else code or index
+        yield option, test, leads, (node, held, leads)
+
+
+def _code_in(option: Value) -> Iterator[ir.Node]:
+    """Yield the functions and classes that an entry of a table is, or holds."""
+    inner = followed(option)
+    for each in inner.items if isinstance(inner, Sequence) else (inner,):
+        value = followed(each)
+        if isinstance(value, FunctionValue):
+            yield value.function
+        elif isinstance(value, ClassValue):
+            yield value.node
 
 
 def environment(state: PathState, index: Value) -> Value:

@@ -179,12 +179,9 @@ def _pick(state: PathState, function: Choice, node: ir.Call) -> tuple[Value, Val
     if len(symbols) == len(options) and len(symbols) > 1:
         alike = all(is_optimizer(symbol.name) for symbol in symbols)
         return (symbols[0] if alike else state.unknown()), None
-    table = zip(function.options[:-1], function.tests[:-1], strict=False)
-    for index, (option, test) in enumerate(table):
-        inner = followed(option)
-        defined = inner.function if isinstance(inner, FunctionValue) else None
-        may_shard = defined is not None and state.priorities.may_shard([defined])
-        if state.decisions.decide(test, may_shard, 2, (node, defined or index, may_shard)):
+    for option, test, leads, place in access.entries(state, function, node):
+        prefer = leads and isinstance(followed(option), FunctionValue)
+        if state.decisions.decide(test, prefer, 2, place):
             return option, test
     if function.tests:
         return function.options[-1], function.tests[-1]

@@ -65,9 +65,8 @@ def _entry(state: PathState, value: Value, target: ir.Expr) -> Value:
     """Choose one entry of a table of tuples for this path, so that its parts belong together."""
     if not isinstance(value, Choice) or not value.tests:
         return value
-    table = zip(value.options[:-1], value.tests[:-1], strict=False)
-    for index, (option, test) in enumerate(table):
-        if state.decisions.decide(test, False, 2, (target, index)):
+    for option, test, _, place in access.entries(state, value, target):
+        if state.decisions.decide(test, False, 2, place):
             return option
     return value.options[-1]
 
