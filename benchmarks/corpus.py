@@ -49,6 +49,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "save-without-gathered-state",
     ),
     "OTHER-ASSIGN": ("parameters-replaced-after-optimizer",),
+    "OTHER-DATA": ("split-differs-by-rank",),
     "OTHER-DEEPCOPY": ("deepcopy-of-sharded-model",),
     "OTHER-DEVICEMAP": ("device-map-auto",),
     "OTHER-META": ("materialized-without-init",),

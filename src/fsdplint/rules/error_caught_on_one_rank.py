@@ -16,10 +16,11 @@ from fsdplint.engine.facts.sharding import runs_alone
 from fsdplint.engine.interpreter.events import Call, Sharding
 from fsdplint.engine.interpreter.shape import exits
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Object
+from fsdplint.engine.interpreter.values import Object, contained, key_of
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.knowledge.calls import BACKWARDS
 from fsdplint.knowledge.suspicious_words import may_involve_others
 from fsdplint.rule import Report, declare
 
@@ -56,25 +57,46 @@ def caught_errors(program: Program) -> Iterator[CaughtError]:
     for values in local_values(program.traces):
         if runs_alone(values.trace):
             continue
+        trained = _trained(values)
         for forward, shard in values.forwards.items():
             if not program.together(forward.site, shard.site):
                 continue
-            for path, handler in _handlers(program, values, forward):
-                yield CaughtError(Site(path, handler), handler, forward, shard)
+            for path, around, handler in _handlers(program, values, forward):
+                if forward in trained or _inside(values.trace.calls(*BACKWARDS), path, around):
+                    yield CaughtError(Site(path, handler), handler, forward, shard)
+
+
+def _trained(values: LocalValues) -> set[Call]:
+    """The forwards from whose result a backward is."""
+    found: set[Call] = set()
+    for call in values.trace.calls(*BACKWARDS):
+        roots = [call.receiver, *call.arguments.args[:1]]
+        for item in (item for root in roots if root is not None for item in contained(root)):
+            found.update(values.sources(key_of(item)))
+    return found
+
+
+def _inside(calls: list[Call], path: str, around: ir.Node) -> bool:
+    """Whether a call is made in a part of the code, or in a function that it calls."""
+    return any(
+        where == path and around.start <= node.start < around.end
+        for call in calls
+        for where, node in call.site.frames()
+    )
 
 
 def _handlers(
     program: Program, values: LocalValues, forward: Call
-) -> Iterator[tuple[str, ir.Handler]]:
+) -> Iterator[tuple[str, ir.Try, ir.Handler]]:
     """Handlers that leave the step of a forward, in the innermost loop that makes such steps."""
-    found: list[tuple[str, ir.Handler]] = []
+    found: list[tuple[str, ir.Try, ir.Handler]] = []
     for path, inside, around in _enclosing(program, forward):
         if isinstance(around, ir.Try) and inside in around.body:
-            found.extend((path, each) for each in around.handlers)
+            found.extend((path, around, each) for each in around.handlers)
         elif isinstance(around, (ir.For, ir.While)) and _trains(values, path, around):
-            for where, handler in found:
+            for where, tried, handler in found:
                 if _is_wide(handler) and _goes_on(handler.body) and not _meets(handler, around):
-                    yield where, handler
+                    yield where, tried, handler
             return
 
 
@@ -90,16 +112,13 @@ def _enclosing(program: Program, call: Call) -> Iterator[tuple[str, ir.Node, ir.
 
 def _trains(values: LocalValues, path: str, loop: ir.For | ir.While) -> bool:
     """Whether an optimizer of parameters steps in a loop."""
-    for step in values.trace.calls("step"):
-        held = (step.receiver, *step.arguments.args[:1])  # or what a scaler steps
-        trained = any(isinstance(each, Object) and each.captures for each in held)
-        inside = any(
-            each == path and loop.start <= node.start < loop.end
-            for each, node in step.site.frames()
-        )
-        if trained and inside:
-            return True
-    return False
+    steps = values.trace.calls("step")
+    return _inside([step for step in steps if _of_parameters(step)], path, loop)
+
+
+def _of_parameters(step: Call) -> bool:
+    held = (step.receiver, *step.arguments.args[:1])  # or what a scaler steps
+    return any(isinstance(each, Object) and bool(each.captures) for each in held)
 
 
 def _is_wide(handler: ir.Handler) -> bool:
