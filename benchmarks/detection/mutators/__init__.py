@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -21,6 +22,7 @@ from benchmarks.detection.mutators import (
     eval_first,
     feeding,
     flat_groups,
+    float16,
     frozen,
     fsdp1_api,
     fsdp1_clip,
@@ -86,6 +88,7 @@ MUTATORS: tuple[Mutator, ...] = (
     module_added.mutate,
     moved_offload.mutate,
     flat_groups.mutate,
+    float16.mutate,
     frozen.mutate,
     materialized.mutate,
     rank_init.mutate,
@@ -152,10 +155,29 @@ MUTATORS: tuple[Mutator, ...] = (
 )
 
 
+_DIMENSIONS = re.compile(r"\.(?:ndim\b|dim\(\))")
+_FSDP1 = "FullyShardedDataParallel"
+
+
+def _loses_groups(program: Program, made: Mutant) -> bool:
+    """Whether a correct mutant has FSDP1 flatten parameters that the program groups by dimension.
+
+    That is a mistake of its own.
+    """
+    before, after = ("".join(files.values()) for files in (program.files, made.files))
+    return (
+        not made.rule
+        and _FSDP1 in after
+        and _FSDP1 not in before
+        and bool(_DIMENSIONS.search(before))
+    )
+
+
 def mutate(program: Program, seed: int) -> list[Mutant]:
     """Mutants of ``program``, the same for the same seed; no two have the same text."""
     mutants: dict[str, Mutant] = {}
     for mutator in MUTATORS:
         for made in mutator(program, Random(f"{seed} {program.name} {mutator.__module__}")):
-            mutants.setdefault(repr(sorted(made.files.items())), made)
+            if not _loses_groups(program, made):
+                mutants.setdefault(repr(sorted(made.files.items())), made)
     return list(mutants.values())

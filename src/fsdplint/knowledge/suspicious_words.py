@@ -37,9 +37,17 @@ _INVOLVES_OTHERS = re.compile(
 )
 
 
+_SCALES = re.compile(r"scale|\*(?!\*)", re.IGNORECASE)
+
+
 def may_involve_others(name: str) -> bool:
     """Whether the name of a function hints that it meets other ranks, or ends the program."""
     return _INVOLVES_OTHERS.search(name) is not None
+
+
+def may_scale(text: str) -> bool:
+    """Whether the name of a function, or an expression, may scale a loss."""
+    return _SCALES.search(text) is not None
 
 
 def means_offload(text: str) -> bool:
