@@ -54,7 +54,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "OTHER-DEVICEMAP": ("device-map-auto",),
     "OTHER-META": ("materialized-without-init",),
     "OTHER-POLICY": ("wrap-policy-called",),
-    "OTHER-SCALER": ("grad-scaler-on-fsdp1",),
+    "OTHER-SCALER": ("grad-scaler-on-fsdp1", "float16-without-scaler"),
     "OTHER-TIED": ("tied-weights-in-different-groups",),
 }
 MAIN = tuple(f"R{number}" for number in range(1, 13))
