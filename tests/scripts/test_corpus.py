@@ -103,7 +103,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "some/made,0,train.ipynb,6,R3,VIOLATION,of all cells",
         "some/made,0,clean.py,0,ALL_OTHER,CLEAN,said so",
         "else/made,0,train.py,6,R3,TRAP,no rule sees this",
-        "else/made,0,train.py,1,OTHER-DATA,LIKELY,who knows",
+        "else/made,0,train.py,1,OTHER-RESUME,LIKELY,who knows",
         "not/there,0,train.py,1,R3,VIOLATION,never judged",
     ]
     table = tmp_path / "labels.csv"
@@ -115,14 +115,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert rows["R1"] == ["1", "0", "0", "%", "0", "0", "0", "0", "1"]
     assert rows["R3"] == ["2", "2", "100", "%", "0", "0", "0", "1", "1"]
     assert rows["R1 to R12"] == ["to", "R12", "3", "2", "67", "%", "0", "0", "0", "1", "2"]
-    assert rows["OTHER-DATA"] == ["0", "0", "-", "1", "0", "0", "0", "0"]
+    assert rows["OTHER-RESUME"] == ["0", "0", "-", "1", "0", "0", "0", "0"]
     assert printed.out[printed.out.index("\nviolations missed") :] == (
         """
 violations missed (1)
   R1 some/made train.py:10 not there
 
 likely and not found (1)
-  OTHER-DATA (no rule) else/made train.py:1 who knows
+  OTHER-RESUME (no rule) else/made train.py:1 who knows
 
 findings where labels say BORDERLINE (0)
 

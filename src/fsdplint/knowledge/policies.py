@@ -66,7 +66,7 @@ ARGUMENTS = (
 )
 
 FULL_PRECISION = "torch.float32"
-BFLOAT16 = "torch.bfloat16"
+BFLOAT16, FLOAT16 = "torch.bfloat16", "torch.float16"
 # Layers that raise an error where an input is of another dtype than their weight.
 MULTIPLIES = frozenset(
     f"torch.nn.{name}"
@@ -78,7 +78,7 @@ MULTIPLIES = frozenset(
 )
 # Layers whose output has the dtype of their weight, whatever they are given.
 STARTS_FLOATS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})
-LOW_PRECISIONS = frozenset({BFLOAT16, "torch.float16", "torch.half"})
+LOW_PRECISIONS = frozenset({BFLOAT16, FLOAT16, "torch.half"})
 # The first release in which FSDP2 reduces in the dtype of the parameters where `reduce_dtype` is
 # None; before, and in FSDP1, it is that of the computation. Run on 2.13 and 2.15.
 REDUCES_BY_PARAMETER: Release = (2, 15, 0)

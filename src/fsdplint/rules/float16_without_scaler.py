@@ -19,7 +19,12 @@ from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import BACKWARDS
-from fsdplint.knowledge.policies import ARGUMENTS, MIXED_PRECISION, MIXED_PRECISION_POLICY
+from fsdplint.knowledge.policies import (
+    ARGUMENTS,
+    FLOAT16,
+    MIXED_PRECISION,
+    MIXED_PRECISION_POLICY,
+)
 from fsdplint.knowledge.scaling import SCALERS
 from fsdplint.knowledge.suspicious_words import may_scale
 from fsdplint.knowledge.tensors import DTYPES
@@ -36,7 +41,6 @@ RULE = declare(
 )
 
 _CLASSES = {MIXED_PRECISION, MIXED_PRECISION_POLICY}
-_FLOAT16 = "torch.float16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def _computes_in_float16(shard: Shard) -> Object | None:
         policy = given(shard, each) if each.generation == shard.generation.value else None
         if isinstance(policy, Object) and class_names(policy.cls) & _CLASSES:
             dtype = policy.keywords.get("param_dtype") or (*policy.args, None)[0]
-            if isinstance(dtype, Symbol) and DTYPES.get(dtype.name) == _FLOAT16:
+            if isinstance(dtype, Symbol) and DTYPES.get(dtype.name) == FLOAT16:
                 return policy
     return None
 

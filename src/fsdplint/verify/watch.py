@@ -192,7 +192,7 @@ class _Ranks:
     def working(self, now: float) -> tuple[int, ...]:
         """Return the ranks that get on, without those that wait for them in a collective."""
         live = {number: rank for number, rank in self.ranks.items() if not rank.over}
-        active = {n: r for n, r in live.items() if now - max(r.moved, r.worked) < _QUIET}
+        active = {n: r for n, r in live.items() if now - max(r.moved, r.worked) < SETTLED}
         outside = [number for number, rank in active.items() if not rank.waits]
         moving = [number for number, rank in active.items() if now - rank.moved < _QUIET]
         return tuple(outside or moving)
