@@ -1,7 +1,7 @@
 """Where the installed torch itself does something else than another one that verify supports.
 
 The only place in the tests that knows releases. Each constant says what torch does; the releases
-are those that were tried, 2.6.0, 2.13.0 and 2.15.0, where no other is named.
+are those that were tried, 2.6.0, 2.11.0, 2.13.0 and 2.15.0, where no other is named.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from importlib.metadata import version
 _RELEASE = tuple(int(part) for part in version("torch").split(".")[:2])
 
 GLOO_REDUCES_LISTS = _RELEASE > (2, 6)
-"""gloo has `reduce_scatter` and `all_to_all` of lists of tensors."""
+"""gloo has `reduce_scatter` of lists of tensors; 2.11.0 has it too."""
+GLOO_EXCHANGES_LISTS = _RELEASE > (2, 11)
+"""gloo has `all_to_all` of lists of tensors."""
 SAVES_ALONE = _RELEASE > (2, 6)
 """`torch.distributed.checkpoint.save` takes `no_dist`."""
 DISTRIBUTING_SEEDS = _RELEASE <= (2, 6)

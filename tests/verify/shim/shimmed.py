@@ -17,6 +17,7 @@ from torch import nn
 from fsdplint.verify.rank.shim import Unmappable, install, logical_device
 install(int(os.environ["LOCAL_RANK"]), 2)
 GLOO_REDUCES_LISTS = {torch_release.GLOO_REDUCES_LISTS}
+GLOO_EXCHANGES_LISTS = {torch_release.GLOO_EXCHANGES_LISTS}
 
 def raises(kind, text, action):
     try:

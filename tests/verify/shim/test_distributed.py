@@ -65,7 +65,7 @@ SNIPPETS = {
         into = torch.zeros(2, device="cuda")
         dist.all_to_all_single(into, torch.full((2,), float(LOCAL), device="cuda"))
         assert into.tolist() == [0, 1]
-        if GLOO_REDUCES_LISTS:
+        if GLOO_EXCHANGES_LISTS:
             pieces = [torch.zeros(1, device="cuda") for _ in range(2)]
             dist.all_to_all(pieces, [torch.full((1,), float(LOCAL), device="cuda")] * 2)
             assert [p.item() for p in pieces] == [0, 1]
