@@ -160,13 +160,13 @@ _FSDP1 = "FullyShardedDataParallel"
 
 
 def _loses_groups(program: Program, made: Mutant) -> bool:
-    """Whether a correct mutant has FSDP1 flatten parameters that the program groups by dimension.
+    """Whether a mutant has FSDP1 flatten parameters that the program groups by dimension.
 
-    That is a mistake of its own.
+    That is a mistake of its own, beside the one that the mutant is for.
     """
     before, after = ("".join(files.values()) for files in (program.files, made.files))
     return (
-        not made.rule
+        made.rule != flat_groups.RULE
         and _FSDP1 in after
         and _FSDP1 not in before
         and bool(_DIMENSIONS.search(before))
