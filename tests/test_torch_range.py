@@ -101,6 +101,8 @@ def test_what_a_test_of_the_release_comes_to(
     [
         ('version.parse(torch.__version__) < version.parse("2.1")', []),
         ('not version.parse(torch.__version__) >= version.parse("2.1")', []),
+        ('version.parse(torch.__version__) < version.parse("2.1") and old', []),
+        ("version.parse(torch.__version__).release <= (2, old)", []),
         ("old", [_SWAPPED]),
     ],
 )

@@ -89,24 +89,31 @@ def _handlers(
     program: Program, values: LocalValues, forward: Call
 ) -> Iterator[tuple[str, ir.Try, ir.Handler]]:
     """Handlers that leave the step of a forward, in the innermost loop that makes such steps."""
-    found: list[tuple[str, ir.Try, ir.Handler]] = []
+    found: list[tuple[str, ir.Try]] = []
+    left = 0  # the first of them that are in functions which the loop calls
     for path, inside, around in _enclosing(program, forward):
-        if isinstance(around, ir.Try) and inside in around.body:
-            found.extend((path, around, each) for each in around.handlers)
+        if isinstance(around, ir.Function):
+            left = len(found)
+        elif isinstance(around, ir.Try) and inside in around.body:
+            found.append((path, around))
         elif isinstance(around, (ir.For, ir.While)) and _trains(values, path, around):
-            for where, tried, handler in found:
-                if _is_wide(handler) and _goes_on(handler.body) and not _meets(handler, around):
-                    yield where, tried, handler
+            for index, (where, tried) in enumerate(found):
+                for each in filter(_is_wide, tried.handlers):
+                    if _goes_on(each.body, index < left) and not _meets(each, around):
+                        yield where, tried, each
             return
 
 
 def _enclosing(program: Program, call: Call) -> Iterator[tuple[str, ir.Node, ir.Node]]:
-    """The nodes around a call and around the calls that lead there, each with what it holds."""
+    """The nodes around a call, and around the calls that lead there, up to their functions.
+
+    Each comes with what it holds of them.
+    """
     for path, inside in reversed(call.site.frames()):
         for around in program.tree(path).ancestors(inside):
+            yield path, inside, around
             if isinstance(around, ir.Function):
                 break
-            yield path, inside, around
             inside = around
 
 
@@ -133,16 +140,24 @@ def _is_name(node: ir.Node) -> bool:
     return isinstance(node, (ir.Name, ir.Attribute))
 
 
-def _goes_on(body: tuple[ir.Stmt, ...]) -> bool:
-    """Whether a rank may get from a handler to the next batch."""
+def _goes_on(body: tuple[ir.Stmt, ...], returns: bool) -> bool:
+    """Whether a rank may get from a handler to the next batch.
+
+    Args:
+        returns: whether the loop calls the function of the handler; else a return leaves it.
+    """
     for statement in body:
         if isinstance(statement, (ir.Raise, ir.Break)) or exits(statement):
             return False
-        if isinstance(statement, ir.If) and not (
-            _goes_on(statement.body) or _goes_on(statement.orelse)
+        if isinstance(statement, ir.With) and not _goes_on(statement.body, returns):
+            return False
+        if isinstance(statement, ir.If) and not any(
+            _goes_on(arm, returns) for arm in (statement.body, statement.orelse)
         ):
             return False
-        if isinstance(statement, (ir.Continue, ir.Return)):
+        if isinstance(statement, ir.Return):
+            return returns
+        if isinstance(statement, ir.Continue):
             return True
     return True
 

@@ -19,15 +19,15 @@ from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import BACKWARDS
+from fsdplint.knowledge.names import of_torch
 from fsdplint.knowledge.policies import (
     ARGUMENTS,
     FLOAT16,
     MIXED_PRECISION,
     MIXED_PRECISION_POLICY,
 )
-from fsdplint.knowledge.scaling import SCALERS
 from fsdplint.knowledge.suspicious_words import may_scale
-from fsdplint.knowledge.tensors import DTYPES
+from fsdplint.knowledge.tensors import DTYPES, SCALE
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -40,6 +40,7 @@ RULE = declare(
     preview="its precision on public code is not measured.",
 )
 
+_SCALES = ("GradScaler", f".{SCALE}")
 _CLASSES = {MIXED_PRECISION, MIXED_PRECISION_POLICY}
 
 
@@ -69,10 +70,10 @@ def unscaled(program: Program) -> Iterator[Unscaled]:
 def _unscaled(program: Program, trace: Trace, shard: Shard) -> Unscaled | None:
     """The fact of one path, None if the loss is, or may be, scaled there."""
     policy, backwards = _computes_in_float16(shard), trace.calls(*BACKWARDS)
-    called = [name for _, name in trace.called]
+    called = [name for _, name in trace.called]  # `scaled_dot_product_attention` among them
     if policy is None or policy.site is None or not backwards or runs_alone(trace):
         return None
-    if any(name in SCALERS or may_scale(name) for name in called):
+    if any(name.endswith(_SCALES) or (may_scale(name) and not of_torch(name)) for name in called):
         return None
     if any(_may_be_scaled(program, each) for each in backwards):
         return None

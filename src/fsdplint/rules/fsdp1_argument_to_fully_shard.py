@@ -63,7 +63,7 @@ def foreign_arguments(program: Program) -> Iterator[ForeignArguments]:
                 continue
             names = tuple(name for name in shard.keywords if name in FOREIGN)
             late = tuple(name for name in _written(shard) if _is_late(program, name))
-            late = () if is_for_some_releases(shard.site) else late
+            late = () if late and is_for_some_releases(trace, shard.site) else late
             positional = max(0, len(shard.positional) - 1)
             wrong = names or late or positional
             if wrong and not is_caught(program, shard.site, "TypeError"):

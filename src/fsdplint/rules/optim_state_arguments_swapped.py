@@ -49,10 +49,10 @@ def swapped(program: Program) -> Iterator[Swapped]:
             given = call.arguments.args
             if len(given) < 3 or call.arguments.open or is_caught(program, call.site):
                 continue
-            if is_for_some_releases(call.site):
-                continue
             shard = _wrapper(trace, call, given[1])
-            if shard is not None and _wrapper(trace, call, given[0]) is None:
+            if shard is None or _wrapper(trace, call, given[0]) is not None:
+                continue
+            if not is_for_some_releases(trace, call.site):
                 yield Swapped(call, shard)
 
 

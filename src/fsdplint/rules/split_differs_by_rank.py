@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.samplers import distributed_samplers
@@ -13,6 +14,7 @@ from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.state import is_const
 from fsdplint.engine.interpreter.values import Object, Taint, contained, taint_of
 from fsdplint.engine.program import Program
+from fsdplint.engine.project.relevance import import_closure
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.arguments import put_argument
 from fsdplint.fixes.code import Code, Declined, builder
@@ -53,12 +55,13 @@ def own_splits(program: Program) -> Iterator[OwnSplit]:
     """Random splits without a generator, by a seed that differs between ranks or without one."""
     for trace in program.traces:
         shard = next(iter(trace.units()), None)
-        splits = trace.calls(*RANDOM_SPLIT) if shard is not None else ()
-        for split in splits:
+        if shard is None:
+            continue
+        for split in filter(_is_random, trace.calls(*RANDOM_SPLIT)):
             seeds = [each for each in trace.calls(*SEEDS) if each.time < split.time]
             seed = seeds[-1] if seeds else None
             sampler = _divided(trace, split)
-            if shard is None or sampler is None or not _is_random(split):
+            if sampler is None:
                 continue
             differs = _mentions_no_seed(program, split) if seed is None else _is_of_rank(seed)
             if differs and program.together(split.site, shard.site):
@@ -75,9 +78,10 @@ def _is_of_rank(seed: Call) -> bool:
 
 
 def _mentions_no_seed(program: Program, split: Call) -> bool:
-    """Whether no file on the way to a split, nor the program's, has a word for a seed."""
-    paths = {path for path, _ in split.site.frames()}
-    return not any(_SEEDS.search(program.tree(path).text) for path in paths)
+    """Whether no file that the program imports has a word for a seed: an import may set one."""
+    paths = {Path(path) for path, _ in split.site.frames()}
+    files = {each for path in paths for each in import_closure(program.project, path)}
+    return not any(_SEEDS.search(program.project.read(each) or "") for each in files | paths)
 
 
 def _divided(trace: Trace, split: Call) -> Call | None:
@@ -103,7 +107,7 @@ def reports(program: Program) -> Iterator[Report]:
             "so that ranks train on what others validate on",
             "differs between ranks",
             (
-                *(program.evidence(each.site, "differs between ranks") for each in [seed] if each),
+                *([] if seed is None else [program.evidence(seed.site, "differs between ranks")]),
                 program.evidence(fact.sampler.site, "divides it as if all had the same"),
                 program.evidence(fact.shard.site, "sharded over the ranks here"),
                 *program.conditions(site, fact.shard.site),

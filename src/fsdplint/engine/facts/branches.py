@@ -33,9 +33,10 @@ def is_caught(
     return any(handles(program.tree(path), node, error, named) for path, node in site.frames())
 
 
-def is_for_some_releases(site: Site) -> bool:
+def is_for_some_releases(trace: Trace, site: Site) -> bool:
     """Whether a place is reached with some of the releases of PyTorch only, by a test of them."""
-    return any(releases.asks(guard.key) for guard in site.guards)
+    long = {number: key for key, number in trace.keys.items()}
+    return any(releases.asks(guard.key, long) for guard in site.guards)
 
 
 def handles(tree: Tree, node: ir.Node, error: str | None, named: bool = False) -> bool:

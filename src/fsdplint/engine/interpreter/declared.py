@@ -31,14 +31,14 @@ _FROM_OUTSIDE = frozenset({Origin.PARAMETER, Origin.UNKNOWN, Origin.PART})
 
 def annotated(state: PathState, value: Object, annotation: ir.Expr | None, frame: Frame) -> None:
     """Note that a parameter is a unit or an optimizer, if its annotation is the class of one."""
-    if isinstance(annotation, (ir.Name, ir.Attribute)):
-        cls = state.evaluate(annotation, frame)
-        _declare(state, value, [cls], annotation, frame, True)
-    optional = _without_none(annotation)
-    if optional is not None:
-        cls = state.evaluate(optional, frame)
-        if isinstance(cls, Symbol) and optimizers.is_class(cls):
-            value.cls = cls
+    named = _without_none(annotation)
+    if named is None:
+        return
+    cls = state.evaluate(named, frame)
+    if named is annotation:  # an optional unit need not be one
+        _declare(state, value, [cls], named, frame, True)
+    if isinstance(cls, Symbol) and optimizers.is_class(cls):
+        value.cls = cls
 
 
 def _without_none(annotation: ir.Expr | None) -> ir.Name | ir.Attribute | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 
 from fsdplint.engine.interpreter.comparison import compare
@@ -20,6 +21,7 @@ _MIRRORED = {
     "Equal": "Equal",
     "NotEqual": "NotEqual",
 }
+_AT_THE_EDGE = ("GreaterThanEqual", "LessThan")
 _OPERATORS = {
     ">": "GreaterThan",
     "<": "LessThan",
@@ -41,6 +43,8 @@ def compared(state: PathState, op: str, left: Value, right: Value) -> Const | No
     release = _constant(right)
     if not _is_release(left) or release is None or op not in _MIRRORED:
         return None
+    if isinstance(right, Sequence) and len(right.items) < 3 and op not in _AT_THE_EDGE:
+        return None  # 2.6.0 is more than (2, 6), and does not equal it
     known = state.project.torch.compares(op, release)
     return None if known is None else Const(known)
 
@@ -59,7 +63,7 @@ def _constant(value: Value | None) -> Release | None:
     if isinstance(value, Const):
         return _padded(value.value) if isinstance(value.value, tuple) else None
     if isinstance(value, Sequence) and value.items and not value.rest:
-        return _padded([each.value for each in value.items if isinstance(each, Const)])
+        return _padded([getattr(each, "value", None) for each in value.items])
     return None
 
 
@@ -103,8 +107,16 @@ EFFECTS: dict[str, Effect] = {
 }
 
 
-def asks(key: object) -> bool:
-    """True if a condition that is remembered by ``key`` asks for torch's release."""
-    if isinstance(key, tuple) and key[:1] == ("symbol",):
+def asks(key: object, long: Mapping[int, object]) -> bool:
+    """True if a condition that is remembered by ``key`` asks for torch's release.
+
+    Args:
+        long: the keys that numbers stand for in others.
+    """
+    if not isinstance(key, tuple):
+        return False
+    if key[:1] == ("symbol",):
         return str(key[1]).startswith(TORCH_VERSION)
-    return isinstance(key, tuple) and any(map(asks, key))
+    if key[:1] == ("key",):
+        return asks(long.get(key[1]), long)
+    return any(asks(each, long) for each in key)
