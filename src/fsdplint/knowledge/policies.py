@@ -11,6 +11,7 @@ from fsdplint.knowledge.torch_range import Release
 
 MIXED_PRECISION = "torch.distributed.fsdp.MixedPrecision"
 MIXED_PRECISION_POLICY = "torch.distributed.fsdp.MixedPrecisionPolicy"
+MIXED_PRECISIONS = frozenset({MIXED_PRECISION, MIXED_PRECISION_POLICY})
 CPU_OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 CPU_OFFLOAD_POLICY = "torch.distributed.fsdp.CPUOffloadPolicy"
 OFFLOAD_POLICY = "torch.distributed.fsdp.OffloadPolicy"

@@ -8,24 +8,19 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
-from fsdplint.engine.facts.policies import given
+from fsdplint.engine.facts.policies import mixed_precisions
 from fsdplint.engine.facts.sharding import runs_alone
 from fsdplint.engine.facts.weights import related
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Object, Symbol, class_names
+from fsdplint.engine.interpreter.values import Object, Symbol
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import BACKWARDS
 from fsdplint.knowledge.names import of_torch
-from fsdplint.knowledge.policies import (
-    ARGUMENTS,
-    FLOAT16,
-    MIXED_PRECISION,
-    MIXED_PRECISION_POLICY,
-)
+from fsdplint.knowledge.policies import FLOAT16
 from fsdplint.knowledge.suspicious_words import may_scale
 from fsdplint.knowledge.tensors import DTYPES, SCALE
 from fsdplint.rule import Report, declare
@@ -41,7 +36,6 @@ RULE = declare(
 )
 
 _SCALES = ("GradScaler", f".{SCALE}")
-_CLASSES = {MIXED_PRECISION, MIXED_PRECISION_POLICY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +83,10 @@ def _may_be_scaled(program: Program, backward: Call) -> bool:
 
 def _computes_in_float16(shard: Shard) -> Object | None:
     """The policy of a call, if its computation is in float16."""
-    for each in ARGUMENTS:
-        policy = given(shard, each) if each.generation == shard.generation.value else None
-        if isinstance(policy, Object) and class_names(policy.cls) & _CLASSES:
-            dtype = policy.keywords.get("param_dtype") or (*policy.args, None)[0]
-            if isinstance(dtype, Symbol) and DTYPES.get(dtype.name) == FLOAT16:
-                return policy
+    for policy in mixed_precisions(shard):
+        dtype = policy.keywords.get("param_dtype") or (*policy.args, None)[0]
+        if isinstance(dtype, Symbol) and DTYPES.get(dtype.name) == FLOAT16:
+            return policy
     return None
 
 

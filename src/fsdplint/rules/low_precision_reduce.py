@@ -9,20 +9,17 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.literal_arguments import argument
-from fsdplint.engine.facts.policies import given
+from fsdplint.engine.facts.policies import mixed_precisions
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Object, Symbol, class_names
+from fsdplint.engine.interpreter.values import Object, Symbol
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.policies import (
-    ARGUMENTS,
     LOW_PRECISIONS,
-    MIXED_PRECISION,
-    MIXED_PRECISION_POLICY,
     REDUCES_BY_PARAMETER,
 )
 from fsdplint.rule import Report, declare
@@ -38,7 +35,6 @@ RULE = declare(
 )
 
 
-_CLASSES = {MIXED_PRECISION, MIXED_PRECISION_POLICY}
 _FIELDS = ("param_dtype", "reduce_dtype")  # of both classes, in this order
 
 
@@ -57,23 +53,15 @@ class LowReduction:
 
 def low_reductions(program: Program) -> Iterator[LowReduction]:
     """Calls whose policy has gradients added up in a low precision, whichever one they get."""
-    policies = _policies(program)
-    found = on_every_path((shard.call, _low(program, shard, policy)) for shard, policy in policies)
+    found = on_every_path(
+        (shard.call, _low(program, shard, policy))
+        for trace in program.traces
+        for shard in trace.of(Shard)
+        for policy in mixed_precisions(shard)
+    )
     for fact in found:
         if _is_written(program, fact.place) and not _only_infers(program, fact.shard):
             yield fact
-
-
-def _policies(program: Program) -> list[tuple[Shard, Object]]:
-    """The precisions that sharding calls are given, with the call, on every path."""
-    found: list[tuple[Shard, Object]] = []
-    for trace in program.traces:
-        for shard in trace.of(Shard):
-            for each in ARGUMENTS:
-                value = given(shard, each)
-                if each.generation == shard.generation.value and isinstance(value, Object):
-                    found.append((shard, value))
-    return [pair for pair in found if class_names(pair[1].cls) & _CLASSES]
 
 
 def _low(program: Program, shard: Shard, policy: Object) -> LowReduction | None:

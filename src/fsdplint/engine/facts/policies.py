@@ -25,8 +25,17 @@ from fsdplint.knowledge.policies import (
     ARGUMENTS,
     CPU_OFFLOAD,
     FLOATS,
+    MIXED_PRECISIONS,
     PolicyArgument,
 )
+
+
+def mixed_precisions(shard: Shard) -> Iterator[Object]:
+    """Yield the policy of mixed precision that a sharding call is given, if it is of its FSDP's."""
+    for each in ARGUMENTS:
+        value = given(shard, each) if each.generation == shard.generation.value else None
+        if isinstance(value, Object) and class_names(value.cls) & MIXED_PRECISIONS:
+            yield value
 
 
 class Misfit(Enum):
