@@ -10,7 +10,7 @@ from fsdplint.knowledge.torch_range import EARLIEST, UNBOUNDED, Release, TorchRa
 from fsdplint.settings.config import defaults
 
 _ARGUMENTS = "fsdp1-argument-to-fully-shard"
-_SWAPPED = "optim-state-arguments-swapped"
+_SWAPPED, _CLIPS = "optim-state-arguments-swapped", "clip-grad-util-on-fsdp1"
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,26 @@ if torch.__version__ >= "2.7":
     assert _ARGUMENTS in _found(text.replace('torch.__version__ >= "2.7"', "True"), ">=2.6")
 
 
+def test_two_numbers_are_less_than_the_release_that_begins_with_them() -> None:
+    """(2, 4, 0) is more than (2, 4): the arm runs."""
+    text = """
+import torch
+from packaging import version
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def clip(model: FSDP):
+    if version.parse(torch.__version__).release > (2, 4):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+    assert _found(text, "==2.4.0") == [_CLIPS]
+    assert _found(text.replace("(2, 4)", "(2, 4, 0)"), "==2.4.0") == []
+
+
 def _found(text: str, target: str) -> list[str]:
     source = from_text(text, "train.py")
     settings = replace(defaults(preview=True), target_torch=TorchRange.parse(target))
     outcome = check([source.path], settings, {source.path: source}, alone=True)
-    return [f.rule for f in outcome.findings if f.rule in (_ARGUMENTS, _SWAPPED)]
+    return [f.rule for f in outcome.findings if f.rule in (_ARGUMENTS, _SWAPPED, _CLIPS)]
 
 
 @pytest.mark.parametrize(

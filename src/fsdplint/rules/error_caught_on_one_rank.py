@@ -53,7 +53,7 @@ class CaughtError:
 
 
 def caught_errors(program: Program) -> Iterator[CaughtError]:
-    """Handlers around forwards in a training loop that neither raise nor meet the other ranks."""
+    """Handlers around training steps that neither raise nor may let the ranks agree."""
     for values in local_values(program.traces):
         if runs_alone(values.trace):
             continue
@@ -67,7 +67,7 @@ def caught_errors(program: Program) -> Iterator[CaughtError]:
 
 
 def _trained(values: LocalValues) -> set[Call]:
-    """The forwards from whose result a backward is."""
+    """The forward passes whose result some backward starts from."""
     found: set[Call] = set()
     for call in values.trace.calls(*BACKWARDS):
         roots = [call.receiver, *call.arguments.args[:1]]
@@ -88,7 +88,7 @@ def _inside(calls: list[Call], path: str, around: ir.Node) -> bool:
 def _handlers(
     program: Program, values: LocalValues, forward: Call
 ) -> Iterator[tuple[str, ir.Try, ir.Handler]]:
-    """Handlers that leave the step of a forward, in the innermost loop that makes such steps."""
+    """Handlers between a forward and the innermost loop around it in which an optimizer steps."""
     found: list[tuple[str, ir.Try]] = []
     left = 0  # the first of them that are in functions which the loop calls
     for path, inside, around in _enclosing(program, forward):

@@ -52,7 +52,7 @@ class Unscaled:
 
 
 def unscaled(program: Program) -> Iterator[Unscaled]:
-    """Policies of models that are trained in float16, of which no path scales the loss."""
+    """Float16 policies of models that are trained, where no path scales the loss."""
     yield from on_every_path(
         (shard.call, _unscaled(program, trace, shard))
         for trace in program.traces
@@ -62,7 +62,7 @@ def unscaled(program: Program) -> Iterator[Unscaled]:
 
 
 def _unscaled(program: Program, trace: Trace, shard: Shard) -> Unscaled | None:
-    """The fact of one path, None if the loss is, or may be, scaled there."""
+    """What is wrong on one path; None if the loss is, or may be, scaled there."""
     policy, backwards = _computes_in_float16(shard), trace.calls(*BACKWARDS)
     called = [name for _, name in trace.called]  # `scaled_dot_product_attention` among them
     if policy is None or policy.site is None or not backwards or runs_alone(trace):

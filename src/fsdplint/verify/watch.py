@@ -36,6 +36,8 @@ SETTLED_IF_QUEUED = 8.0
 """The same where collectives are only queued, and the ranks may still compute."""
 IDLE = 10.0
 """Seconds without progress and CPU time after which idle ranks are reported."""
+_AT_WORK = 3.0
+"""Seconds within which a rank that is at work moves, or uses the processor."""
 _EFFORT = 0.03
 """Processor seconds in `IDLE` that a process which only waits stays below."""
 _QUIET = 1.0
@@ -192,7 +194,7 @@ class _Ranks:
     def working(self, now: float) -> tuple[int, ...]:
         """Return the ranks that get on, without those that wait for them in a collective."""
         live = {number: rank for number, rank in self.ranks.items() if not rank.over}
-        active = {n: r for n, r in live.items() if now - max(r.moved, r.worked) < SETTLED}
+        active = {n: r for n, r in live.items() if now - max(r.moved, r.worked) < _AT_WORK}
         outside = [number for number, rank in active.items() if not rank.waits]
         moving = [number for number, rank in active.items() if now - rank.moved < _QUIET]
         return tuple(outside or moving)

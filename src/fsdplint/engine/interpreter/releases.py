@@ -75,7 +75,7 @@ def _padded(numbers: Items[object]) -> Release | None:
 
 
 def _parsed(_: PathState, arguments: Arguments, *__: object) -> Value | None:
-    """Return the release itself for torch's, and the numbers of a constant."""
+    """`version.parse(…)`: torch's release is itself, and a constant its numbers."""
     given = arguments.get(0, "version")
     if given is None or _is_release(given):
         return given
