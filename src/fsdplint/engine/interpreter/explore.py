@@ -264,7 +264,7 @@ class _Explorer:
             self.unfinished = [e for e in self.unfinished if e.limit or e.shortened]
 
     def _look_for_sharding(self) -> None:
-        """Look for a path that shards, one entry after the other: each path that does guides the next."""
+        """Look for paths that shard, one entry after the other: each guides the next entry."""
         most = min(self.allowed, self.steps + self.project.budget.search_steps)
         for exploration in self.unfinished:
             steps = -1
