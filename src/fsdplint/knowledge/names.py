@@ -87,6 +87,11 @@ def is_optimizer(name: str) -> bool:
     return name in _OPTIMIZERS
 
 
+def names_optimizer(name: str) -> bool:
+    """Whether a canonical name is an optimizer class, or the one that they all derive from."""
+    return is_optimizer(name) or name == OPTIMIZER
+
+
 def is_schedule(name: str) -> bool:
     """Whether a canonical name is a class that refuses a first argument but an optimizer.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import optimizers
 from fsdplint.engine.interpreter.events import Declared
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -25,6 +24,7 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge.calls import UNIT_CLASSES, Generation
 from fsdplint.knowledge.fsdp import FSDP1_STATICS
+from fsdplint.knowledge.names import names_optimizer
 
 _FROM_OUTSIDE = frozenset({Origin.PARAMETER, Origin.UNKNOWN, Origin.PART})
 
@@ -37,7 +37,7 @@ def annotated(state: PathState, value: Object, annotation: ir.Expr | None, frame
     cls = state.evaluate(named, frame)
     if named is annotation:  # an optional unit need not be one
         _declare(state, value, [cls], named, frame, True)
-    if isinstance(cls, Symbol) and optimizers.is_class(cls):
+    if isinstance(cls, Symbol) and names_optimizer(cls.name):
         value.cls = cls
 
 

@@ -22,7 +22,7 @@ from fsdplint.engine.interpreter.values import (
     contained,
 )
 from fsdplint.knowledge.calls import REPOINTING_CALLS
-from fsdplint.knowledge.names import OPTIMIZER, is_optimizer
+from fsdplint.knowledge.names import names_optimizer
 
 # Nothing else that is made of parameters has both, without arguments.
 _USES = frozenset({"step", "zero_grad"})
@@ -30,7 +30,7 @@ _USES = frozenset({"step", "zero_grad"})
 
 def is_class(cls: ClassValue | Symbol | None) -> bool:
     """Return whether a class is, or derives from, an optimizer's."""
-    return any(is_optimizer(name) or name == OPTIMIZER for name in class_names(cls))
+    return any(map(names_optimizer, class_names(cls)))
 
 
 def construct(
