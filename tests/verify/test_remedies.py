@@ -94,6 +94,16 @@ def test_a_fix_that_is_declined_is_made_by_hand(verifier: Verifier, tmp_path: Pa
     )
 
 
+def test_a_crash_that_no_rule_sees_has_its_cure(verifier: Verifier, tmp_path: Path) -> None:
+    found = _remedied(
+        verifier, tmp_path, 'raise RuntimeError("expected scalar type Half but found Float")'
+    )
+    assert list(found.remedies) == [FAILURE]
+    remedy = found.remedies[FAILURE]
+    assert (remedy.rule, remedy.command) == ("", "")
+    assert "`torch.autocast`" in remedy.fix
+
+
 def test_what_no_rule_knows_has_no_remedy(verifier: Verifier, tmp_path: Path) -> None:
     found = _remedied(verifier, tmp_path, f"{HEAD}1 / 0\n")
     assert dict(found.remedies) == {}

@@ -53,11 +53,12 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
 
 def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     """Print the rules that ``error`` belongs to and what they find in ``paths``; the exit code."""
-    from fsdplint.pages.diagnosis import diagnose, frames, known_errors
+    from fsdplint.pages.diagnosis import diagnose, frames, known_errors, summaries
     from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
 
     text = _log(error).decode("utf-8", "replace")
     matches, errors = diagnose(text, RULES), known_errors(text)
+    errors = errors if matches or errors else summaries(text)
     outcome = _suspects([match.rule for match in matches], paths)
     found = {finding.rule for finding in outcome.findings}
     matches.sort(key=lambda match: match.rule.name not in found)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.knowledge.errors import ERRORS, KnownError
+from fsdplint.knowledge.errors import ERRORS, FAILED_CHILD, KnownError
 from fsdplint.pages import messages, page
 from fsdplint.rule import Rule
 
@@ -85,9 +85,17 @@ def diagnose(error: str, rules: Sequence[Rule]) -> list[Match]:
 
 
 def known_errors(error: str) -> list[KnownError]:
-    """Return the errors in ``error`` whose cause no rule can see in the code."""
+    """Return the errors in ``error`` whose cause no rule can see in the code, the longest first."""
     text = _squeezed(_lines(error))
-    return [each for each in ERRORS if _holds(text, literals(each.message))]
+    parts = {each: literals(each.message) for each in ERRORS}
+    found = [each for each in ERRORS if _holds(text, parts[each])]
+    return sorted(found, key=lambda each: -sum(map(len, parts[each])))
+
+
+def summaries(error: str) -> list[KnownError]:
+    """Return the launcher's summary if ``error`` has it: all there is to say of another error."""
+    held = _holds(_squeezed(_lines(error)), literals(FAILED_CHILD.message))
+    return [FAILED_CHILD] if held else []
 
 
 def frames(error: str, given: Sequence[Path]) -> list[Frame]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fsdplint.check import check
 from fsdplint.finding import Finding, Fix, Safety
 from fsdplint.outcome import Outcome
-from fsdplint.pages.diagnosis import diagnose
+from fsdplint.pages.diagnosis import diagnose, known_errors
 from fsdplint.report.places import place
 from fsdplint.rules import RULES
 from fsdplint.settings.config import ConfigError, settings_for
@@ -75,6 +75,9 @@ def with_remedies(verification: Verification, directory: Path) -> Verification:
         for clause, names in wanted.items()
         if names or clause in FIXES
     }
+    if FAILURE in wanted and not (outcome and outcome.findings):
+        for error in known_errors(_failure(verification))[:1]:
+            remedies[FAILURE] = Remedy("", f"{error.cause} {error.cure}", "")
     return replace(verification, remedies=remedies)
 
 
@@ -85,9 +88,13 @@ def rules_of(clause: str) -> list[str]:
 
 
 def _of_failure(verification: Verification) -> list[str]:
+    return [match.rule.name for match in diagnose(_failure(verification), RULES)]
+
+
+def _failure(verification: Verification) -> str:
+    """Return what ended the script, and what the first rank that it ended printed."""
     printed = [rank.output for rank in verification.ranks if rank.rank in verification.failed]
-    text = "\n".join([verification.failure, *printed[:1]])
-    return [match.rule.name for match in diagnose(text, RULES)]
+    return "\n".join([verification.failure, *printed[:1]])
 
 
 def _checked(names: set[str], verification: Verification, directory: Path) -> Outcome | None:

@@ -1,0 +1,224 @@
+"""The errors of `knowledge/errors.py` as PyTorch raises them, one by one, in this process."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.checkpoint import checkpoint
+
+from fsdplint.pages.diagnosis import known_errors
+
+CPU = torch.device("cpu")
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+SECOND = datetime.timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let each error come without the variables of a launcher, and leave no process group."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def group(size: int) -> None:
+    """Start the process group of one rank of ``size``, whose collectives do nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
+
+
+def scaled() -> nn.Module:
+    model = nn.Linear(2, 2)
+    model.scale = nn.Parameter(torch.tensor(1.0))
+    return model
+
+
+def fsdp1(model: nn.Module, **options: object) -> nn.Module:
+    return FullyShardedDataParallel(model, device_id=CPU, **options)  # type: ignore[arg-type]  # any
+
+
+def no_launcher() -> None:
+    dist.init_process_group("gloo")
+
+
+def port_in_use() -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        dist.TCPStore("localhost", taken.getsockname()[1], 1, True)
+
+
+def too_few_clients() -> None:
+    dist.TCPStore("localhost", 0, 2, True, timeout=SECOND)
+
+
+def no_host() -> None:
+    dist.TCPStore("localhost", 1, 2, False, timeout=SECOND)
+
+
+def no_nccl() -> None:
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def mesh_too_large() -> None:
+    group(2)
+    init_device_mesh("cpu", (4,))
+
+
+def integers() -> None:
+    group(2)
+    model = nn.Linear(2, 2)
+    model.codes = nn.Parameter(torch.ones(2, dtype=torch.uint8), requires_grad=False)
+    fsdp1(model)
+
+
+def several_dtypes() -> None:
+    group(2)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, dtype=torch.bfloat16))
+    fully_shard(model)
+    model(torch.ones(1, 2))
+
+
+def scalar() -> None:
+    group(2)
+    fully_shard(scaled())
+
+
+def scalar_in_fsdp1() -> None:
+    group(2)
+    fsdp1(scaled())
+
+
+def uneven() -> None:
+    group(2)
+    fully_shard(nn.Linear(3, 3), shard_placement_fn=lambda parameter: Shard(parameter.ndim - 1))
+
+
+def wrapped_twice() -> None:
+    group(2)
+    fsdp1(nn.Sequential(fsdp1(nn.Linear(2, 2))), auto_wrap_policy=lambda **_: True)
+
+
+def hybrid_without_groups() -> None:
+    group(2)
+    fsdp1(nn.Linear(2, 2), sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+
+
+def moved_from_meta() -> None:
+    nn.Linear(2, 2, device="meta").to("cpu")
+
+
+def never_materialized() -> None:
+    group(2)
+    model = nn.Linear(2, 2, device="meta")
+    fully_shard(model)
+    model(torch.ones(1, 2))
+
+
+def mixed_in_a_convolution() -> None:
+    nn.functional.conv1d(torch.ones(1, 1, 4), torch.ones(1, 1, 2, dtype=torch.bfloat16))
+
+
+def mixed_in_a_layer() -> None:
+    nn.functional.linear(torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bfloat16))
+
+
+def no_such_gpu(folder: Path) -> None:
+    torch.save(torch.ones(1), folder / "model.pt")
+    torch.load(folder / "model.pt", map_location="cuda:3")
+
+
+def on_two_meshes() -> tuple[DTensor, DTensor]:
+    group(2)
+    one, two = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (2, 1))
+    first = distribute_tensor(torch.ones(4), one, [Shard(0)])
+    return first, distribute_tensor(torch.ones(4), two, [Shard(0), Replicate()])
+
+
+def added_across_meshes() -> None:
+    first, second = on_two_meshes()
+    first + second
+
+
+def clipped_across_meshes() -> None:
+    torch.nn.utils.get_total_norm(on_two_meshes())
+
+
+def recomputed_differently() -> None:
+    sizes = iter((3, 4))
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return (x * torch.ones(next(sizes), 1)).exp().sum()
+
+    loss = checkpoint(block, torch.ones(1, requires_grad=True), use_reentrant=False)
+    loss.backward()
+
+
+def missing_key(folder: Path) -> None:
+    dcp.save({"old": torch.ones(1)}, checkpoint_id=folder, no_dist=True)
+    dcp.load({"new": torch.ones(1)}, checkpoint_id=folder, no_dist=True)
+
+
+def not_only_weights(folder: Path) -> None:
+    torch.save({"time": datetime.datetime.now(datetime.timezone.utc)}, folder / "model.pt")
+    torch.load(folder / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        (no_launcher, "environment variable … expected, but not set"),
+        (port_in_use, "The server socket has failed to listen on any local network address."),
+        (too_few_clients, "Timed out after … seconds waiting for clients."),
+        (no_host, "The client socket has timed out after …"),
+        (no_nccl, "Distributed package doesn't have NCCL built in"),
+        (mesh_too_large, "Mesh should not be bigger than default world size"),
+        (integers, "Must flatten tensors with uniform dtype"),
+        (several_dtypes, "FSDP expects uniform original parameter dtype"),
+        (scalar, "doesn't support scalar parameters."),
+        (scalar_in_fsdp1, "doesn't support scalar parameters."),
+        (uneven, "FSDP does not support uneven sharding on dim"),
+        (wrapped_twice, "FSDP auto wrapping requires modules to not already have FSDP applied"),
+        (hybrid_without_groups, "Manual wrapping with ShardingStrategy."),
+        (moved_from_meta, "Cannot copy out of meta tensor"),
+        (never_materialized, "FSDP parameters should be materialized from meta device"),
+        (mixed_in_a_convolution, "expected scalar type"),
+        (mixed_in_a_layer, "expected m1 and m2 to have the same dtype"),
+        (added_across_meshes, "on inputs with different meshes: got"),
+        (clipped_across_meshes, "have the same mesh, but got"),
+        (recomputed_differently, "Recomputed values for the following tensors"),
+    ],
+)
+def test_an_error_of_pytorch_is_known(fails: Callable[[], None], message: str) -> None:
+    with pytest.raises(Exception) as error:
+        fails()
+    assert [each.message[: len(message)] for each in known_errors(str(error.value))] == [message]
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        (no_such_gpu, "Attempting to deserialize object on"),
+        (missing_key, "Missing key in checkpoint state_dict:"),
+        (not_only_weights, "Weights only load failed."),
+    ],
+)
+def test_an_error_about_a_file_is_known(
+    tmp_path: Path, fails: Callable[[Path], None], message: str
+) -> None:
+    with pytest.raises((Exception, dcp.api.CheckpointException)) as error:
+        fails(tmp_path)
+    assert [each.message[: len(message)] for each in known_errors(str(error.value))] == [message]
