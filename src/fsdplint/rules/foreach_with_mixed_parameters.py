@@ -8,7 +8,6 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.coverage import is_frozen
-from fsdplint.engine.facts.sharding import sharding_of
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
 from fsdplint.engine.interpreter.site import Site
@@ -72,7 +71,7 @@ def _ignores(trace: Trace, shard: Shard) -> bool:
         module = item.module if named and isinstance(item, Parameters) else None
         if isinstance(item, Object) and item.step in PARAMETER_STEPS:
             module = item.parent
-        if module is None or module is shard.module or sharding_of(trace, module) is None:
+        if module is None or shard.module not in module.ancestors():
             continue
         inner = [s.module for s in trace.of(Shard) if s.module is not shard.module]
         apart = any(unit is module or unit in module.ancestors() for unit in inner)

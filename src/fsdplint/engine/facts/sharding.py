@@ -11,12 +11,16 @@ from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.decisions import exclude
 from fsdplint.engine.interpreter.events import Call, Declared, Shard, Sharding, Trace
+from fsdplint.engine.interpreter.modules import PARAMETER_STEPS, is_module
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
+    Choice,
     Const,
+    Mapping,
     Object,
     Parameters,
     Sequence,
+    Value,
     contained,
     must_be,
 )
@@ -29,6 +33,8 @@ from fsdplint.knowledge.launch import INIT, MESHES
 
 _Sharding = TypeVar("_Sharding", Shard, Declared)
 _SUMMONS = "summon_full_params"
+# Their contents count.
+_HOLDERS = (Choice, Mapping, Sequence)
 
 
 def is_alone(init: Call) -> bool:
@@ -99,10 +105,37 @@ def _around(
     shards = [s for s in every if generation in (None, s.generation)]
     shards = [s for s in shards if before is None or s.time < before]
     own = [s for s in shards if s.module is module]
-    around = [s for s in shards if s.module in module.ancestors()]
+    around = [s for s in shards if s.module in module.ancestors() and not _may_spare(s, module)]
     inside = [s for s in shards if module in s.module.ancestors()]
     found = own or around or inside
     return found[-1] if found else None
+
+
+def _may_spare(unit: Sharding, inner: Object) -> bool:
+    """Whether a sharding call may leave the parameters of a part of its module as they are."""
+    if isinstance(unit, Declared) or not unit.may_leave_out:
+        return False
+    given = [value for name, value in unit.keywords.items() if name.startswith("ignored")]
+    items = [item for value in given for item in contained(value)]
+    spared = [_owner(item) for item in items if not isinstance(item, _HOLDERS)]
+    if unit.open or None in spared:
+        return True
+    return any(
+        module is inner or module in inner.ancestors() or inner in module.ancestors()
+        for module in spared
+        if module is not None
+    )
+
+
+def _owner(item: Value) -> Object | None:
+    """The module that an ignored parameter belongs to, or that is ignored; None if not known."""
+    if isinstance(item, Parameters):
+        return item.module
+    if not isinstance(item, Object):
+        return None
+    if item.step in PARAMETER_STEPS:
+        return item.parent
+    return item if is_module(item) else None
 
 
 def as_unit(program: Program, unit: Sharding, at: Site) -> str:
