@@ -1,4 +1,8 @@
-"""foreach-with-mixed-parameters: the root ignores a layer, and one operation takes all of them."""
+"""The root ignores a layer.
+
+ignored-parameters: nothing reduces its gradients. foreach-with-mixed-parameters: one operation
+takes all parameters.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from benchmarks.detection.mutators.training_loops import trainings
 from benchmarks.detection.program import MARK, Mutant, Program, mutant
 
 RULE = "foreach-with-mixed-parameters"
+UNREDUCED = "ignored-parameters"
 IGNORED = {
     "parameters": "set({model}.{layer}.parameters())",
     "listed": "{{*{model}.{layer}.parameters()}}",
@@ -34,18 +39,23 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         for root in roots(program, everything, module):
             owned = sorted(_layers(program, everything, root))
             for kind in sorted(IGNORED) if owned else ():
-                given = IGNORED[kind].format(model=root.model, layer=random.choice(owned))
+                layer = random.choice(owned)
+                given = IGNORED[kind].format(model=root.model, layer=layer)
                 call = sharding(program, module)[0][0]
                 end = module.span(call)[1] - 1
-                edit = (end, end, f", ignored_params={given}")
-                ways = (_clipped, _optimized)
-                for way in (*ways, None):
-                    name = "" if way is None else way.__name__.strip("_")
-                    edits = [] if way is None else list(way(program, everything, random))
-                    files = _files(everything, [(module, edit), *edits])
-                    if edits or way is None:
-                        rule = "" if way is None else RULE
-                        yield mutant(program, rule, f"{kind} {name}".strip(), files)
+                edit = (module, (end, end, f", ignored_params={given}"))
+                alone = (module, (end, end, f", ignored_params={MARK}{given}"))
+                yield mutant(program, UNREDUCED, kind, _files(everything, [alone]))
+                reduced = list(_reduced(program, everything, layer))
+                if not reduced:
+                    continue
+                files = _files(everything, [edit, *reduced])
+                yield mutant(program, "", f"{kind} reduced", files)
+                for way in (_clipped, _optimized):
+                    edits = list(way(program, everything, random))
+                    files = _files(everything, [edit, *reduced, *edits])
+                    if edits:
+                        yield mutant(program, RULE, f"{kind} {way.__name__.strip('_')}", files)
 
 
 def _layers(program: Program, everything: list[Module], root: Root) -> Iterator[str]:
@@ -72,6 +82,22 @@ def _layer(node: ast.AST) -> str:
         if isinstance(target, ast.Attribute) and name_of(node.value) in ("Linear", "Embedding"):
             return target.attr
     return ""
+
+
+def _reduced(
+    program: Program, everything: list[Module], layer: str
+) -> Iterator[tuple[Module, Edit]]:
+    """The reduction of the layer's gradients before each step."""
+    found = {module.path: module for module in everything}
+    for training in trainings(program):
+        if training.model:
+            module = found[training.module.path]
+            start, indent = module.rows(training.step)[0], module.indent(training.step)
+            text = (
+                f"{indent}for ignored in {training.model}.{layer}.parameters():\n"
+                f"{indent}    torch.distributed.all_reduce(ignored.grad)\n"
+            )
+            yield module, (start, start, text)
 
 
 def _clipped(
@@ -113,5 +139,7 @@ def _files(everything: list[Module], edits: list[tuple[Module, Edit]]) -> dict[s
     for module, edit in edits:
         own[module.path].append(edit)
     return {
-        m.path: m.edited(own[m.path], imports="import torch") for m in everything if own[m.path]
+        m.path: m.edited(own[m.path], imports="import torch\nimport torch.distributed")
+        for m in everything
+        if own[m.path]
     }

@@ -115,27 +115,35 @@ def _may_spare(unit: Sharding, inner: Object) -> bool:
     """Whether a sharding call may leave the parameters of a part of its module as they are."""
     if isinstance(unit, Declared) or not unit.may_leave_out:
         return False
-    given = [value for name, value in unit.keywords.items() if name.startswith("ignored")]
-    items = [item for value in given for item in contained(value)]
-    spared = [_owner(item) for item in items if not isinstance(item, _HOLDERS)]
-    if unit.open or None in spared:
-        return True
-    return any(
+    spared = left_out(unit)
+    return spared is None or any(
         module is inner or module in inner.ancestors() or inner in module.ancestors()
         for module in spared
-        if module is not None
     )
 
 
-def _owner(item: Value) -> Object | None:
+def left_out(shard: Shard) -> list[Object] | None:
+    """The modules of which a call leaves out parameters, None if these are not known."""
+    spared = [
+        _owner(item, keyword)
+        for keyword, value in shard.keywords.items()
+        if keyword.startswith("ignored")
+        for item in contained(value)
+        if not isinstance(item, _HOLDERS)
+    ]
+    known = [module for module in spared if module is not None]
+    return None if shard.open or len(known) < len(spared) else known
+
+
+def _owner(item: Value, keyword: str) -> Object | None:
     """The module that an ignored parameter belongs to, or that is ignored; None if not known."""
     if isinstance(item, Parameters):
-        return item.module
+        return None if item.filtered else item.module
     if not isinstance(item, Object):
         return None
     if item.step in PARAMETER_STEPS:
         return item.parent
-    return item if is_module(item) else None
+    return item if keyword == "ignored_modules" or is_module(item) else None
 
 
 def as_unit(program: Program, unit: Sharding, at: Site) -> str:

@@ -1,0 +1,129 @@
+"""Parameters that a sharding call is told to leave out, though an optimizer trains them.
+
+A parameter counts if the call names it surely and no other unit holds it. Names in the place of
+parameters leave nothing out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine.facts.coverage import is_frozen, is_replicated, is_synchronized
+from fsdplint.engine.facts.sharding import left_out, runs_alone
+from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import Const, Object, contained
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.arguments import argument_of, drop_argument
+from fsdplint.fixes.code import Code, Declined
+from fsdplint.knowledge.calls import Generation
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD216",
+    summary="a sharding call leaves out parameters that are trained",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="coverage",
+    preview="no public code that was looked at makes this mistake.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What ``shard`` is told by its argument ``keyword`` to leave out.
+
+    Attributes:
+        trained: by which optimizer, and where it is in the model; None where the argument has
+            names instead of parameters.
+    """
+
+    shard: Shard
+    keyword: str
+    trained: tuple[Site, tuple[str, ...]] | None
+
+
+def left_out_parameters(program: Program) -> Iterator[LeftOut]:
+    for trace in program.traces:
+        if runs_alone(trace):
+            continue
+        for shard in trace.of(Shard):
+            keyword = next((name for name in shard.keywords if name.startswith("ignored")), "")
+            if keyword and shard.generation is Generation.FSDP2 and _has_names(shard, keyword):
+                yield LeftOut(shard, keyword, None)
+            elif keyword and (trained := _trained(program, trace, shard)):
+                yield LeftOut(shard, keyword, trained)
+
+
+def _has_names(shard: Shard, keyword: str) -> bool:
+    items = contained(shard.keywords[keyword])
+    return any(isinstance(item, Const) and isinstance(item.value, str) for item in items)
+
+
+def _trained(program: Program, trace: Trace, shard: Shard) -> tuple[Site, tuple[str, ...]] | None:
+    """The optimizer that trains what a call surely leaves out, and where that is in the model."""
+    spared = [part for part in left_out(shard) or () if _is_apart(trace, shard, part)]
+    if not spared or is_synchronized(program, trace):
+        return None
+    for build in trace.of(BuildOptimizer):
+        given = [item.module for item in build.optimizer.captures if not item.filtered]
+        names = [
+            part.path().lstrip(".")
+            for part in spared
+            if any(module in (part, *part.ancestors()) for module in given)
+        ]
+        if names and program.together(build.site, shard.site):
+            return build.site, tuple(names)
+    return None
+
+
+def _is_apart(trace: Trace, shard: Shard, part: Object) -> bool:
+    """Whether nothing reduces the gradients of a part that a call leaves out."""
+    whole = (part, *part.ancestors())
+    if shard.module not in whole[1:] or is_frozen(trace, part) or is_replicated(trace, part):
+        return False
+    if any(event.objects & {*whole} for event in trace.escapes):
+        return False
+    return all(part in (left_out(unit) or ()) for unit in trace.of(Shard) if _holds(unit, part))
+
+
+def _holds(unit: Shard, part: Object) -> bool:
+    """Whether a call may shard a part, or something in it."""
+    around = unit.module is part or unit.module in part.ancestors()
+    return around or part in unit.module.ancestors()
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in left_out_parameters(program):
+        call = fact.shard.site
+        given = argument_of(fact.shard.call, -1, fact.keyword)
+        at = call if given is None else Site(call.path, given.value)
+        fix = partial(_fix, program, fact)
+        if fact.trained is None:
+            message = f"`{fact.keyword}` takes parameters, not their names: nothing is left out"
+            yield Report(program.span(at), message, "names", program.conditions(call), fix)
+            continue
+        training, names = fact.trained
+        listed = ", ".join(f"`{name}`" for name in names)
+        yield Report(
+            program.span(at),
+            f"the optimizer trains what `{fact.keyword}` leaves out ({listed}): no rank reduces "
+            "these gradients, so the ranks train different models",
+            "each rank keeps its own copy",
+            (
+                program.evidence(training, "trains all parameters of the model"),
+                *program.conditions(call, training),
+            ),
+            fix,
+        )
+
+
+def _fix(program: Program, fact: LeftOut) -> Fix | Declined:
+    code = Code.of(program.tree(fact.shard.site.path))
+    title = "" if fact.trained is None else "shard them with the rest"
+    return drop_argument(code, fact.shard.call, fact.keyword, title)
