@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, f
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DistributedSampler
 
 from fsdplint.pages.diagnosis import known_errors
 
@@ -76,6 +77,19 @@ def no_nccl() -> None:
 def mesh_too_large() -> None:
     group(2)
     init_device_mesh("cpu", (4,))
+
+
+def too_few_replicas() -> None:
+    DistributedSampler([0], num_replicas=8, rank=8)  # type: ignore[arg-type]  # has a length
+
+
+def trainable_integers() -> None:
+    nn.Parameter(torch.ones(2, dtype=torch.uint8))
+
+
+def other_shapes(folder: Path) -> None:
+    dcp.save({"weight": torch.ones(4, 2)}, checkpoint_id=folder, no_dist=True)
+    dcp.load({"weight": torch.ones(8)}, checkpoint_id=folder, no_dist=True)
 
 
 def integers() -> None:
@@ -186,6 +200,8 @@ def not_only_weights(folder: Path) -> None:
         (no_host, "The client socket has timed out after …"),
         (no_nccl, "Distributed package doesn't have NCCL built in"),
         (mesh_too_large, "Mesh should not be bigger than default world size"),
+        (too_few_replicas, "Invalid rank …, rank should be in the interval …"),
+        (trainable_integers, "Only Tensors of floating point and complex dtype can"),
         (integers, "Must flatten tensors with uniform dtype"),
         (several_dtypes, "FSDP expects uniform original parameter dtype"),
         (scalar, "doesn't support scalar parameters."),
@@ -212,6 +228,7 @@ def test_an_error_of_pytorch_is_known(fails: Callable[[], None], message: str) -
     ("fails", "message"),
     [
         (no_such_gpu, "Attempting to deserialize object on"),
+        (other_shapes, "Size mismatch between saved torch.Size(…) and current: torch.Size(…)"),
         (missing_key, "Missing key in checkpoint state_dict:"),
         (not_only_weights, "Weights only load failed."),
     ],

@@ -95,10 +95,11 @@ ERRORS: tuple[KnownError, ...] = (
         f"{_LAUNCH}.",
     ),
     KnownError(
-        "The server socket has failed to listen on any local network address. … EADDRINUSE",
-        "Another job on this machine uses the port, perhaps one that was not stopped.",
-        "Start with another `--master-port`, or with `--standalone`, which takes a free port. "
-        "End processes that are left over from an earlier run.",
+        "The server socket has failed to listen on any local network address.",
+        "The port is in use: by another job on this machine, by one that was not stopped, or by a "
+        "second process that takes itself for rank 0.",
+        "Start with another `--master-port`, or with `--standalone`, which takes a free port. End "
+        "processes that are left over, and read the rank from `RANK` alone.",
     ),
     KnownError(
         "Timed out after … seconds waiting for clients. … clients joined.",
@@ -109,6 +110,8 @@ ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "The client socket has timed out after … while trying to connect to …", _UNREACHED, _REACH
     ),
+    # pytorch/pytorch#69197
+    KnownError("connect() timed out. Original timeout was …", _UNREACHED, _REACH),
     # pytorch/pytorch#107021
     KnownError("The connection to the C10d store has failed.", _UNREACHED, _REACH),
     KnownError(
@@ -127,6 +130,19 @@ ERRORS: tuple[KnownError, ...] = (
         "Mesh should not be bigger than default world size …, but found … ranks!",
         "The device mesh has more ranks than there are processes.",
         "Make the product of the mesh's dimensions the world size, or start more processes.",
+    ),
+    # ByteDance-Seed/Bagel#295
+    KnownError(
+        "_dim_group_infos",
+        "This rank is in no group of the device mesh: the mesh has fewer ranks than there are "
+        "processes.",
+        "Make the product of the mesh's dimensions the world size.",
+    ),
+    KnownError(
+        "Invalid rank …, rank should be in the interval …",
+        "`DistributedSampler` was given fewer `num_replicas` than there are ranks, such as the "
+        "processes of one node.",
+        "Leave `num_replicas` and `rank` out: they are those of the process group.",
     ),
     # pytorch/pytorch#40403
     KnownError(
@@ -149,6 +165,13 @@ ERRORS: tuple[KnownError, ...] = (
     ),
     # pytorch/pytorch#5040
     KnownError("is killed by signal: Bus error.", _SHARED_MEMORY, _MORE_SHARED_MEMORY),
+    # codefuse-ai/MFTCoder#31
+    KnownError(
+        "Bootstrap : no socket interface found",
+        "NCCL finds no network interface: `NCCL_SOCKET_IFNAME` may name one that this machine does "
+        "not have.",
+        "Unset the variable, or set it to an interface that `ip addr` lists.",
+    ),
     # NVIDIA/nccl#2076
     KnownError(
         "ncclRemoteError: A call failed possibly due to a network error or a remote process "
@@ -176,6 +199,12 @@ ERRORS: tuple[KnownError, ...] = (
         "FSDP1 cannot shard weights that are stored as integers, as quantization leaves them.",
         "For 4-bit weights set `bnb_4bit_quant_storage` to the dtype of the other parameters; do "
         "not shard 8-bit weights.",
+    ),
+    KnownError(
+        "Only Tensors of floating point and complex dtype can require gradients",
+        "A parameter has an integer dtype, as quantized weights have, and is made trainable.",
+        "Keep it with `requires_grad=False`. For 4-bit weights under FSDP, set "
+        "`bnb_4bit_quant_storage` to the dtype of the other parameters.",
     ),
     KnownError(
         "doesn't support scalar parameters. Change … to a 1D tensor with numel equal to 1.",
@@ -251,7 +280,7 @@ ERRORS: tuple[KnownError, ...] = (
     # Memory
     # pytorch/pytorch#123070
     KnownError(
-        "CUDA out of memory. Tried to allocate …",
+        "CUDA out of memory.",
         "The GPU is full. Often the whole model is one unit, which its forward gathers at once "
         "(FSD201), blocks stay gathered until the backward (FSD404), or all processes use one GPU "
         "(FSD101).",
@@ -272,7 +301,8 @@ ERRORS: tuple[KnownError, ...] = (
         "The model is on the meta device, where parameters have no data, and `.to(device)` or "
         "`.cuda()` has nothing to copy.",
         "Call `model.to_empty(device=…)` after the sharding, then initialize or load all weights "
-        "and buffers.",
+        "and buffers. Where rank 0 alone loads the weights (`cpu_ram_efficient_loading`), FSDP1 "
+        "needs `sync_module_states=True`.",
     ),
     KnownError(
         "FSDP parameters should be materialized from meta device before training",
@@ -293,6 +323,12 @@ ERRORS: tuple[KnownError, ...] = (
         "another device than the sharded model.",
         "Move the batch and the other model to this rank's device; register tensors of the model "
         "as buffers.",
+    ),
+    # pytorch/pytorch#112658
+    KnownError(
+        "Expects tensor to be on the compute device …",
+        "The current CUDA device of this process is not the one that the model is on.",
+        "Call `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before anything uses a GPU.",
     ),
     KnownError(
         "Attempting to deserialize object on …CUDA device",
@@ -326,6 +362,20 @@ ERRORS: tuple[KnownError, ...] = (
         "Save and load with the same helper (`get_state_dict` on both sides, or `model.state_dict` "
         "on both), on the same wrapping of the model. `DefaultLoadPlanner("
         "allow_partial_load=True)` leaves out what is missing.",
+    ),
+    KnownError(
+        "Size mismatch between saved torch.Size(…) and current: torch.Size(…) for",
+        "The state to fill has other shapes than the saved one: flat shards of FSDP1, or another "
+        "model.",
+        "Take the state by the same helper as for the save (`get_state_dict`), or by FSDP1's "
+        "`StateDictType.SHARDED_STATE_DICT` on both sides.",
+    ),
+    # huggingface/transformers#26186
+    KnownError(
+        "Can't find a valid checkpoint at …",
+        "The folder has no file of weights that Trainer knows: the save was not finished, or an "
+        "older release meets the folders of `SHARDED_STATE_DICT`.",
+        "Update transformers, or save with `FULL_STATE_DICT`.",
     ),
     KnownError(
         "Weights only load failed.",
