@@ -21,6 +21,7 @@ WRONG = {
 ROLES = {
     "tensor parallel": '("dp", "tp")',
     "swapped": '("shard", "replicate")',
+    "both to shard": '("dp_shard", "cp")',
     "": '("replicate", "shard")',
 }
 
@@ -41,7 +42,9 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
         begin, end = module.span(roots[0])
         for kind, names in ROLES.items():
             text = f'{indent}grid = {MAKE}("cuda", (2, 4), mesh_dim_names={names})\n'
-            edits = [(begin, begin, MARK), (end - 1, end - 1, ", mesh=grid"), (start, start, text)]
+            given = random.choice(["grid", f"grid[{names[1:-1]}]"])
+            edits = [(begin, begin, MARK), (end - 1, end - 1, f", mesh={given}")]
+            edits.append((start, start, text))
             if begin == start:
                 continue
             made = module.edited(edits, imports="import torch")

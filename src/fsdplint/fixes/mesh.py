@@ -32,6 +32,27 @@ def slice_mesh(code: Code, call: ir.Call, name: str) -> Fix:
 
 
 @builder
+def take_dimension(code: Code, call: ir.Call, name: str) -> Fix:
+    """Gives ``call`` one of the dimensions that it takes from a mesh."""
+    mesh = argument_of(call, -1, "mesh")
+    if mesh is None or not isinstance(mesh.value, ir.Subscript):
+        raise NoFixError(f"`{code.short(call)}` does not name its mesh")
+    index = mesh.value.index
+    edit = code.edit(index.start, index.end, f'"{name}"')
+    return Fix(f"shard over the dimension `{name}`", Safety.UNSAFE, (edit,))
+
+
+@builder
+def flatten_mesh(code: Code, call: ir.Call) -> Fix:
+    """Has ``call`` shard over the ranks of both dimensions of its mesh."""
+    mesh = argument_of(call, -1, "mesh")
+    if mesh is None or not isinstance(mesh.value, (ir.Name, ir.Attribute, ir.Subscript)):
+        raise NoFixError(f"`{code.short(call)}` does not name its mesh")
+    edit = code.edit(mesh.value.end, mesh.value.end, "._flatten()")
+    return Fix("shard over both dimensions, as one", Safety.UNSAFE, (edit,))
+
+
+@builder
 def swap_dimensions(code: Code, made: ir.Call) -> Fix:
     """Turns the two dimensions of ``init_device_mesh`` round, sizes and names."""
     edits = (*_turned(code, made, 1, "mesh_shape"), *_turned(code, made, 2, "mesh_dim_names"))

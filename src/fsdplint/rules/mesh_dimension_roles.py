@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.meshes import Roles, mistaken_roles
+from fsdplint.engine.facts.meshes import Mistake, Roles, mistaken_roles
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
-from fsdplint.fixes.mesh import slice_mesh, swap_dimensions
+from fsdplint.fixes.mesh import flatten_mesh, slice_mesh, swap_dimensions, take_dimension
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -32,7 +32,7 @@ def reports(program: Program) -> Iterator[Report]:
             f"over the second, `{second}`: it goes by their places and not by their names",
             f"shards over `{second}`",
             (
-                program.evidence(fact.made.site, "the mesh is made here"),
+                *([program.evidence(fact.made.site, "the mesh is made here")] if fact.made else []),
                 *program.conditions(fact.shard.site),
             ),
             partial(_fix, program, fact),
@@ -40,9 +40,14 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _fix(program: Program, fact: Roles) -> Fix | Declined:
-    if fact.wanted:
-        code = Code.of(program.tree(fact.shard.site.path))
-        return slice_mesh(code, fact.shard.call, fact.wanted)
+    code = Code.of(program.tree(fact.shard.site.path))
+    if fact.mistake is Mistake.BOTH:
+        return flatten_mesh(code, fact.shard.call)
+    if fact.mistake is Mistake.MODEL:
+        take = slice_mesh if fact.made is not None else take_dimension
+        return take(code, fact.shard.call, fact.wanted)
+    if fact.made is None:
+        return Declined("the mesh that these dimensions are taken from has them in this order")
     node = fact.made.site.node
     assert isinstance(node, ir.Call)
     return swap_dimensions(Code.of(program.tree(fact.made.site.path)), node)

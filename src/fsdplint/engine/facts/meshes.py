@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import is_caught
@@ -158,36 +159,67 @@ def made_by(trace: Trace, shard: Shard) -> Call | None:
     return next((call for call in trace.calls(*MESHES) if call.result is mesh), None)
 
 
+class Mistake(Enum):
+    """What the names of a mesh's two dimensions say against the places of these.
+
+    ``MODEL``: one splits the model; ``ORDER``: the one to replicate over is the second; ``BOTH``:
+    the first is to be sharded over, and nothing is to replicate.
+    """
+
+    MODEL = "model"
+    ORDER = "order"
+    BOTH = "both"
+
+
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """A mesh with two dimensions, of which FSDP2 replicates over the first and shards the second.
+    """Two dimensions, of which FSDP2 replicates over the first and shards over the second.
 
     Attributes:
-        names: of the dimensions.
-        wanted: the one to shard over, where the other one splits the model; "" where the two are
-            in the wrong order.
+        made: where the mesh is made; None for dimensions that the call takes from a larger one.
     """
 
     shard: Shard
-    made: Call
+    made: Call | None
     names: tuple[str, str]
-    wanted: str
+    mistake: Mistake
+
+    @property
+    def wanted(self) -> str:
+        """The dimension to shard over, where the other one splits the model."""
+        return next(name for name in self.names if not is_of_model(name))
 
 
 def mistaken_roles(program: Program) -> Iterator[Roles]:
-    """Whole meshes given to ``fully_shard`` whose names say something else than it does."""
+    """Meshes given to ``fully_shard`` whose names say something else than it does."""
     for trace in program.traces:
         for shard in trace.of(Shard):
-            made = made_by(trace, shard) if shard.generation is Generation.FSDP2 else None
-            names = None if made is None or "dp_mesh_dims" in shard.keywords else names_of(made)
-            if made is not None and names is not None and len(names) == 2:
-                first, second = map(_words, names)
-                of_models = [name for name in names if is_of_model(name)]
-                if len(of_models) == 1:
-                    wanted = next(name for name in names if name not in of_models)
-                    yield Roles(shard, made, (names[0], names[1]), wanted)
-                elif first & _SHARDS and second & _REPLICATES and not (first & _REPLICATES):
-                    yield Roles(shard, made, (names[0], names[1]), "")
+            if shard.generation is not Generation.FSDP2 or "dp_mesh_dims" in shard.keywords:
+                continue
+            made = made_by(trace, shard)
+            names = _taken(shard.call) if made is None else names_of(made)
+            mistake = _mistake(*names) if names is not None and len(names) == 2 else None
+            if names is not None and mistake is not None:
+                yield Roles(shard, made, (names[0], names[1]), mistake)
+
+
+def _taken(call: ir.Call) -> tuple[str, ...] | None:
+    """The names in ``mesh=mesh["a", "b"]``, None for another argument."""
+    mesh = next((given.value for given in call.args if given.keyword == "mesh"), None)
+    index = mesh.index if isinstance(mesh, ir.Subscript) else None
+    items = index.elements if isinstance(index, ir.Collection) else ()
+    texts = [item.value for item in items if isinstance(item, ir.Constant)]
+    return tuple(each for each in texts if isinstance(each, str)) or None
+
+
+def _mistake(one: str, other: str) -> Mistake | None:
+    first, second = _words(one), _words(other)
+    of_models = [is_of_model(name) for name in (one, other)]
+    if any(of_models):
+        return None if all(of_models) else Mistake.MODEL
+    if not first & _SHARDS or first & _REPLICATES:
+        return None
+    return Mistake.ORDER if second & _REPLICATES else Mistake.BOTH
 
 
 def is_of_model(name: str) -> bool:
