@@ -16,6 +16,7 @@ from fsdplint.cli import CLEAN, FAILED, FINDINGS
 from fsdplint.files.file import absolute, too_large
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
+from fsdplint.pages.flight_recorder import Divergence
 from fsdplint.process.terminal import columns, progress, show, wants_colour
 from fsdplint.report.places import failure_line
 from fsdplint.report.style import coloured, plain
@@ -30,14 +31,18 @@ _MAX_LOG = 20_000_000  # bytes
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="RULE | [PATHS]...")
-@click.option("--error", metavar="FILE", help="An error, - for standard input: whose rule is it?")
+@click.option(
+    "--error",
+    metavar="FILE",
+    help="Explain this log (- for standard input), or the hang in these flight recorder dumps.",
+)
 @click.option("--output-format", type=click.Choice(("text", "json")), default="text")
 def explain(words: tuple[str, ...], error: str | None, output_format: str) -> int:
     """Print the page of RULE, a name or a code.
 
     With --error, name the rules that a traceback, a log or a report of a hang belongs to, and what
-    they find in PATHS, or else the lines of these that the error names. Exits with 1 if the
-    error is not known.
+    they find in PATHS, or else the lines of these that the error names. Of a flight recorder dump,
+    or a folder of them, also show where the ranks diverge. Exits with 1 if the error is not known.
     """
     if error is not None:
         return _diagnosed(error, words, output_format)
@@ -53,12 +58,17 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
 
 def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     """Print the rules that ``error`` belongs to and what they find in ``paths``; the exit code."""
-    from fsdplint.pages.diagnosis import diagnose, frames, known_errors, summaries
-    from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
+    from fsdplint.pages.diagnosis import diagnose, frames, hung, known_errors, summaries
+    from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text, hang_as_text
 
-    text = _log(error).decode("utf-8", "replace")
-    matches, errors = diagnose(text, RULES), known_errors(text)
-    errors = errors if matches or errors else summaries(text)
+    hang = _hang(error)
+    if hang is None:
+        text = _log(error).decode("utf-8", "replace")
+        matches, errors = diagnose(text, RULES), known_errors(text)
+        errors = errors if matches or errors else summaries(text)
+    else:
+        text, matches = hung(hang, RULES)
+        errors = []
     outcome = _suspects([match.rule for match in matches], paths)
     found = {finding.rule for finding in outcome.findings}
     matches.sort(key=lambda match: match.rule.name not in found)
@@ -66,13 +76,33 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     for failure in outcome.failures:
         click.echo(f"fsdplint: {failure_line(outcome, failure)}", err=True)
     if output_format == "json":
-        show(diagnosis_as_json(matches, errors, outcome, lines))
+        show(diagnosis_as_json(matches, errors, outcome, lines, hang))
     else:
         color = wants_colour(sys.stdout)
         style = coloured if color else plain
         width = columns(sys.stdout)
-        show(diagnosis_as_text(matches, errors, outcome, lines, style, width), color)
+        diverged = "" if hang is None else hang_as_text(hang, width)
+        told = diagnosis_as_text(matches, errors, outcome, lines, style, width)
+        show(diverged + told if matches or hang is None else diverged.rstrip("\n") + "\n", color)
     return FAILED if outcome.failures else CLEAN if matches or errors else FINDINGS
+
+
+def _hang(file: str) -> list[Divergence] | None:
+    """Return where the ranks diverge, None if ``file`` is no flight recorder dump."""
+    from fsdplint.pages.flight_recorder import NoDumpError, divergences, is_dump, read_dumps
+
+    path = Path(file)
+    if file == _STDIN or (not path.is_dir() and not (path.is_file() and is_dump(_start(path)))):
+        return None
+    try:
+        return divergences(read_dumps(path))
+    except NoDumpError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(2)
 
 
 def _log(file: str) -> bytes:

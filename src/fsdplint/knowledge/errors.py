@@ -186,6 +186,14 @@ ERRORS: tuple[KnownError, ...] = (
         "NCCL met an error of the system: the network, shared memory or a process that ended.",
         "Run with `NCCL_DEBUG=INFO` and read its first warning.",
     ),
+    # pytorch/torchtitan#1092
+    KnownError(
+        "Watchdog caught collective operation timeout",
+        "A rank has not called the collective that the others wait in, or is slow to.",
+        "Set `TORCH_FR_BUFFER_SIZE=2000` (`TORCH_NCCL_TRACE_BUFFER_SIZE` in older releases) and "
+        "`TORCH_NCCL_DUMP_ON_TIMEOUT=1`. Each rank then writes a flight recorder dump, and "
+        "`fsdplint explain --error DUMP` shows which rank is behind, and where.",
+    ),
     # Units and wrapping
     KnownError("Must flatten tensors with uniform dtype but got …", _DTYPES, _CAST),
     KnownError(

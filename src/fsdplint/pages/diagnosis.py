@@ -9,8 +9,11 @@ from pathlib import Path
 
 from fsdplint.knowledge.errors import ERRORS, FAILED_CHILD, KnownError
 from fsdplint.pages import messages, page
+from fsdplint.pages.flight_recorder import Divergence
 from fsdplint.rule import Rule
 
+HANGS = ("collective-under-rank-guard", "step-skipped-on-one-rank", "error-caught-on-one-rank")
+"""Rules for ranks that do not call the same collectives, the likeliest first."""
 LEAST = 12
 """Characters of a message below which it could be anybody's."""
 _FURTHEST = 400
@@ -90,6 +93,15 @@ def known_errors(error: str) -> list[KnownError]:
     parts = {each: literals(each.message) for each in ERRORS}
     found = [each for each in ERRORS if _holds(text, parts[each])]
     return sorted(found, key=lambda each: -sum(map(len, parts[each])))
+
+
+def hung(found: Sequence[Divergence], rules: Sequence[Rule]) -> tuple[str, list[Match]]:
+    """Return the lines at which ranks diverge, as a traceback, and the rules for that, if any."""
+    calls = [issued for each in found for _, issued in each.calls]
+    calls += [last for each in found for _, last in each.behind if last is not None]
+    text = "".join(f'  File "{call.path}", line {call.line}\n' for call in calls)
+    about = [rule for name in HANGS for rule in rules if found and rule.name == name]
+    return text, [Match(rule, "the ranks do not call the same collectives", 0) for rule in about]
 
 
 def summaries(error: str) -> list[KnownError]:

@@ -5,7 +5,11 @@ The JSON document is an object: ``version`` (1), ``rules`` (a list of ``rule``, 
 short, the rule that more speaks for leading), ``causes`` (``message``, ``cause`` and ``cure`` of
 errors that no rule can see in the code), ``findings`` of these rules in the given files, as
 `check` has them, ``failures`` (``path`` and ``reason`` of what could not be checked) and ``lines``:
-a list of ``path`` and ``line`` of the given files that the error names.
+a list of ``path`` and ``line`` of the given files that the error names. For flight recorder dumps
+there is ``divergences``: for each process group whose ranks do not call the same, ``group``,
+``collective`` (its number), ``calls`` (``ranks``, ``name``, ``number``, ``sizes``, ``path``,
+``line`` and ``function``), ``behind`` (``ranks`` and their ``last`` call, or null) and ``unknown``
+(ranks without a dump).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from fsdplint.knowledge.errors import KnownError
 from fsdplint.outcome import Outcome
 from fsdplint.pages import in_short, page, unmarked
 from fsdplint.pages.diagnosis import Frame, Match
+from fsdplint.pages.flight_recorder import Divergence, Issued
 from fsdplint.process.terminal import printable
 from fsdplint.report.json import failures_as_json, finding_as_json
 from fsdplint.report.places import relative, shown
@@ -26,6 +31,66 @@ from fsdplint.report.style import Style
 from fsdplint.report.text import described
 
 NOTHING = "No rule knows this error."
+TOGETHER = (
+    "All ranks have called the same collectives, and none is behind. Look at the network, at the "
+    "GPUs, and for a rank that is slow between two collectives."
+)
+
+
+def hang_as_text(found: Sequence[Divergence], width: int) -> str:
+    """Return where the ranks diverge, process group by process group."""
+    if not found:
+        return "\n".join(textwrap.wrap(TOGETHER, width)) + "\n\n"
+    return "\n\n".join("\n".join(_divergence(each)) for each in found) + "\n\n"
+
+
+def _divergence(found: Divergence) -> Iterator[str]:
+    group = printable(found.group)
+    yield f"The ranks diverge at collective {found.number} of the process group `{group}`:"
+    verb = ("waits", "wait") if len(found.calls) == 1 else ("is", "are")
+    for ranks, issued in found.calls:
+        yield f"  {_ranks(ranks)} {verb[len(ranks) > 1]} in {_call(issued)}"
+    for ranks, last in found.behind:
+        has = "have" if len(ranks) > 1 else "has"
+        after = "" if last is None else f"; last call: {_call(last)}, collective {last.number}"
+        yield f"  {_ranks(ranks)} {has} not called it{after}"
+    if found.unknown:
+        yield f"  {_ranks(found.unknown)} left no dump"
+
+
+def _call(issued: Issued) -> str:
+    where = f" at {issued.path}:{issued.line} in {issued.function}" if issued.path else ""
+    return printable(f"{issued.name.lstrip('_')}{where}")
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return the ranks with runs of them in short, e.g. "ranks 0-3 and 6"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    *most, last = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    text = f"{', '.join(most)} and {last}" if most else last
+    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
+
+
+def hang_as_json(found: Sequence[Divergence]) -> list[dict[str, object]]:
+    """Return the value of ``divergences``, as the module describes it."""
+    return [
+        {
+            "group": each.group,
+            "collective": each.number,
+            "calls": [{"ranks": ranks, **asdict(issued)} for ranks, issued in each.calls],
+            "behind": [
+                {"ranks": ranks, "last": None if last is None else asdict(last)}
+                for ranks, last in each.behind
+            ],
+            "unknown": each.unknown,
+        }
+        for each in found
+    ]
 
 
 def diagnosis_as_text(
@@ -53,6 +118,7 @@ def diagnosis_as_json(
     errors: Sequence[KnownError],
     outcome: Outcome,
     lines: Sequence[Frame],
+    hang: Sequence[Divergence] | None = None,
 ) -> str:
     """Return the document that the module describes."""
     document = {
@@ -65,6 +131,7 @@ def diagnosis_as_json(
             {"path": relative(outcome, frame.path.as_posix()), "line": frame.line}
             for frame in lines
         ],
+        **({} if hang is None else {"divergences": hang_as_json(hang)}),
     }
     return json.dumps(document, indent=2) + "\n"
 
