@@ -66,6 +66,13 @@ _RECOMPUTE_ALIKE = (
     "Wrap each block in this order: checkpoint, `torch.compile`, `fully_shard`. Keep the block "
     "deterministic (a router's top-k and dropout too), and change no buffer in its forward."
 )
+_SHAPES = (
+    "The state to fill has other shapes than the saved one: flat shards of FSDP1, or another model."
+)
+_SAME_STATE = (
+    "Take the state by the same helper as for the save (`get_state_dict`), or by FSDP1's "
+    "`StateDictType.SHARDED_STATE_DICT` on both sides."
+)
 _SHARED_MEMORY = "The container has too little shared memory for NCCL or the loader's workers."
 _MORE_SHARED_MEMORY = "Start it with `--ipc=host` or a larger `--shm-size`."
 _UNREACHED = "This process did not reach the process that hosts the rendezvous."
@@ -158,6 +165,20 @@ ERRORS: tuple[KnownError, ...] = (
         "memory). Every process of the node loads the whole checkpoint if nothing prevents it.",
         "Build the model on the meta device and load it on rank 0 alone "
         "(`broadcast_from_rank0`, `cpu_ram_efficient_loading`), and use fewer loader workers.",
+    ),
+    # lm-sys/FastChat#1200
+    KnownError(
+        "(exitcode: -11)",
+        "Native code crashed with a segmentation fault: often an extension that was built for "
+        "another release of PyTorch or CUDA, or for another GPU.",
+        "Run with `python -X faulthandler` to see where, and reinstall the extension (flash-attn, "
+        "bitsandbytes, apex) for this PyTorch.",
+    ),
+    # NVIDIA/nccl#1235
+    KnownError(
+        "NCCL WARN Cuda failure … 'out of memory'",
+        "The GPU has no memory left for NCCL's own buffers.",
+        "Leave some free: a smaller batch, smaller units, or no other process on the GPU.",
     ),
     # foundation-model-stack/fms-fsdp#94
     KnownError(
@@ -373,10 +394,20 @@ ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "Size mismatch between saved torch.Size(…) and current: torch.Size(…) for",
-        "The state to fill has other shapes than the saved one: flat shards of FSDP1, or another "
-        "model.",
-        "Take the state by the same helper as for the save (`get_state_dict`), or by FSDP1's "
-        "`StateDictType.SHARDED_STATE_DICT` on both sides.",
+        _SHAPES,
+        _SAME_STATE,
+    ),
+    # Lightning-AI/pytorch-lightning#20373
+    KnownError(
+        "MetadataIndex(… mismatch sizes torch.Size(…) vs torch.Size(…)", _SHAPES, _SAME_STATE
+    ),
+    # hiyouga/EasyR1#275
+    KnownError(
+        "The state of _OptimStateKey(… is empty. This should happen when use_orig_params=True",
+        "The checkpoint has no optimizer state for a unit whose parameters got no gradient before "
+        "the save.",
+        "Train these parameters before the save, or freeze them and leave them out of the "
+        "optimizer.",
     ),
     # huggingface/transformers#26186
     KnownError(

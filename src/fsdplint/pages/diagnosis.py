@@ -123,8 +123,10 @@ def frames(error: str, given: Sequence[Path]) -> list[Frame]:
 def literals(message: str) -> list[str]:
     """Return the literal parts of ``message``, in order, with the error's type if they are short.
 
-    Users' names and numbers are between them.
+    Users' names and numbers are between them. The end of the last sentence does not count: people
+    leave it out, and releases differ in it.
     """
+    message = message.rstrip(".!")
     parts = _parts(_TYPE.sub("", message))
     return parts if sum(map(len, parts)) >= LEAST else _parts(message)
 
