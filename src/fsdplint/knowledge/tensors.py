@@ -7,6 +7,7 @@ here combines the parts first (most arithmetic, comparisons, `std`), is an error
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, UNBOUNDED, Release, TorchRange
@@ -121,6 +122,8 @@ OPTIONS = frozenset({"p", "ord", "dtype"})
 # What leaves a partial number partial: views of it, and sums of sums; a norm is combined by both.
 VIEWS = frozenset({"detach", "view", "reshape", "flatten", "squeeze", "unsqueeze"})
 LINEAR = frozenset({"sum", "mean"})
+# From these releases on a DTensor is asked as a whole. Run on 2.13.0, 2.14.1 and 2.15.0.
+WHOLE_SINCE: Mapping[str, Release] = {"all": (2, 14, 0), "any": (2, 15, 0)}
 IDEMPOTENT = frozenset({"sum", "mean", "max", "min", "any", "all"})
 
 # Methods of a tensor whose result is no shard of it: what it is like, and what gathers it.

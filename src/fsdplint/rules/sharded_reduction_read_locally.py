@@ -16,6 +16,7 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.tensors import WHOLE_SINCE
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -53,6 +54,9 @@ def _local(program: Program, trace: Trace, read: Read) -> LocalRead | None:
     shard = unit_of(trace, tensor.module)
     flat = unit_of(trace, tensor.module, Generation.FSDP1)
     if shard is None or flat is not None or shard.time > tensor.time or tensor.reduced is None:
+        return None
+    whole_since = WHOLE_SINCE.get(tensor.partial)
+    if whole_since is not None and program.torch.is_from(whole_since):
         return None
     if not program.together(read.site, shard.site) or _asked_by_all(program, read):
         return None
