@@ -11,6 +11,8 @@ from fsdplint.settings.config import defaults
 
 _ARGUMENTS = "fsdp1-argument-to-fully-shard"
 _SWAPPED, _CLIPS = "optim-state-arguments-swapped", "clip-grad-util-on-fsdp1"
+_READS = "sharded-reduction-read-locally"
+_ABOUT = (_ARGUMENTS, _SWAPPED, _CLIPS, _READS)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +152,27 @@ def clip(model: FSDP):
     assert _found(text.replace("(2, 4)", "(2, 4, 0)"), "==2.4.0") == []
 
 
+@pytest.mark.parametrize(
+    ("target", "found"), [(">=2.13", [_READS] * 2), (">=2.14", [_READS]), (">=2.15", [])]
+)
+def test_newer_releases_ask_the_whole_tensor(target: str, found: list[str]) -> None:
+    text = """
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+model = fully_shard(nn.Linear(8, 8))
+model(torch.ones(2, 8)).sum().backward()
+print(bool(torch.isnan(model.weight.grad).any()), bool((model.weight.grad > 0).all()))
+"""
+    assert _found(text, target) == found
+
+
 def _found(text: str, target: str) -> list[str]:
     source = from_text(text, "train.py")
     settings = replace(defaults(preview=True), target_torch=TorchRange.parse(target))
     outcome = check([source.path], settings, {source.path: source}, alone=True)
-    return [f.rule for f in outcome.findings if f.rule in (_ARGUMENTS, _SWAPPED, _CLIPS)]
+    return [f.rule for f in outcome.findings if f.rule in _ABOUT]
 
 
 @pytest.mark.parametrize(
