@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DistributedSampler
@@ -171,6 +172,13 @@ def clipped_across_meshes() -> None:
     torch.nn.utils.get_total_norm(on_two_meshes())
 
 
+def parallelized_last() -> None:
+    group(4)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    model = fully_shard(nn.Linear(8, 8), mesh=mesh["dp"])
+    parallelize_module(model, mesh["tp"], ColwiseParallel())
+
+
 def recomputed_differently() -> None:
     sizes = iter((3, 4))
 
@@ -215,6 +223,7 @@ def not_only_weights(folder: Path) -> None:
         (mixed_in_a_layer, "expected m1 and m2 to have the same dtype"),
         (added_across_meshes, "on inputs with different meshes: got"),
         (clipped_across_meshes, "have the same mesh, but got"),
+        (parallelized_last, "Cannot distribute a DTensor with device mesh"),
         (recomputed_differently, "Recomputed values for the following tensors"),
     ],
 )

@@ -369,6 +369,11 @@ ERRORS: tuple[KnownError, ...] = (
     KnownError("on inputs with different meshes: got", _MESHES, _BY_MESH),
     # pytorch/pytorch#128699
     KnownError("does not have a sharding strategy registered", _NO_RULE, _GATHER),
+    KnownError(
+        "Cannot distribute a DTensor with device mesh … to a different device mesh",
+        "`parallelize_module` is given a module that `fully_shard` has sharded.",
+        "Call `parallelize_module` first, then `fully_shard` over another dimension of the mesh.",
+    ),
     # huggingface/transformers#39818
     KnownError("Sharding propagation failed on op", _NO_RULE, _GATHER),
     KnownError(
