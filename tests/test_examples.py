@@ -27,6 +27,7 @@ SCRIPTS = {
     "fsdp1-api-on-fsdp2-model": "fsdp1_api_on_fsdp2_model.py",
     "full-state-dict-into-sharded-model": "full_state_dict_into_sharded_model.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
+    "ignored-parameters": "ignored_parameters.py",
     "module-added-after-sharding": "module_added_after_sharding.py",
     "materialized-without-init": "materialized_without_init.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",
@@ -77,6 +78,7 @@ FINDINGS = [
         "gradient-sync-left-off",
         "self.model.set_requires_gradient_sync(False)",
     ),
+    ("ignored_parameters.py", "ignored-parameters", "set(model.embed.parameters())"),
     (
         "materialized_without_init.py",
         "materialized-without-init",

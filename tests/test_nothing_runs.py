@@ -31,13 +31,15 @@ MODULES = frozenset(
 )
 
 # Modules of our own: that of a command, of a report, and of a rule. Where LibCST is installed is
-# looked up without importing it; other processes run `parallel.py` of the frontend.
+# looked up without importing it; other processes run `parallel.py` of the frontend. The reader of
+# flight recorder dumps unpickles no class and no function.
 OWN = [
     ("cache/ir_pack.py", "importlib"),
     ("cli/main.py", "importlib"),
     ("cli/main.py", "import_module"),
     ("engine/frontend/parallel.py", "subprocess"),
     ("engine/frontend/parallel.py", "subprocess"),
+    ("pages/flight_recorder.py", "pickle"),
     ("report/__init__.py", "importlib"),
     ("report/__init__.py", "import_module"),
     ("rule.py", "importlib"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import script
 
-from fsdplint.engine.facts.meshes import bad_meshes, mistaken_roles
+from fsdplint.engine.facts.meshes import Mistake, bad_meshes, mistaken_roles
 
 IMPORT = "from torch.distributed.device_mesh import init_device_mesh\nmodel = nn.Linear(8, 8)\n"
 
@@ -66,13 +66,14 @@ def test_dimensions_that_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted"),
+    ("names", "mistakes"),
     [
-        ("('dp', 'tp')", ["dp"]),
-        ("('ep', 'fsdp')", ["fsdp"]),
-        ("('data_parallel', 'tensor_parallel')", ["data_parallel"]),
-        ("('shard', 'replicate')", [""]),
-        ("('dp_shard', 'dp_replicate')", [""]),
+        ("('dp', 'tp')", [Mistake.MODEL]),
+        ("('ep', 'fsdp')", [Mistake.MODEL]),
+        ("('data_parallel', 'tensor_parallel')", [Mistake.MODEL]),
+        ("('shard', 'replicate')", [Mistake.ORDER]),
+        ("('dp_shard', 'dp_replicate')", [Mistake.ORDER]),
+        ("('dp_shard', 'cp')", [Mistake.BOTH]),
         ("('replicate', 'shard')", []),
         ("('dp', 'cp')", []),
         ("('pp', 'tp')", []),
@@ -80,9 +81,9 @@ def test_dimensions_that_are_told(tmp_path: Path) -> None:
         ("names", []),
     ],
 )
-def test_roles_of_dimensions(tmp_path: Path, names: str, wanted: list[str]) -> None:
+def test_roles_of_dimensions(tmp_path: Path, names: str, mistakes: list[Mistake]) -> None:
     text = (
         f"{IMPORT}mesh = init_device_mesh('cuda', (2, 4), mesh_dim_names={names})\n"
         "fully_shard(model, mesh=mesh)\n"
     )
-    assert [fact.wanted for fact in mistaken_roles(script(tmp_path, text))] == wanted
+    assert [fact.mistake for fact in mistaken_roles(script(tmp_path, text))] == mistakes

@@ -29,6 +29,8 @@ from fsdplint.verify.events import (
     Frame,
     Fsdp1Call,
     GroupMade,
+    Initial,
+    InitialValue,
     OptimizerBuilt,
     Original,
     Parameter,
@@ -272,6 +274,25 @@ def test_frozen_and_ignored_parameters_need_no_unit() -> None:
         "not exercised",
         "no sharded model came to a step",
     )
+
+
+def ignored(rank: int, begins: str, digest: str, **changes: Any) -> list[Event]:
+    """A rank that keeps all of a parameter which `fully_shard` was told to ignore."""
+    taken = snapshot(unit(parameter("in", rank)), outside=(plain("a", ignored=True, **changes),))
+    values = (InitialValue("a", False, 32, 0, begins),)
+    return [sharded(), Initial(0, values, ()), taken, step(change("a", digest=digest))]
+
+
+def test_ignored_parameters_that_train_apart_are_violated() -> None:
+    assert said(coverage, run_of(ignored(0, "x", "y"), ignored(1, "x", "z"))) == (
+        "violated",
+        "1 parameter outside every unit differs between ranks since step 1: `a`",
+    )
+    alike = run_of(ignored(0, "x", "y"), ignored(1, "x", "y"))
+    experts = run_of(ignored(0, "x", "y"), ignored(1, "w", "z"))
+    unheld = run_of(ignored(0, "x", "y", held=()), ignored(1, "x", "z", held=()))
+    for run in (alike, experts, unheld):
+        assert said(coverage, run) == ("confirmed", "no trainable parameter outside the units")
 
 
 def test_a_mixture_that_clipping_refuses_is_coverages() -> None:

@@ -21,6 +21,7 @@ SCRIPTS = {
     "direct-forward": "direct_forward.py",
     "fsdp1-api-on-fsdp2-model": "fsdp1_api_on_fsdp2_model.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
+    "ignored-parameters": "ignored_parameters.py",
     "materialized-without-init": "materialized_without_init.py",
     "module-added-after-sharding": "module_added_after_sharding.py",
     "no-sync-under-fsdp2": "no_sync_under_fsdp2.py",

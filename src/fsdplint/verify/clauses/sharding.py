@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
@@ -25,6 +26,7 @@ from fsdplint.verify.events import (
     FAILED,
     Ended,
     Fsdp1Call,
+    Initial,
     Parameter,
     Place,
     Sharded,
@@ -234,9 +236,10 @@ def _late(events: list[Sharded]) -> list[Sharded]:
 def coverage(run: Run) -> Verdict:
     """Judge what no unit holds: nobody synchronizes it, so that each rank trains its own copy."""
     outside = dict.fromkeys(name for rank in run.ranks for _, name in _outside(rank))
+    drifting = _drifting(run)
     if not any(first_snapshots(rank) for rank in run.ranks):
         return not_exercised("no sharded model came to a step")
-    if not outside:
+    if not outside and not drifting:
         return confirmed("no trainable parameter outside the units")
     places = _outermost_places(run)
     mixed = [e for _, e in crashes(run, MIXED) if inside(e, CLIPPING_OR_STEP)]
@@ -246,7 +249,6 @@ def coverage(run: Run) -> Verdict:
             (f"{mixed[0].kind}: {mixed[0].message}",),
             (own_place(mixed[0]), *places),
         )
-    drifting = _drifting(run)
     if drifting:
         first = min(drifting.values())
         return violated(
@@ -262,17 +264,21 @@ def coverage(run: Run) -> Verdict:
     )
 
 
-def _outside(rank: RankRun) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
+def _outside(
+    rank: RankRun, alike: Container[tuple[int, str]] = ()
+) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return the parameters outside every unit, by model and name: which part of each the rank
     keeps, and which ranks share a model with it, none where that is unknown.
 
-    The stages of a pipeline, say, are models apart, though their parameters may be called alike.
+    Ignored ones are left out, unless an optimizer holds them and they are in ``alike``. The stages
+    of a pipeline, say, are models apart, though their parameters may be called alike.
     """
     found = {}
     for snapshot in first_snapshots(rank):
         together = {other for unit in snapshot.units for p in unit.parameters for other in p.ranks}
         for p in snapshot.outside:
-            if p.trainable and not p.ignored:
+            wanted = not p.ignored or (p.held and (snapshot.model, p.name) in alike)
+            if p.trainable and wanted:
                 found[snapshot.model, p.name] = shards_held(p), tuple(sorted(together))
     return found
 
@@ -281,8 +287,9 @@ def _drifting(run: Run) -> dict[str, int]:
     """Return the names outside every unit whose values differ between ranks, with the first step
     they do so."""
     values: dict[tuple[int, str, object], set[str]] = {}
+    alike = _begun_alike(run)
     for rank in run.ranks:
-        outside = _outside(rank)
+        outside = _outside(rank, alike)
         for step, change in changes(rank):
             key = change.model, change.name
             if key in outside:
@@ -293,6 +300,18 @@ def _drifting(run: Run) -> dict[str, int]:
         if len(digests) > 1:
             found.setdefault(name, number)
     return found
+
+
+def _begun_alike(run: Run) -> set[tuple[int, str]]:
+    """Return the parameters, by model and name, that begin with the same values on every rank.
+
+    Of experts that are spread over the ranks, say, each rank has others.
+    """
+    begun: dict[tuple[int, str], set[str]] = {}
+    for _, event in run.all(Initial):
+        for value in event.values:
+            begun.setdefault((event.model, value.name), set()).add(value.digest)
+    return {key for key, digests in begun.items() if len(digests) == 1}
 
 
 @clause(
