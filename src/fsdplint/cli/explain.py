@@ -81,9 +81,10 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
         color = wants_colour(sys.stdout)
         style = coloured if color else plain
         width = columns(sys.stdout)
-        diverged = "" if hang is None else hang_as_text(hang, width)
-        told = diagnosis_as_text(matches, errors, outcome, lines, style, width)
-        show(diverged + told if matches or hang is None else diverged.rstrip("\n") + "\n", color)
+        told = [] if hang is None else [hang_as_text(hang, width)]
+        if hang is None or matches:
+            told.append(diagnosis_as_text(matches, errors, outcome, lines, style, width))
+        show("\n".join(told), color)
     return FAILED if outcome.failures else CLEAN if matches or errors else FINDINGS
 
 

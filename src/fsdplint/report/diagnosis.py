@@ -40,8 +40,8 @@ TOGETHER = (
 def hang_as_text(found: Sequence[Divergence], width: int) -> str:
     """Return where the ranks diverge, process group by process group."""
     if not found:
-        return "\n".join(textwrap.wrap(TOGETHER, width)) + "\n\n"
-    return "\n\n".join("\n".join(_divergence(each)) for each in found) + "\n\n"
+        return "\n".join(textwrap.wrap(TOGETHER, width)) + "\n"
+    return "\n\n".join("\n".join(_divergence(each)) for each in found) + "\n"
 
 
 def _divergence(found: Divergence) -> Iterator[str]:
