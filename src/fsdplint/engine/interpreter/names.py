@@ -142,9 +142,20 @@ def _run_deferred(state: PathState, name: str, scope: ModuleScope) -> Value:
     with _import_time(state):
         state.run([deferred.statement], Frame(scope, scope.unit))
     made = {each: scope.names.pop(each) for each in deferred.names if each in scope.names}
-    scope.late.update(made)
+    scope.late.update({each: _begun(state, each, made[each], scope.unit) for each in made})
     scope.names.update(stored)  # what was assigned from outside, after the import
     return scope.late[name]
+
+
+def _begun(state: PathState, name: str, value: Value, unit: Unit) -> Value:
+    """Return the value that a module's variable begins with: if None, maybe only at first.
+
+    A function that declares it global sets it later, and what calls that function may not be read,
+    as with the process groups of a library that an unknown launcher sets up.
+    """
+    if isinstance(value, Const) and value.value is None and name in unit.rebound:
+        return state.unknown(key=("global", unit.path, name))
+    return value
 
 
 @contextmanager

@@ -27,6 +27,7 @@ _KEYWORDS = frozenset(kwlist)
 _NAME = re.compile(r"(?<![\w.])(?<!def )(?<!class )([^\W\d]\w*)(?![\w\"'])(?![ \t]*=(?!=))")
 _ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
 _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
+_GLOBAL = re.compile(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 _DECORATOR = re.compile(r"^[ \t]*@\s*([^\W\d]\w*)", re.MULTILINE)
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
@@ -169,6 +170,12 @@ class Unit:
         """Return the names that imports bind, those of packages included."""
         packages = (module.split(".")[0] for module, level in self.imports.modules if not level)
         return frozenset((*self.bindings, *packages))
+
+    @cached_property
+    def rebound(self) -> frozenset[str]:
+        """Return the variables of the module that a function declares global."""
+        found = (each[1].split(",") for each in _GLOBAL.finditer(self.text))
+        return frozenset(name.strip() for names in found for name in names)
 
     @cached_property
     def mocks_sharding(self) -> bool:
