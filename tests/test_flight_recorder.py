@@ -88,6 +88,9 @@ Call = tuple[str, Sequence[Sequence[int]]]
 SUM, GATHER = ("nccl:all_reduce", [[4]]), ("nccl:_all_gather_base", [[8]])
 
 
+ENTRY = {"process_group": ("a", ""), "collective_seq_id": 1, "profiling_name": "nccl:barrier"}
+
+
 def write(
     folder: Path, rank: int, groups: Mapping[str, Sequence[Call]], first: int = 1, size: int = 4
 ) -> None:
@@ -147,7 +150,7 @@ def test_ranks_behind_and_ranks_without_a_dump(tmp_path: Path) -> None:
         "  ranks 0 and 2 wait in all_gather_base at /home/me/train.py:20 in train",
         "  rank 1 has not called it; last call: all_reduce at /home/me/train.py:10 in train, "
         "collective 1",
-        "  rank 3 left no dump",
+        "  no dump from rank 3",
     ]
 
 
@@ -169,8 +172,8 @@ def test_ranks_that_do_the_same(tmp_path: Path) -> None:
     for rank in range(4):
         write(tmp_path, rank, {"a": [SUM, GATHER]})
     text = (
-        "All ranks have called the same collectives, and none is behind. Look at the network, at "
-        "the GPUs,\nand for a rank that is slow between two collectives.\n"
+        "All ranks have called the same collectives; none is behind. Check the network, the GPUs, "
+        "and\ncode that is slow on one rank between two collectives.\n"
     )
     ran = run("explain", "--error", tmp_path)
     assert (ran.code, " ".join(ran.out.split())) == (1, " ".join(text.split()))
@@ -187,9 +190,10 @@ class Harm:
         pickle.dumps(Harm(), protocol=2),
         pickle.dumps([1], protocol=2),
         pickle.dumps({"entries": 1}, protocol=2),
+        pickle.dumps({"entries": [{**ENTRY, "input_sizes": [[[4]]]}]}, protocol=2),
         b"\x80\x02",
     ],
-    ids=["harm", "list", "number", "cut"],
+    ids=["harm", "list", "number", "sizes", "cut"],
 )
 def test_a_pickle_of_something_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes

@@ -87,3 +87,24 @@ def test_roles_of_dimensions(tmp_path: Path, names: str, mistakes: list[Mistake]
         "fully_shard(model, mesh=mesh)\n"
     )
     assert [fact.mistake for fact in mistaken_roles(script(tmp_path, text))] == mistakes
+
+
+@pytest.mark.parametrize(
+    ("mesh", "mistakes"),
+    [
+        ("mesh['dp_shard', 'cp']", [Mistake.BOTH]),
+        ("mesh['dp_shard', 'tp']", [Mistake.MODEL]),
+        ("mesh['dp_shard', name, 'cp']", []),
+        ("mesh['dp_shard', 'cp']._flatten()", []),
+        ("meshes['dp_shard', 'cp']", []),
+        ("unknown['dp_shard', 'cp']", []),
+    ],
+)
+def test_dimensions_taken_from_a_mesh(tmp_path: Path, mesh: str, mistakes: list[Mistake]) -> None:
+    text = (
+        f"{IMPORT}mesh = init_device_mesh('cuda', (2, 2, 2), "
+        "mesh_dim_names=('dp_shard', 'cp', 'tp'))\n"
+        "meshes = {('dp_shard', 'cp'): mesh['dp_shard']}\n"
+        f"fully_shard(model, mesh={mesh})\n"
+    )
+    assert [fact.mistake for fact in mistaken_roles(script(tmp_path, text))] == mistakes

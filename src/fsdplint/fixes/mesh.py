@@ -49,7 +49,7 @@ def flatten_mesh(code: Code, call: ir.Call) -> Fix:
     if mesh is None or not isinstance(mesh.value, (ir.Name, ir.Attribute, ir.Subscript)):
         raise NoFixError(f"`{code.short(call)}` does not name its mesh")
     edit = code.edit(mesh.value.end, mesh.value.end, "._flatten()")
-    return Fix("shard over both dimensions, as one", Safety.UNSAFE, (edit,))
+    return Fix("flatten the two dimensions into one", Safety.UNSAFE, (edit,))
 
 
 @builder

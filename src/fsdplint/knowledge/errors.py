@@ -35,8 +35,9 @@ _NAME_LAYER = (
 _NOT_LAUNCHED = "The script was started as a single process, by `python`: no launcher set {}."
 _LAUNCH = "Start it with `torchrun --nproc-per-node N SCRIPT`"
 _TWO_PRECISIONS = (
-    "Two tensors of different dtypes meet in one operation. FSDP casts the parameters and inputs "
-    "of a unit, but no buffer, mask or other tensor that the model builds itself."
+    "One operation gets tensors of different dtypes. FSDP casts a unit's parameters and inputs, "
+    "but not the masks and other tensors that the model creates itself. It casts buffers only "
+    "under FSDP1's `buffer_dtype`."
 )
 _MATCH_PRECISION = (
     "Create such tensors in the dtype of the activations (`dtype=x.dtype`), give every unit the "
@@ -51,34 +52,35 @@ _GATHER = (
     "before the operation, or use a newer PyTorch."
 )
 _MESHES = (
-    "One operation takes DTensors of different meshes, such as the parameters of two parallelisms "
-    "in one clipping or one foreach optimizer."
+    "One operation gets DTensors on different meshes. Gradient clipping and foreach optimizers do "
+    "that where some parameters are, say, expert parallel and others are not."
 )
 _BY_MESH = (
-    "Group the tensors by `device_mesh`: clip each group by itself and combine the norms, and give "
-    "the optimizer `foreach=False` or one parameter group for each mesh."
+    "Group the tensors by `device_mesh`. Compute the gradient norm of each group and combine the "
+    "norms; give the optimizer `foreach=False`, or one parameter group for each mesh."
 )
 _RECOMPUTED = (
-    "The forward that activation checkpointing repeats in the backward does not compute what the "
-    "first one did: other shapes, dtypes or random numbers, or only one of the two is compiled."
+    "Activation checkpointing repeats the forward in the backward, and the second run differs from "
+    "the first: other shapes, dtypes or random numbers, or only one of the two is compiled."
 )
 _RECOMPUTE_ALIKE = (
     "Wrap each block in this order: checkpoint, `torch.compile`, `fully_shard`. Keep the block "
     "deterministic (a router's top-k and dropout too), and change no buffer in its forward."
 )
 _SHAPES = (
-    "The state to fill has other shapes than the saved one: flat shards of FSDP1, or another model."
+    "The state dict to load into has other shapes than the saved one. It holds FSDP1's flat "
+    "shards, or belongs to another model."
 )
 _SAME_STATE = (
-    "Take the state by the same helper as for the save (`get_state_dict`), or by FSDP1's "
+    "Build it with the same helper as for the save (`get_state_dict`), or with FSDP1's "
     "`StateDictType.SHARDED_STATE_DICT` on both sides."
 )
 _SHARED_MEMORY = "The container has too little shared memory for NCCL or the loader's workers."
 _MORE_SHARED_MEMORY = "Start it with `--ipc=host` or a larger `--shm-size`."
-_UNREACHED = "This process did not reach the process that hosts the rendezvous."
+_UNREACHED = "This process could not connect to the one that hosts the rendezvous."
 _REACH = (
-    "Check that the address and port are those of the first node, that the first node has started, "
-    "and that no firewall closes the port. Use the same `--rdzv-endpoint` on each node."
+    "Check that the address and port are those of the first node, that this node has started, and "
+    "that no firewall blocks the port. Use the same `--rdzv-endpoint` on every node."
 )
 
 # Vision-CAIR/MiniGPT-4#237
@@ -103,14 +105,14 @@ ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "The server socket has failed to listen on any local network address.",
-        "The port is in use: by another job on this machine, by one that was not stopped, or by a "
-        "second process that takes itself for rank 0.",
-        "Start with another `--master-port`, or with `--standalone`, which takes a free port. End "
-        "processes that are left over, and read the rank from `RANK` alone.",
+        "The port is in use: by another job, by a process left over from an earlier run, or by a "
+        "second process that acts as rank 0.",
+        "Use another `--master-port`, or `--standalone`, which picks a free port. Stop leftover "
+        "processes. Read the rank only from `RANK`.",
     ),
     KnownError(
         "Timed out after … seconds waiting for clients. … clients joined.",
-        "Fewer processes started than the world size says.",
+        "Fewer processes have started than the world size.",
         "Start `--nnodes` nodes with `--nproc-per-node` processes each, and read the log of a "
         "process that did not join.",
     ),
@@ -123,7 +125,7 @@ ERRORS: tuple[KnownError, ...] = (
     KnownError("The connection to the C10d store has failed.", _UNREACHED, _REACH),
     KnownError(
         "Distributed package doesn't have NCCL built in",
-        "This build of PyTorch has no CUDA, so that it has no NCCL either.",
+        "This build of PyTorch has no CUDA support, and therefore no NCCL.",
         "Install a CUDA build of PyTorch, or use the backend `gloo` on the CPU.",
     ),
     # tatsu-lab/stanford_alpaca#258
@@ -140,7 +142,7 @@ ERRORS: tuple[KnownError, ...] = (
     ),
     # ByteDance-Seed/Bagel#295
     KnownError(
-        "_dim_group_infos",
+        "_dim_group_infos … list index out of range",
         "This rank is in no group of the device mesh: the mesh has fewer ranks than there are "
         "processes.",
         "Make the product of the mesh's dimensions the world size.",
@@ -155,14 +157,14 @@ ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "Cannot re-initialize CUDA in forked subprocess.",
         "CUDA was used before the process forked.",
-        "Start the processes by torchrun or `mp.spawn`, and let the workers of a `DataLoader` "
-        "return tensors of the CPU.",
+        "Start the processes with torchrun or `mp.spawn`, and return CPU tensors from the workers "
+        "of a `DataLoader`.",
     ),
     # lm-sys/FastChat#568
     KnownError(
         "(exitcode: -9)",
-        "The kernel killed the process, mostly because the machine ran out of memory (RAM, not GPU "
-        "memory). Every process of the node loads the whole checkpoint if nothing prevents it.",
+        "The kernel killed the process, usually because the machine ran out of RAM (not of GPU "
+        "memory). By default every process of a node loads the whole checkpoint.",
         "Build the model on the meta device and load it on rank 0 alone "
         "(`broadcast_from_rank0`, `cpu_ram_efficient_loading`), and use fewer loader workers.",
     ),
@@ -198,19 +200,19 @@ ERRORS: tuple[KnownError, ...] = (
         "ncclRemoteError: A call failed possibly due to a network error or a remote process "
         "exiting prematurely.",
         "Another process ended first, or the network between them failed.",
-        "Find the rank with another error, earlier in the logs. If there is none, run with "
+        "Look for a rank with another error, earlier in the logs. If there is none, run with "
         "`NCCL_DEBUG=INFO`.",
     ),
     # huggingface/accelerate#2457
     KnownError(
         "unhandled system error",
-        "NCCL met an error of the system: the network, shared memory or a process that ended.",
+        "NCCL hit a system error: the network, shared memory, or a process that ended.",
         "Run with `NCCL_DEBUG=INFO` and read its first warning.",
     ),
     # pytorch/torchtitan#1092
     KnownError(
         "Watchdog caught collective operation timeout",
-        "A rank has not called the collective that the others wait in, or is slow to.",
+        "One rank has not called the collective that the others wait in, or not in time.",
         "Set `TORCH_FR_BUFFER_SIZE=2000` (`TORCH_NCCL_TRACE_BUFFER_SIZE` in older releases) and "
         "`TORCH_NCCL_DUMP_ON_TIMEOUT=1`. Each rank then writes a flight recorder dump, and "
         "`fsdplint explain --error DUMP` shows which rank is behind, and where.",
@@ -225,13 +227,14 @@ ERRORS: tuple[KnownError, ...] = (
     # meta-llama/llama-cookbook#240
     KnownError(
         "Cannot flatten integer dtype tensors",
-        "FSDP1 cannot shard weights that are stored as integers, as quantization leaves them.",
+        "FSDP1 cannot shard weights with an integer dtype, such as quantized ones.",
         "For 4-bit weights set `bnb_4bit_quant_storage` to the dtype of the other parameters; do "
         "not shard 8-bit weights.",
     ),
     KnownError(
         "Only Tensors of floating point and complex dtype can require gradients",
-        "A parameter has an integer dtype, as quantized weights have, and is made trainable.",
+        "A parameter with an integer dtype, such as a quantized weight, is set to require a "
+        "gradient.",
         "Keep it with `requires_grad=False`. For 4-bit weights under FSDP, set "
         "`bnb_4bit_quant_storage` to the dtype of the other parameters.",
     ),
@@ -242,7 +245,7 @@ ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "FSDP does not support uneven sharding on dim …",
-        "Only along dimension 0 may the size of a parameter be no multiple of the world size.",
+        "Along any dimension but 0, the size of a parameter must be a multiple of the world size.",
         "Have `shard_placement_fn` choose a dimension that the world size divides, or leave the "
         "parameter at dimension 0.",
     ),
@@ -251,7 +254,7 @@ ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "FSDP auto wrapping requires modules to not already have FSDP applied but found …",
-        "`auto_wrap_policy` is given for a model of which a part is wrapped already.",
+        "`auto_wrap_policy` is used on a model that already contains wrapped modules.",
         "Wrap the parts yourself and leave the policy out, or leave all of it to the policy.",
     ),
     # instructlab/training#678
@@ -263,7 +266,7 @@ ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "Manual wrapping with ShardingStrategy.… requires explicit specification of process group "
         "or device_mesh.",
-        "Without `auto_wrap_policy`, each call of FSDP1 would make process groups of its own.",
+        "Without `auto_wrap_policy`, each FSDP1 call would create its own process groups.",
         "Make one mesh with `init_device_mesh` and give it to each call as `device_mesh`.",
     ),
     # pytorch/pytorch#82891
@@ -281,8 +284,8 @@ ERRORS: tuple[KnownError, ...] = (
     # mosaicml/llm-foundry#215
     KnownError(
         "Cannot writeback when the parameter shape changes",
-        "A parameter of an FSDP1 model with `use_orig_params=True` was replaced by one of another "
-        "shape, or the model runs on a single process, where FSDP1 shards nothing.",
+        "A parameter of an FSDP1 model with `use_orig_params=True` was replaced by one with "
+        "another shape, or the model runs in a single process, where FSDP1 shards nothing.",
         "Change parameters before the model is wrapped or inside `summon_full_params`. On one GPU, "
         "run without FSDP.",
     ),
@@ -303,8 +306,8 @@ ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "expected to be in states [<TrainingState.FORWARD_BACKWARD…>] but current state is "
         "TrainingState.IDLE",
-        "An FSDP1 unit ran in the forward, and its output plays no part in the loss.",
-        "Leave out what the loss does not use, or freeze it and wrap it apart.",
+        "An FSDP1 unit ran in the forward, but its output does not contribute to the loss.",
+        "Do not run what the loss does not use.",
     ),
     # Memory
     # pytorch/pytorch#123070
@@ -320,7 +323,7 @@ ERRORS: tuple[KnownError, ...] = (
     # tatsu-lab/stanford_alpaca#65
     KnownError(
         "Failed to clone() tensor with name … on rank … This may mean",
-        "A full state dict is gathered in the memory of every GPU, which has no room for it.",
+        "Every GPU gathers the full state dict, and it does not fit.",
         "Use `FullStateDictConfig(offload_to_cpu=True, rank0_only=True)`, "
         "`StateDictOptions(full_state_dict=True, cpu_offload=True)` or a sharded checkpoint.",
     ),
@@ -335,7 +338,7 @@ ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "FSDP parameters should be materialized from meta device before training",
-        "The model was built on the meta device, and its first forward comes before its parameters "
+        "The model was built on the meta device, and its first forward runs before its parameters "
         "have data.",
         "Call `model.to_empty(device=…)` after the sharding, then initialize or load all weights "
         "and buffers.",
@@ -391,11 +394,11 @@ ERRORS: tuple[KnownError, ...] = (
     # Checkpoints
     KnownError(
         "Missing key in checkpoint state_dict: …",
-        "The state to fill has a name that the checkpoint lacks: it was saved under other names, "
-        "or from an optimizer without state.",
+        "The state dict to load into has a key that the checkpoint lacks: it was saved under other "
+        "names, or from an optimizer without state.",
         "Save and load with the same helper (`get_state_dict` on both sides, or `model.state_dict` "
-        "on both), on the same wrapping of the model. `DefaultLoadPlanner("
-        "allow_partial_load=True)` leaves out what is missing.",
+        "on both), and wrap the model the same way. `DefaultLoadPlanner(allow_partial_load=True)` "
+        "skips missing keys.",
     ),
     KnownError(
         "Size mismatch between saved torch.Size(…) and current: torch.Size(…) for",
@@ -417,15 +420,14 @@ ERRORS: tuple[KnownError, ...] = (
     # huggingface/transformers#26186
     KnownError(
         "Can't find a valid checkpoint at …",
-        "The folder has no file of weights that Trainer knows: the save was not finished, or an "
-        "older release meets the folders of `SHARDED_STATE_DICT`.",
+        "Trainer finds no file of weights in the folder: the save did not finish, or this release "
+        "does not know the folders of `SHARDED_STATE_DICT`.",
         "Update transformers, or save with `FULL_STATE_DICT`.",
     ),
     KnownError(
         "Weights only load failed.",
-        "Since torch 2.6, `torch.load` reads nothing but tensors and plain containers unless it is "
-        "told to.",
-        "Name the classes with `torch.serialization.add_safe_globals`. Pass `weights_only=False` "
+        "Since torch 2.6, `torch.load` reads only tensors and plain containers by default.",
+        "Allow the classes with `torch.serialization.add_safe_globals`. Pass `weights_only=False` "
         "only for a file that you trust.",
     ),
     # RLinf/RLinf#119

@@ -19,6 +19,8 @@ from typing import Any
 MOST = 100_000_000
 """Bytes of all dumps together."""
 
+# Sizes that are compared: what a file repeats is not to be written out.
+_MOST_SIZES = 100
 _DEFAULT = "0"  # the name of the default process group, which some backends leave out
 _RANK = re.compile(r"(.*?)(\d+)")
 _LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]")
@@ -209,7 +211,7 @@ def _described(rank: int, told: dict[str, Any]) -> Dump:
     issued: dict[str, dict[int, Issued]] = {}
     titles = {}
     for entry in told["entries"]:
-        name, title = entry["process_group"]
+        name, title = map(_text, entry["process_group"])
         if not entry.get("is_p2p"):
             called = _issued(entry)
             titles[name] = title or name
@@ -221,12 +223,19 @@ def _issued(entry: Mapping[str, Any]) -> Issued:
     frames = list(_frames(entry.get("frames", ())))
     own = next((each for each in frames if not _LIBRARIES.search(each[0])), None)
     path, line, function = own or next(iter(frames), ("", 0, ""))
-    name = str(entry["profiling_name"]).rpartition(":")[2]
-    sizes = str(entry.get("input_sizes", ""))
-    return Issued(name, int(entry["collective_seq_id"]), sizes, path, line, function)
+    name = _text(entry["profiling_name"]).rpartition(":")[2]
+    sizes = [list(map(int, size[:_MOST_SIZES])) for size in entry["input_sizes"][:_MOST_SIZES]]
+    return Issued(name, int(entry["collective_seq_id"]), str(sizes), path, line, function)
 
 
 def _frames(frames: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
     """The Python frames of a call, the innermost first."""
     for frame in frames:
-        yield str(frame["filename"]), int(frame["line"]), str(frame["name"])
+        yield _text(frame["filename"]), int(frame["line"]), _text(frame["name"])
+
+
+def _text(value: object) -> str:
+    """Return a text as it is; writing out another value could take forever."""
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value

@@ -32,8 +32,8 @@ from fsdplint.report.text import described
 
 NOTHING = "No rule knows this error."
 TOGETHER = (
-    "All ranks have called the same collectives, and none is behind. Look at the network, at the "
-    "GPUs, and for a rank that is slow between two collectives."
+    "All ranks have called the same collectives; none is behind. Check the network, the GPUs, and "
+    "code that is slow on one rank between two collectives."
 )
 
 
@@ -55,7 +55,7 @@ def _divergence(found: Divergence) -> Iterator[str]:
         after = "" if last is None else f"; last call: {_call(last)}, collective {last.number}"
         yield f"  {_ranks(ranks)} {has} not called it{after}"
     if found.unknown:
-        yield f"  {_ranks(found.unknown)} left no dump"
+        yield f"  no dump from {_ranks(found.unknown)}"
 
 
 def _call(issued: Issued) -> str:

@@ -8,15 +8,13 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.coverage import is_frozen
+from fsdplint.engine.facts.sharding import left_out
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Const,
-    Object,
     Parameters,
     Value,
-    contained,
     followed,
     must_be,
 )
@@ -63,14 +61,9 @@ def mixed_lists(program: Program) -> Iterator[MixedList]:
 
 def _ignores(trace: Trace, shard: Shard) -> bool:
     """Whether the call surely leaves out parameters that are trained."""
-    given = shard.keywords.get("ignored_params")
-    if given is None or any(guard.progress for guard in shard.site.guards):
+    if any(guard.progress for guard in shard.site.guards):
         return False
-    for item in contained(given):
-        named = isinstance(item, Parameters) and not item.filtered
-        module = item.module if named and isinstance(item, Parameters) else None
-        if isinstance(item, Object) and item.step in PARAMETER_STEPS:
-            module = item.parent
+    for module in left_out(shard):
         if module is None or shard.module not in module.ancestors():
             continue
         inner = [s.module for s in trace.of(Shard) if s.module is not shard.module]

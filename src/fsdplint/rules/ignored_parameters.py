@@ -67,7 +67,8 @@ def _has_names(shard: Shard, keyword: str) -> bool:
 
 def _trained(program: Program, trace: Trace, shard: Shard) -> tuple[Site, tuple[str, ...]] | None:
     """The optimizer that trains what a call surely leaves out, and where that is in the model."""
-    spared = [part for part in left_out(shard) or () if _is_apart(trace, shard, part)]
+    known = [part for part in left_out(shard) if part is not None]
+    spared = [part for part in known if _is_apart(trace, shard, part)]
     if not spared or is_synchronized(program, trace):
         return None
     for build in trace.of(BuildOptimizer):
@@ -89,7 +90,7 @@ def _is_apart(trace: Trace, shard: Shard, part: Object) -> bool:
         return False
     if any(event.objects & {*whole} for event in trace.escapes):
         return False
-    return all(part in (left_out(unit) or ()) for unit in trace.of(Shard) if _holds(unit, part))
+    return all(part in left_out(unit) for unit in trace.of(Shard) if _holds(unit, part))
 
 
 def _holds(unit: Shard, part: Object) -> bool:
@@ -105,16 +106,16 @@ def reports(program: Program) -> Iterator[Report]:
         at = call if given is None else Site(call.path, given.value)
         fix = partial(_fix, program, fact)
         if fact.trained is None:
-            message = f"`{fact.keyword}` takes parameters, not their names: nothing is left out"
+            message = f"`{fact.keyword}` takes parameters, not their names: it excludes nothing"
             yield Report(program.span(at), message, "names", program.conditions(call), fix)
             continue
         training, names = fact.trained
         listed = ", ".join(f"`{name}`" for name in names)
         yield Report(
             program.span(at),
-            f"the optimizer trains what `{fact.keyword}` leaves out ({listed}): no rank reduces "
-            "these gradients, so the ranks train different models",
-            "each rank keeps its own copy",
+            f"`{fact.keyword}` excludes parameters that the optimizer trains ({listed}): their "
+            "gradients are not reduced, so the ranks train different models",
+            "each rank keeps a copy of its own",
             (
                 program.evidence(training, "trains all parameters of the model"),
                 *program.conditions(call, training),

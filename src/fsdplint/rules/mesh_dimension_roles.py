@@ -47,7 +47,7 @@ def _fix(program: Program, fact: Roles) -> Fix | Declined:
         take = slice_mesh if fact.made is not None else take_dimension
         return take(code, fact.shard.call, fact.wanted)
     if fact.made is None:
-        return Declined("the mesh that these dimensions are taken from has them in this order")
+        return Declined("the mesh has its dimensions in this order: reorder them where it is made")
     node = fact.made.site.node
     assert isinstance(node, ir.Call)
     return swap_dimensions(Code.of(program.tree(fact.made.site.path)), node)

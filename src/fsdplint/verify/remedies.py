@@ -77,7 +77,8 @@ def with_remedies(verification: Verification, directory: Path) -> Verification:
     }
     if FAILURE in wanted and not (outcome and outcome.findings):
         for error in known_errors(_failure(verification))[:1]:
-            remedies[FAILURE] = Remedy("", f"{error.cause} {error.cure}", "")
+            named = remedies.get(FAILURE, Remedy("", "", ""))
+            remedies[FAILURE] = replace(named, fix=f"{error.cause} {error.cure}")
     return replace(verification, remedies=remedies)
 
 

@@ -153,10 +153,13 @@ def _given(trace: Trace, shard: Shard) -> Iterator[BadMesh]:
 def made_by(trace: Trace, shard: Shard) -> Call | None:
     """The call that makes the whole mesh a sharding call is given."""
     fsdp1 = shard.generation is Generation.FSDP1
-    mesh: Value | None = shard.keywords.get("device_mesh" if fsdp1 else "mesh")
-    if not isinstance(mesh, Object):
-        return None
-    return next((call for call in trace.calls(*MESHES) if call.result is mesh), None)
+    return _making(trace, shard.keywords.get("device_mesh" if fsdp1 else "mesh"))
+
+
+def _making(trace: Trace, mesh: Value | None) -> Call | None:
+    """The call that makes a mesh."""
+    made = (call for call in trace.calls(*MESHES) if call.result is mesh)
+    return next(made, None) if isinstance(mesh, Object) else None
 
 
 class Mistake(Enum):
@@ -197,19 +200,23 @@ def mistaken_roles(program: Program) -> Iterator[Roles]:
             if shard.generation is not Generation.FSDP2 or "dp_mesh_dims" in shard.keywords:
                 continue
             made = made_by(trace, shard)
-            names = _taken(shard.call) if made is None else names_of(made)
+            names = _taken(trace, shard) if made is None else names_of(made)
             mistake = _mistake(*names) if names is not None and len(names) == 2 else None
             if names is not None and mistake is not None:
                 yield Roles(shard, made, (names[0], names[1]), mistake)
 
 
-def _taken(call: ir.Call) -> tuple[str, ...] | None:
-    """The names in ``mesh=mesh["a", "b"]``, None for another argument."""
-    mesh = next((given.value for given in call.args if given.keyword == "mesh"), None)
-    index = mesh.index if isinstance(mesh, ir.Subscript) else None
+def _taken(trace: Trace, shard: Shard) -> tuple[str, ...] | None:
+    """The names in ``mesh=mesh["a", "b"]`` of a mesh that is made here, None for anything else."""
+    part = shard.keywords.get("mesh")
+    # A single name would be the step.
+    if not isinstance(part, Object) or part.step != "[]" or _making(trace, part.parent) is None:
+        return None
+    given = next((each.value for each in shard.call.args if each.keyword == "mesh"), None)
+    index = given.index if isinstance(given, ir.Subscript) else None
     items = index.elements if isinstance(index, ir.Collection) else ()
-    texts = [item.value for item in items if isinstance(item, ir.Constant)]
-    return tuple(each for each in texts if isinstance(each, str)) or None
+    texts = [item.value if isinstance(item, ir.Constant) else None for item in items]
+    return tuple(map(str, texts)) if all(isinstance(each, str) for each in texts) else None
 
 
 def _mistake(one: str, other: str) -> Mistake | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from pathlib import Path
 from typing import TypeVar
@@ -52,18 +53,20 @@ def replaces(shard: Shard, capture: Parameters) -> bool:
     """Whether a sharding call puts new tensors in the place of captured ones."""
     if shard.time < capture.time or shard.keeps_parameters is not False:
         return False
-    if any(item.module is capture.module for item in _ignored(shard)):
+    named = (item for _, item in _ignored(shard) if isinstance(item, Parameters))
+    if any(item.module is capture.module for item in named):
         return False
     inside = capture.module is shard.module or shard.module in capture.module.ancestors()
     around = capture.module in shard.module.ancestors() and not capture.filtered
     return inside or around
 
 
-def _ignored(shard: Shard) -> list[Parameters]:
-    """Parameters that a call leaves as they are."""
-    given = shard.keywords.get("ignored_params")
-    items = () if given is None else contained(given)
-    return [item for item in items if isinstance(item, Parameters)]
+def _ignored(shard: Shard) -> Iterator[tuple[str, Value]]:
+    """Yield what a call is told to leave out, each with the keyword."""
+    for keyword, given in shard.keywords.items():
+        for item in contained(given) if keyword.startswith("ignored") else ():
+            if not isinstance(item, _HOLDERS):
+                yield keyword, item
 
 
 def sharding_of(
@@ -115,28 +118,22 @@ def _may_spare(unit: Sharding, inner: Object) -> bool:
     """Whether a sharding call may leave the parameters of a part of its module as they are."""
     if isinstance(unit, Declared) or not unit.may_leave_out:
         return False
-    spared = left_out(unit)
-    return spared is None or any(
-        module is inner or module in inner.ancestors() or inner in module.ancestors()
-        for module in spared
+    return unit.open or any(
+        module is None
+        or module is inner
+        or module in inner.ancestors()
+        or inner in module.ancestors()
+        for module in left_out(unit)
     )
 
 
-def left_out(shard: Shard) -> list[Object] | None:
-    """The modules of which a call leaves out parameters, None if these are not known."""
-    spared = [
-        _owner(item, keyword)
-        for keyword, value in shard.keywords.items()
-        if keyword.startswith("ignored")
-        for item in contained(value)
-        if not isinstance(item, _HOLDERS)
-    ]
-    known = [module for module in spared if module is not None]
-    return None if shard.open or len(known) < len(spared) else known
+def left_out(shard: Shard) -> list[Object | None]:
+    """The modules of which a call leaves out parameters; None for one that is not known."""
+    return [_owner(keyword, item) for keyword, item in _ignored(shard)]
 
 
-def _owner(item: Value, keyword: str) -> Object | None:
-    """The module that an ignored parameter belongs to, or that is ignored; None if not known."""
+def _owner(keyword: str, item: Value) -> Object | None:
+    """The module that an ignored parameter belongs to, or that is ignored."""
     if isinstance(item, Parameters):
         return None if item.filtered else item.module
     if not isinstance(item, Object):
