@@ -767,6 +767,16 @@ def test_an_error_without_a_finding_names_its_lines(here: Path) -> None:
     )
 
 
+def test_the_launchers_summary_counts_if_nothing_else_does() -> None:
+    summary = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+    ran = run("explain", "--error", "-", stdin=summary)
+    assert (ran.code, ran.out.splitlines()[0]) == (0, f"error: {summary[:-2]}")
+    ran = run("explain", "--error", "-", stdin=f"CUDA out of memory.\n{summary}")
+    assert [line for line in ran.out.splitlines() if line.startswith("error: ")] == [
+        "error: CUDA out of memory."
+    ]
+
+
 def test_an_error_that_no_rule_knows(here: Path) -> None:
     (here / "train.py").write_text("1 / 0\n")
     error = '  File "train.py", line 1, in <module>\nZeroDivisionError: division by zero\n'

@@ -104,6 +104,15 @@ def test_a_crash_that_no_rule_sees_has_its_cure(verifier: Verifier, tmp_path: Pa
     assert "`torch.autocast`" in remedy.fix
 
 
+def test_a_known_crash_keeps_its_rules(verifier: Verifier, tmp_path: Path) -> None:
+    ran = "WorkNCCL() ran for 1 milliseconds before timing out."
+    script = f'raise RuntimeError("Watchdog caught collective operation timeout: {ran}")'
+    remedy = _remedied(verifier, tmp_path, script).remedies[FAILURE]
+    assert remedy.rule.startswith("collective-under-rank-guard, ")
+    assert "`TORCH_NCCL_DUMP_ON_TIMEOUT=1`" in remedy.fix
+    assert remedy.command == "fsdplint explain collective-under-rank-guard"
+
+
 def test_what_no_rule_knows_has_no_remedy(verifier: Verifier, tmp_path: Path) -> None:
     found = _remedied(verifier, tmp_path, f"{HEAD}1 / 0\n")
     assert dict(found.remedies) == {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -133,9 +132,7 @@ def _divergence(group: str, dumps: Sequence[Dump]) -> Divergence | None:
     listed = next((d.members[group] for d in dumps if d.members.get(group)), None)
     within = [d for d in dumps if group in d.issued or d.rank in (listed or ())]
     last = {d.rank: max(d.issued.get(group, {}), default=0) for d in within}
-    first = max((min(d.issued[group]) for d in within if d.issued.get(group)), default=0)
-    numbers = sorted({number for d in within for number in d.issued.get(group, {})})
-    for number in numbers[bisect_left(numbers, first) :]:
+    for number in sorted({number for d in within for number in d.issued.get(group, {})}):
         calls: dict[tuple[str, str], list[int]] = {}
         for dump in within:
             issued = dump.issued.get(group, {}).get(number)
