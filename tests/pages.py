@@ -4,7 +4,8 @@ A fence of ``python`` is an example: a line ending ``# error`` is a finding on t
 ending ``# missed`` a known false negative, every other line is clean. The fence after a line
 "Use instead:" is what the fix makes of the example above it. A fence of ``python torch<2.6`` is an
 example for code that is meant for those releases. A fence of ``python ranks=N`` is a proof for N
-ranks. Fences of ``text`` and ``console`` are only read by people.
+ranks, one of ``python ranks=N torch>=2.15`` a proof that holds on those releases. Fences of
+``text`` and ``console`` are only read by people.
 """
 
 from __future__ import annotations
@@ -60,11 +61,16 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Code that shows a page's claims on `ranks` ranks."""
+    """Code that shows a page's claims on `ranks` ranks.
+
+    Attributes:
+        torch: the releases of PyTorch on which it holds on CPUs.
+    """
 
     text: str
     line: int
     ranks: int
+    torch: TorchRange = EVERY_RELEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +213,11 @@ def _is_example(fence: _Fence) -> bool:
 
 def _proofs(path: Path, fences: list[_Fence]) -> Iterator[Proof]:
     for fence in fences:
-        proof = re.fullmatch(r"python ranks=([1-9])", fence.info)
+        proof = re.fullmatch(r"python ranks=([1-9])(?: torch([<>=~].*))?", fence.info)
         if bool(proof) != (fence.section == "Proof" and fence.info not in READ_BY_PEOPLE):
             raise PageError(f"{path}:{fence.line}: a proof stands under Proof, and nothing else")
         if proof:
-            yield Proof(fence.text, fence.line, int(proof[1]))
+            torch = TorchRange.parse(proof[2]) if proof[2] else EVERY_RELEASE
+            yield Proof(fence.text, fence.line, int(proof[1]), torch)
         elif not _is_example(fence) and fence.info not in READ_BY_PEOPLE:
             raise PageError(f"{path}:{fence.line}: a fence of `{fence.info}`")

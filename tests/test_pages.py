@@ -49,6 +49,14 @@ def test_an_example_says_for_which_torch_it_is(tmp_path: Path) -> None:
     assert (first.fixed, second.torch) == ("x = 1\ngood()\n", TorchRange())
 
 
+def test_a_proof_says_for_which_torch_it_is(tmp_path: Path) -> None:
+    proof = PROOF.replace("ranks=2", "ranks=4 torch>=2.15")
+    text = page().replace("## Proof\n\nProse.", f"## Proof\n\n{PROOF}\n{proof}")
+    every, newer = read(write(tmp_path, text)).proofs
+    assert (every.ranks, every.torch) == (2, TorchRange())
+    assert (newer.ranks, newer.torch) == (4, TorchRange((2, 15, 0)))
+
+
 def test_sections_are_prose_around_blocks(tmp_path: Path) -> None:
     read_page = read(write(tmp_path, page(example=f"Before.\n\n{FIRST}\nAfter.")))
     assert tuple(read_page.sections) == HEADINGS

@@ -6,9 +6,14 @@ are those that were tried, 2.6.0, 2.11.0, 2.13.0 and 2.15.0, where no other is n
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 
-_RELEASE = tuple(int(part) for part in version("torch").split(".")[:2])
+from fsdplint.knowledge.torch_range import TorchRange
+
+INSTALLED = TorchRange.parse("==" + re.match(r"[\d.]+", version("torch"))[0])
+"""The release that is installed."""
+_RELEASE = INSTALLED.lower[:2]
 
 GLOO_REDUCES_LISTS = _RELEASE > (2, 6)
 """gloo has `reduce_scatter` of lists of tensors; 2.11.0 has it too."""

@@ -174,6 +174,10 @@ GATHERING_METHODS = frozenset({"unshard", "reshard"})
 
 AUTOGRAD_BACKWARD = "torch.autograd.backward"
 BACKWARDS = ("backward", AUTOGRAD_BACKWARD)
+# Methods of an FSDP2 root since torch 2.15: with the first called, a program calls the second after
+# each backward.
+MANUAL_FINALIZATION = "set_manual_backward_finalization"
+FINALIZE = "finalize_backward"
 
 # Calls that rules or readers of the training program look for, with the role that `inspect` shows;
 # "" for those that are no line of its own there.
@@ -241,6 +245,7 @@ WATCHED_METHODS: dict[str, str] = {
     ),
     "set_requires_gradient_sync": "",
     "set_requires_all_reduce": "",
+    MANUAL_FINALIZATION: "",
     "set_reshard_after_forward": "",
     "reshard": "",
     "unshard": "",
@@ -433,6 +438,8 @@ INERT_METHODS = frozenset(
         "get_output_embeddings",
         "set_requires_gradient_sync",
         "set_requires_all_reduce",
+        MANUAL_FINALIZATION,
+        FINALIZE,
         "set_reshard_after_forward",
         "set_reshard_after_backward",
         "set_modules_to_forward_prefetch",

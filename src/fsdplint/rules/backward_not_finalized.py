@@ -1,0 +1,127 @@
+"""Backward passes that a program has promised to finalize, and does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.sharding import runs_alone, unit_of
+from fsdplint.engine.interpreter.events import Call, Sharding, Trace
+from fsdplint.engine.interpreter.values import Const, Object, followed
+from fsdplint.engine.program import Program
+from fsdplint.finding import Fix, Safety, Severity
+from fsdplint.fixes.code import Code, NoFixError, builder
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.calls import BACKWARDS, FINALIZE, MANUAL_FINALIZATION
+from fsdplint.rule import Report, declare
+
+RULE = declare(
+    __name__,
+    "FSD323",
+    summary="backward passes are to be finalized by the program, and it does not",
+    severity=Severity.ERROR,
+    fix=Safety.UNSAFE,
+    since="0.1.0",
+    clause="gradients",
+    preview="its precision on public code is not measured.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinalizedStep:
+    """A ``step`` behind a ``backward`` that nothing finalizes, since ``manual`` was called."""
+
+    manual: Call
+    shard: Sharding
+    backward: Call
+    step: Call
+
+
+def unfinalized_steps(program: Program) -> Iterator[UnfinalizedStep]:
+    """Steps of optimizers in programs that turn automatic finalization off and have no other."""
+    if not any(True for _ in program.trees_with(MANUAL_FINALIZATION)):
+        return
+    if any(next(tree.walk(FINALIZE), None) for tree in program.trees_with(FINALIZE)):
+        return
+    for trace in program.traces:
+        calls = [] if runs_alone(trace) else trace.calls(MANUAL_FINALIZATION)
+        for at, call in enumerate(calls):
+            fact = _unfinalized(program, trace, call, calls[at + 1 :])
+            if fact is not None:
+                yield fact
+
+
+def _unfinalized(
+    program: Program, trace: Trace, call: Call, later: list[Call]
+) -> UnfinalizedStep | None:
+    module, enabled = followed(call.receiver), call.argument(0, "enabled")
+    if not isinstance(module, Object) or not isinstance(enabled, Const) or enabled.value is not True:
+        return None
+    shard = unit_of(trace, module)
+    if shard is None or shard.module is not module or not program.together(call.site, shard.site):
+        return None
+    end = later[0].time if later else None
+    family = {module, *module.ancestors()}
+    unknown = [e.time for e in trace.escapes if e.time > call.time and family & {*e.objects}]
+    end = min([*unknown, *([] if end is None else [end])], default=None)
+    backward = next((b for b in trace.calls(*BACKWARDS) if b.time > call.time), None)
+    step = backward and next((s for s in trace.calls("step") if _steps(s, backward, module)), None)
+    if backward is None or step is None or (end is not None and end < step.time):
+        return None
+    return UnfinalizedStep(call, shard, backward, step)
+
+
+def _steps(step: Call, backward: Call, module: Object) -> bool:
+    """Whether an optimizer of parameters of ``module`` makes a step behind ``backward``."""
+    optimizer = followed(step.receiver)
+    if step.time < backward.time or not isinstance(optimizer, Object):
+        return False
+    owners = [capture.module for capture in optimizer.captures]
+    return any(module in (owner, *owner.ancestors()) for owner in owners)
+
+
+def reports(program: Program) -> Iterator[Report]:
+    for fact in unfinalized_steps(program):
+        site, backward, step = fact.manual.site, fact.backward.site, fact.step.site
+        yield Report(
+            program.span(site),
+            f"no code calls `{FINALIZE}` before the step {program.where(step, site)}, so "
+            "parameters of units whose inputs need no gradient never change",
+            "leaves the end of each backward to this program",
+            (
+                program.evidence(fact.shard.site, "sharded here"),
+                program.evidence(backward, "is not finalized"),
+                program.evidence(step, "skips parameters without a gradient"),
+                *program.conditions(site),
+            ),
+            partial(
+                finalize,
+                Code.of(program.tree(site.path)),
+                site.node,
+                backward.node if backward.path == site.path else None,
+            ),
+        )
+
+
+@builder
+def finalize(code: Code, manual: ir.Node, backward: ir.Node | None) -> Fix:
+    """Adds a line that finalizes ``backward``, behind it.
+
+    Raises:
+        NoFixError: the module has no name there.
+    """
+    assert isinstance(manual, ir.Call)
+    assert isinstance(manual.func, ir.Attribute)
+    model = dotted(manual.func.value)
+    if backward is None or code.function(backward) is not code.function(manual):
+        raise NoFixError("the backward is in another function than the call")
+    if model is None:
+        raise NoFixError(f"`{code.short(manual.func.value)}` may be another model there")
+    statement = code.statement(backward)
+    if not isinstance(statement, ir.Expression) or not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` does more than the backward")
+    line = f"{code.indentation(statement)}{model}.{FINALIZE}(){code.newline}"
+    at = code.after(statement)
+    return Fix(f"call `{model}.{FINALIZE}()`", Safety.UNSAFE, (code.insert_lines(at, line),))
