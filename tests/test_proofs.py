@@ -24,7 +24,8 @@ PROOFS = [
 def test_proof_holds(page: Page, proof: Proof, ranks: Ranks) -> None:
     code = "\n" * (proof.line - 1) + proof.text
     outcomes = ranks.run(code, path=str(page.path), world_size=proof.ranks)
-    assert report(outcomes) == ""
+    told = report(outcomes)
+    assert not told, told
 
 
 def test_no_proof_is_lost() -> None:
