@@ -275,13 +275,13 @@ def test_a_log_of_one_word_is_read_in_no_time(tmp_path: Path, word: str) -> None
 )
 def test_an_error_without_a_rule_has_its_cure(error: str, cure: str) -> None:
     for text in (error, each_line(error, "[rank1]: ")):
-        assert [cure in known.cure for known in known_errors(text)] == [True]
+        assert [cure in known.error.cure for known in known_errors(text)] == [True]
     assert names(error) == []
 
 
 def test_the_end_of_a_sentence_may_be_left_out() -> None:
     error = "Exception: Could not find the transformer layer class to wrap in the model"
-    assert ["print" in known.cure for known in known_errors(error)] == [True]
+    assert ["print" in known.error.cure for known in known_errors(error)] == [True]
 
 
 def test_the_error_that_says_most_comes_first() -> None:
@@ -289,7 +289,7 @@ def test_the_error_that_says_most_comes_first() -> None:
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
         "Failed to clone() tensor with name head.weight on rank 1. This may mean that this entry\n"
     )
-    assert [known.message[:6] for known in known_errors(error)] == ["Failed", "CUDA o"]
+    assert [known.error.message[:6] for known in known_errors(error)] == ["Failed", "CUDA o"]
 
 
 def test_another_key_is_not_the_local_rank() -> None:

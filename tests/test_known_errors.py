@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,16 +14,24 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DistributedSampler
 
-from fsdplint.pages.diagnosis import known_errors
+from fsdplint.knowledge import errors
+from fsdplint.knowledge.errors import KnownError, known, tomllib
+from fsdplint.pages.diagnosis import LEAST, known_errors, literals
 
 CPU = torch.device("cpu")
+TABLE = Path(errors.__file__).with_name("errors.toml")
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SECOND = datetime.timedelta(seconds=1)
 
@@ -179,6 +188,37 @@ def parallelized_last() -> None:
     parallelize_module(model, mesh["tp"], ColwiseParallel())
 
 
+def no_such_dimension() -> None:
+    group(2)
+    init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))["tp"]
+
+
+def hybrid_on_one_dimension() -> None:
+    group(2)
+    mesh = init_device_mesh("cpu", (2,))
+    fsdp1(nn.Linear(2, 2), device_mesh=mesh, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+
+
+def policy_of_fsdp2() -> None:
+    group(2)
+    fsdp1(nn.Sequential(nn.Linear(2, 2)), mixed_precision=MixedPrecisionPolicy())
+
+
+def scaled_halves() -> None:
+    parameter = nn.Parameter(torch.ones(1, dtype=torch.float16))
+    optimizer = torch.optim.SGD([parameter])
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(parameter.sum()).backward()
+    scaler.step(optimizer)
+
+
+def scaled_without_gradients() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))])
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(1, requires_grad=True)).backward()
+    scaler.step(optimizer)
+
+
 def recomputed_differently() -> None:
     sizes = iter((3, 4))
 
@@ -208,7 +248,7 @@ def not_only_weights(folder: Path) -> None:
         (no_host, "The client socket has timed out after …"),
         (no_nccl, "Distributed package doesn't have NCCL built in"),
         (mesh_too_large, "Mesh should not be bigger than default world size"),
-        (too_few_replicas, "Invalid rank …, rank should be in the interval …"),
+        (too_few_replicas, "Invalid rank …, rank should be in the interval"),
         (trainable_integers, "Only Tensors of floating point and complex dtype can"),
         (integers, "Must flatten tensors with uniform dtype"),
         (several_dtypes, "FSDP expects uniform original parameter dtype"),
@@ -224,13 +264,19 @@ def not_only_weights(folder: Path) -> None:
         (added_across_meshes, "on inputs with different meshes: got"),
         (clipped_across_meshes, "have the same mesh, but got"),
         (parallelized_last, "Cannot distribute a DTensor with device mesh"),
+        (no_such_dimension, "Invalid mesh_dim_name"),
+        (hybrid_on_one_dimension, "Expected device_mesh to have ndim=2 but got 1"),
+        (policy_of_fsdp2, "'MixedPrecisionPolicy' object has no attribute"),
+        (scaled_halves, "Attempting to unscale FP16 gradients"),
+        (scaled_without_gradients, "No inf checks were recorded for this optimizer"),
         (recomputed_differently, "Recomputed values for the following tensors"),
     ],
 )
 def test_an_error_of_pytorch_is_known(fails: Callable[[], None], message: str) -> None:
     with pytest.raises(Exception) as error:
         fails()
-    assert [each.message[: len(message)] for each in known_errors(str(error.value))] == [message]
+    found = [each.error.message for each in known_errors(str(error.value))]
+    assert [each[: len(message)] for each in found] == [message]
 
 
 @pytest.mark.parametrize(
@@ -247,4 +293,47 @@ def test_an_error_about_a_file_is_known(
 ) -> None:
     with pytest.raises((Exception, dcp.api.CheckpointException)) as error:
         fails(tmp_path)
-    assert [each.message[: len(message)] for each in known_errors(str(error.value))] == [message]
+    found = [each.error.message for each in known_errors(str(error.value))]
+    assert [each[: len(message)] for each in found] == [message]
+
+
+@pytest.mark.parametrize("error", known(), ids=lambda error: error.message[:40])
+def test_an_entry_of_the_table_is_known_where_it_should_be(error: KnownError) -> None:
+    log = error.message.replace("…", " anything ")
+    for near in error.near or ("",):
+        causes = known_errors(f"{near}\n{log}")
+        assert error.cause in [each.error.cause for each in causes]
+    assert sum(map(len, literals(error.message))) >= LEAST or error.near
+
+
+def test_an_entry_says_where_it_is_from() -> None:
+    rows = tomllib.loads(TABLE.read_text("utf-8"))["error"]
+    keys = {key for row in rows for key in row}
+    assert keys == {"message", "near", "last", "cause", "cure", "from"}
+    sources = [row["from"] for row in rows]
+    assert "raised" in sources
+    pattern = re.compile(r"[\w.-]+/[\w.-]+#\d+|accelerate \d+\.\d+|raised")
+    assert [source for source in sources if not pattern.fullmatch(source)] == []
+
+
+def test_what_stands_near_tells_causes_apart() -> None:
+    hang = (
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=_ALLGATHER_BASE)"
+    )
+    evaluated = known_errors(f"in evaluation_loop\n{hang}")
+    assert [each.error.near != () for each in evaluated] == [True, False]
+    assert evaluated[0].error.cause.startswith("In the evaluation some ranks have more batches")
+    assert [each.error.near for each in known_errors(hang)] == [()]
+
+
+def test_a_consequence_is_named_where_nothing_else_is() -> None:
+    stopped = "Sending process 7 closing signal SIGTERM"
+    (alone,) = known_errors(stopped)
+    assert alone.error.last
+    (cause,) = known_errors(f"torch.OutOfMemoryError: CUDA out of memory.\n{stopped}")
+    assert cause.error.message.startswith("CUDA out of memory")
+
+
+def test_two_texts_of_one_cause_are_told_once() -> None:
+    listening = "The server socket has failed to listen on any local network address."
+    assert len(known_errors(f"{listening}\nAddress already in use")) == 1

@@ -42,4 +42,5 @@ def mutate(program: Program, random: Random) -> Iterator[Mutant]:
             (at := training.module.rows(node)[0], at, training.module.indent(node) + text)
             for node, text in places
         ]
-        yield mutant(program, "", "finalized", {training.module.path: training.module.edited(edits)})
+        finalized = {training.module.path: training.module.edited(edits)}
+        yield mutant(program, "", "finalized", finalized)

@@ -58,17 +58,18 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
 
 def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     """Print the rules that ``error`` belongs to and what they find in ``paths``; the exit code."""
-    from fsdplint.pages.diagnosis import diagnose, frames, hung, known_errors, summaries
+    from fsdplint.pages.diagnosis import diagnose, frames, hung, known_errors
     from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text, hang_as_text
 
     hang = _hang(error)
     if hang is None:
         text = _log(error).decode("utf-8", "replace")
-        matches, errors = diagnose(text, RULES), known_errors(text)
-        errors = errors if matches or errors else summaries(text)
+        matches, causes = diagnose(text, RULES), known_errors(text)
+        if matches and causes and causes[0].error.last:
+            causes = []
     else:
         text, matches = hung(hang, RULES)
-        errors = []
+        causes = []
     outcome = _suspects([match.rule for match in matches], paths)
     found = {finding.rule for finding in outcome.findings}
     matches.sort(key=lambda match: match.rule.name not in found)
@@ -76,16 +77,16 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     for failure in outcome.failures:
         click.echo(f"fsdplint: {failure_line(outcome, failure)}", err=True)
     if output_format == "json":
-        show(diagnosis_as_json(matches, errors, outcome, lines, hang))
+        show(diagnosis_as_json(matches, causes, outcome, lines, hang))
     else:
         color = wants_colour(sys.stdout)
         style = coloured if color else plain
         width = columns(sys.stdout)
         told = [] if hang is None else [hang_as_text(hang, width)]
         if hang is None or matches:
-            told.append(diagnosis_as_text(matches, errors, outcome, lines, style, width))
+            told.append(diagnosis_as_text(matches, causes, outcome, lines, style, width))
         show("\n".join(told), color)
-    return FAILED if outcome.failures else CLEAN if matches or errors else FINDINGS
+    return FAILED if outcome.failures else CLEAN if matches or causes else FINDINGS
 
 
 def _hang(file: str) -> list[Divergence] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.knowledge.errors import ERRORS, FAILED_CHILD, KnownError
+from fsdplint.knowledge.errors import KnownError, known
 from fsdplint.pages import messages, page
 from fsdplint.pages.flight_recorder import Divergence
 from fsdplint.rule import Rule
@@ -66,6 +66,22 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """A known error that a log has.
+
+    Attributes:
+        length: how many characters of its message the log has, without spaces and quotes.
+    """
+
+    error: KnownError
+    length: int
+
+    def leads(self, matches: Sequence[Match]) -> bool:
+        """Whether more speaks for it than for the rules."""
+        return not matches or bool(self.error.near) or self.length >= matches[0].length
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """A line that an error names.
 
@@ -87,12 +103,27 @@ def diagnose(error: str, rules: Sequence[Rule]) -> list[Match]:
     return sorted(found, key=lambda match: -match.length)
 
 
-def known_errors(error: str) -> list[KnownError]:
-    """Return the errors in ``error`` whose cause no rule can see in the code, the longest first."""
+def known_errors(error: str) -> list[Cause]:
+    """Return causes that no rule can see in the code, the one that more speaks for first.
+
+    That is one which more than the message speaks for, else that of the longest message. What only
+    says that something failed is returned if there is nothing else.
+    """
     text = _squeezed(_lines(error))
-    parts = {each: literals(each.message) for each in ERRORS}
-    found = [each for each in ERRORS if _holds(text, parts[each])]
-    return sorted(found, key=lambda each: -sum(map(len, parts[each])))
+    found = [cause for each in known() if (cause := _cause(text, each))]
+    found.sort(key=lambda cause: (not cause.error.near, -cause.length))
+    # A log may have several texts of one cause.
+    found = list({cause.error.cause: cause for cause in reversed(found)}.values())[::-1]
+    return [cause for cause in found if not cause.error.last] or found
+
+
+def _cause(text: str, error: KnownError) -> Cause | None:
+    parts = literals(error.message)
+    if not _holds(text, parts):
+        return None
+    if error.near and not any(_squeezed(near) in text for near in error.near):
+        return None
+    return Cause(error, sum(map(len, parts)))
 
 
 def hung(found: Sequence[Divergence], rules: Sequence[Rule]) -> tuple[str, list[Match]]:
@@ -102,12 +133,6 @@ def hung(found: Sequence[Divergence], rules: Sequence[Rule]) -> tuple[str, list[
     text = "".join(f'  File "{call.path}", line {call.line}\n' for call in calls)
     about = [rule for name in HANGS for rule in rules if found and rule.name == name]
     return text, [Match(rule, "the ranks do not call the same collectives", 0) for rule in about]
-
-
-def summaries(error: str) -> list[KnownError]:
-    """Return the launcher's summary if ``error`` has it: all there is to say of another error."""
-    held = _holds(_squeezed(_lines(error)), literals(FAILED_CHILD.message))
-    return [FAILED_CHILD] if held else []
 
 
 def frames(error: str, given: Sequence[Path]) -> list[Frame]:

@@ -19,10 +19,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from fsdplint.knowledge.errors import KnownError
 from fsdplint.outcome import Outcome
 from fsdplint.pages import in_short, page, unmarked
-from fsdplint.pages.diagnosis import Frame, Match
+from fsdplint.pages.diagnosis import Cause, Frame, Match
 from fsdplint.pages.flight_recorder import Divergence, Issued
 from fsdplint.process.terminal import printable
 from fsdplint.report.json import failures_as_json, finding_as_json
@@ -31,6 +30,7 @@ from fsdplint.report.style import Style
 from fsdplint.report.text import described
 
 NOTHING = "No rule knows this error."
+_MOST_CAUSES = 3
 TOGETHER = (
     "All ranks have called the same collectives; none is behind. Check the network, the GPUs, and "
     "code that is slow on one rank between two collectives."
@@ -95,18 +95,25 @@ def hang_as_json(found: Sequence[Divergence]) -> list[dict[str, object]]:
 
 def diagnosis_as_text(
     matches: Sequence[Match],
-    errors: Sequence[KnownError],
+    causes: Sequence[Cause],
     outcome: Outcome,
     lines: Sequence[Frame],
     style: Style,
     width: int,
 ) -> str:
-    """Return each rule with its page in short, then what is suspect in the given files."""
-    causes = ["\n".join(_cause(error, width)) for error in errors]
+    """Return causes and rules, these with their page in short, then what is suspect in the files.
+
+    Causes lead that more speaks for than for the rules, unless a rule finds something.
+    """
+    causes = causes[:_MOST_CAUSES]
     if not matches:
+        told = ["\n".join(_cause(each, width)) for each in causes]
         last = "\n".join([*(() if causes else (NOTHING,)), *_named(outcome, lines)])
-        return "\n\n".join(filter(None, [*causes, last])) + "\n"
-    parts = ["\n".join(_rule(match, style, width)) for match in matches] + causes
+        return "\n\n".join(filter(None, [*told, last])) + "\n"
+    first = [each for each in causes if not outcome.findings and each.leads(matches)]
+    parts = ["\n".join(_cause(each, width)) for each in first]
+    parts += ["\n".join(_rule(match, style, width)) for match in matches]
+    parts += ["\n".join(_cause(each, width)) for each in causes if each not in first]
     parts += ["\n".join(described(outcome, f, style)) for f in outcome.findings]
     if not outcome.findings and outcome.checked:
         parts.append("\n".join(["None of this is found there.", *_named(outcome, lines)]))
@@ -115,7 +122,7 @@ def diagnosis_as_text(
 
 def diagnosis_as_json(
     matches: Sequence[Match],
-    errors: Sequence[KnownError],
+    causes: Sequence[Cause],
     outcome: Outcome,
     lines: Sequence[Frame],
     hang: Sequence[Divergence] | None = None,
@@ -124,7 +131,10 @@ def diagnosis_as_json(
     document = {
         "version": 1,
         "rules": [_described(match) for match in matches],
-        "causes": [asdict(error) for error in errors],
+        "causes": [
+            {"message": error.message, "cause": error.cause, "cure": error.cure}
+            for error in (each.error for each in causes)
+        ],
         "findings": [finding_as_json(outcome, finding) for finding in outcome.findings],
         "failures": failures_as_json(outcome),
         "lines": [
@@ -145,7 +155,8 @@ def _rule(match: Match, style: Style, width: int) -> Iterator[str]:
     yield f"  page: fsdplint explain {match.rule.name}"
 
 
-def _cause(error: KnownError, width: int) -> Iterator[str]:
+def _cause(cause: Cause, width: int) -> Iterator[str]:
+    error = cause.error
     yield from _wrapped(error.message, width, "error: ")
     for sentence in (error.cause, error.cure):
         yield from _wrapped(unmarked(sentence), width, "  ")

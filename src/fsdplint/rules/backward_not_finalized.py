@@ -57,7 +57,8 @@ def _unfinalized(
     program: Program, trace: Trace, call: Call, later: list[Call]
 ) -> UnfinalizedStep | None:
     module, enabled = followed(call.receiver), call.argument(0, "enabled")
-    if not isinstance(module, Object) or not isinstance(enabled, Const) or enabled.value is not True:
+    known = isinstance(enabled, Const) and enabled.value is True
+    if not isinstance(module, Object) or not known:
         return None
     shard = unit_of(trace, module)
     if shard is None or shard.module is not module or not program.together(call.site, shard.site):

@@ -76,9 +76,9 @@ def with_remedies(verification: Verification, directory: Path) -> Verification:
         if names or clause in FIXES
     }
     if FAILURE in wanted and not (outcome and outcome.findings):
-        for error in known_errors(_failure(verification))[:1]:
+        for known in known_errors(_failure(verification))[:1]:
             named = remedies.get(FAILURE, Remedy("", "", ""))
-            remedies[FAILURE] = replace(named, fix=f"{error.cause} {error.cure}")
+            remedies[FAILURE] = replace(named, fix=f"{known.error.cause} {known.error.cure}")
     return replace(verification, remedies=remedies)
 
 
