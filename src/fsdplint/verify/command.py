@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,20 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="For the whole run. [300]",
 )
 @click.option("--reference", is_flag=True, help="Compare with a run that is not sharded.")
+@click.option("--resume", is_flag=True, help="Start again from the first save, and compare.")
+@click.option(
+    "--resume-args",
+    default="",
+    metavar="TEXT",
+    help="What the script needs to resume, behind its arguments.",
+)
+@click.option(
+    "--resume-nproc",
+    type=click.IntRange(1),
+    multiple=True,
+    metavar="N",
+    help="Ranks to resume on; repeatable. [as --nproc]",
+)
 @click.option("--output-format", type=click.Choice(("text", "json", "html")), default="text")
 @click.option("--output-file", type=click.Path(), help="Write the report there.")
 @_launcher_options
@@ -97,6 +112,9 @@ def verify(
     device: str,
     timeout: float,
     reference: bool,
+    resume: bool,
+    resume_args: str,
+    resume_nproc: tuple[int, ...],
     output_format: str,
     output_file: str | None,
     **launcher: str | None,
@@ -107,6 +125,12 @@ def verify(
     script's own arguments. Exit codes: 0 nothing violated, 1 a clause is, 2 it could not be run.
     """
     directory = Path.cwd()
+    if (resume_args or resume_nproc) and not resume:
+        raise click.UsageError("--resume-args and --resume-nproc are for --resume")
+    if resume and reference:
+        raise click.UsageError("--resume and --reference are two comparisons: choose one")
+    if resume and any(launcher.values()):
+        raise click.UsageError("--resume is for one node")
     request = Request(
         below(script, directory),
         arguments,
@@ -116,8 +140,17 @@ def verify(
         timeout,
         _handed_through(launcher),
         reference=reference,
+        resume=(resume_nproc or (nproc,)) if resume else (),
+        resume_arguments=_words(resume_args),
     )
     return _run(request, directory, output_format, output_file)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--resume-args") from error
 
 
 def below(script: str, directory: Path) -> str:

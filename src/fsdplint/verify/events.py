@@ -551,6 +551,66 @@ class NotCompared(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Kept(Event):
+    """The state was kept that the save after so many optimizer steps has to bring back."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fed(Event):
+    """What a call of a model with units in training was given, as a digest of its tensors."""
+
+    step: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Event):
+    """The numbers in the optimizers' groups, such as learning rates, as a step begins."""
+
+    step: int
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Event):
+    """What a resumed run goes on from was compared with what was kept.
+
+    Attributes:
+        saved: optimizer steps done at the save, and `step` since the resumed run began.
+        ranks: how many had saved.
+        unread: optimizer states that are not compared.
+    """
+
+    saved: int
+    step: int
+    ranks: int
+    unread: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(Event):
+    """What a resumed run has of one kind of state.
+
+    Attributes:
+        what: ``parameter``, ``buffer`` or ``optimizer state``.
+        count: entries that were kept; `missing` of them are not there, `apart` differ.
+        lost: names of missing ones, `changed` of those that differ, the worst first.
+        difference: relative L2 of the worst; infinite where it is from nothing.
+    """
+
+    what: str
+    count: int
+    missing: int
+    lost: tuple[str, ...]
+    apart: int
+    changed: tuple[str, ...]
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFailed(Event):
     """An observer could not read something; what it would have shown is unknown."""
 

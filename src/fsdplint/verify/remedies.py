@@ -41,6 +41,7 @@ FIXES = {
     "loss": "look at the module named above, and at its input",
     "gradient-norm": "clip by the norm of all ranks' gradients",
     "reductions": "call `full_tensor()` before the number is read",
+    "resume": "save and load all that it names, on the same steps, and advance what follows them",
     "saves": "gather the state on all ranks first, or save with `torch.distributed.checkpoint`",
     "fsdp1-calls": "use what FSDP2 has instead of the call",
     "equivalence": "look at the first difference: what comes before it computes the same",
@@ -53,6 +54,11 @@ _RELATED = {
     "ties": ("tied-weights-in-different-groups",),
     "initialised": ("rank-dependent-init",),
     "replicas": ("rank-dependent-init", "fsdp1-mesh-not-reduced"),
+    "resume": (
+        "fresh-optimizer-in-dcp-load",
+        "optimizer-state-saved-raw",
+        "checkpoint-path-differs-by-rank",
+    ),
 }
 """Rules whose fault can break a clause, beside those that are about it."""
 

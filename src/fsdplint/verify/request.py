@@ -14,6 +14,8 @@ RELEASE = "release"
 that one rank's end does not look like another one's network error."""
 SURROUNDINGS = "up"
 """Inside the records' folder, what stands for the folders around the working directory."""
+FILES = "files"
+"""Beside what a save has to bring back, the working directory as it was then."""
 SCRATCH = f"{SURROUNDINGS}/up/cwd"
 """The scratch copy of the working directory, inside the records' folder."""
 
@@ -33,6 +35,10 @@ class Request:
         reference: compare with a run of one process, in which nothing is sharded.
         capture: the folder that gets what the comparison needs, in the sharded run of one.
         replay: the folder to take it from, in the other run.
+        resume: start again from the first save, on each of these numbers of ranks.
+        resume_arguments: what the script is given then, behind its arguments.
+        keep: the folder that gets what a save has to bring back, in the run that saves.
+        resumed: the folder to compare with, in a run that resumes.
     """
 
     script: str
@@ -45,6 +51,10 @@ class Request:
     reference: bool = False
     capture: str = ""
     replay: str = ""
+    resume: tuple[int, ...] = ()
+    resume_arguments: tuple[str, ...] = ()
+    keep: str = ""
+    resumed: str = ""
 
     def write(self, folder: Path) -> None:
         """Leave the request where ranks look for it."""
@@ -54,4 +64,5 @@ class Request:
     def read(folder: Path) -> Request:
         """Read what `write` left."""
         fields = json.loads((folder / REQUEST_FILE).read_text("utf-8"))
-        return Request(**fields | {key: tuple(fields[key]) for key in ("arguments", "launcher")})
+        lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+        return Request(**fields | lists)

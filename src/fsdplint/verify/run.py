@@ -18,15 +18,16 @@ from types import FrameType, MappingProxyType
 from typing import NoReturn
 
 from fsdplint.verify.clauses.equivalence import equivalence
+from fsdplint.verify.clauses.resume import resume
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.figures import plural, size
 from fsdplint.verify.judge import judge
 from fsdplint.verify.launch import Elastic, Launcher
 from fsdplint.verify.processes import lifeline, read_deaths
-from fsdplint.verify.request import RELEASE, SCRATCH, Request
+from fsdplint.verify.request import FILES, RELEASE, SCRATCH, Request
 from fsdplint.verify.verdict import Verdict, Verification
 from fsdplint.verify.watch import watch
-from fsdplint.verify.workspace import VerifyError, stage, surround, workspace
+from fsdplint.verify.workspace import VerifyError, preserve, stage, surround, workspace
 
 OLDEST = (2, 6)
 _INSTALL = "pip install 'fsdplint[verify]'"
@@ -64,6 +65,9 @@ def verify(
     def run(wanted: Request) -> Run:
         return observe(wanted, directory, overlay, launcher, progress)
 
+    if request.resume:
+        saving, verdict = restarted(request, run)
+        return judge(request, saving, (verdict,))
     if not request.reference:
         return judge(request, run(request))
     sharded, verdict = compared(request, run)
@@ -94,6 +98,25 @@ def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verd
             return sharded, equivalence(sharded, None)
         alone = replace(request, replay=str(folder), ranks=1, launcher=())
         return sharded, equivalence(sharded, run(alone))
+
+
+def restarted(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
+    """Return the run that saves, and whether what it saved brings others to where it was."""
+    with workspace() as folder:
+        saving = run(replace(request, keep=str(folder)))
+        again = [
+            run(
+                replace(
+                    request,
+                    arguments=(*request.arguments, *request.resume_arguments),
+                    ranks=ranks,
+                    resumed=str(folder),
+                )
+            )
+            for ranks in request.resume
+            if any(folder.glob("*.state"))
+        ]
+        return saving, resume(saving, again)
 
 
 def _too_many(ranks: int) -> str:
@@ -137,7 +160,7 @@ def observe(
 ) -> Run:
     """Run the script and return what its ranks left behind; nothing else stays."""
     with _ended_by_signals(), workspace() as folder:
-        stage(directory, folder / SCRATCH)
+        stage(Path(request.resumed, FILES) if request.resumed else directory, folder / SCRATCH)
         surround(directory, folder / SCRATCH)
         if not (folder / SCRATCH / request.script).is_file():
             raise VerifyError(f"{request.script} lies in a folder that verify does not copy")
@@ -156,4 +179,6 @@ def observe(
                 ends = read_deaths(folder)  # before the rest is killed
             finally:
                 launched.stop()
+        if request.keep:
+            preserve(folder / SCRATCH, Path(request.keep, FILES))
         return gather(folder, stall, ends, launched.output(), time.monotonic() - began)

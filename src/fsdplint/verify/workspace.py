@@ -154,6 +154,27 @@ def stage(source: Path, target: Path) -> None:
         raise VerifyError(f"cannot copy {error.filename}: {error.strerror}") from None
 
 
+def preserve(root: Path, target: Path) -> None:
+    """Copy a scratch copy to `target` as it is, unless that is there; links within it lead to the
+    copies."""
+    try:
+        target.mkdir()
+    except FileExistsError:
+        return
+    for folder, folders, names in os.walk(root):
+        here = target / Path(folder).relative_to(root)
+        for name in [*folders, *names]:
+            file, copy = Path(folder, name), here / name
+            if file.is_symlink():
+                leads = file.readlink()
+                inside = leads.is_relative_to(root)
+                copy.symlink_to(target / leads.relative_to(root) if inside else leads)
+            elif file.is_dir():
+                copy.mkdir()
+            elif file.is_file():
+                shutil.copy2(file, copy)
+
+
 def surround(source: Path, target: Path) -> None:
     """Link what lies beside `source`, and beside its parent, to the same places seen from the
     copy, so that ``../data`` is found there; a folder that may not be read is left out."""

@@ -37,6 +37,8 @@ from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.reference import alone, capture, replay
 from fsdplint.verify.rank.reference.tape import Tapes
 from fsdplint.verify.rank.registry import Seen
+from fsdplint.verify.rank.resume.compare import Comparison
+from fsdplint.verify.rank.resume.keep import Keeper
 from fsdplint.verify.rank.snapshot import Snapshots
 
 Finished = steps.Finished
@@ -55,6 +57,11 @@ class Observer:
         self._recorder, self._began = recorder, began
         self._seen = Seen(recorder)
         self._snapshots = Snapshots(self._seen)
+        request = recorder.request
+        self._keeper = Keeper(self._seen) if request.keep else None
+        self._resuming: list[Keeper | Comparison] = [self._keeper] if self._keeper else []
+        if request.resumed:
+            self._resuming.append(Comparison(self._seen))
         self._local_rank = int(os.environ["LOCAL_RANK"])
         self._local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
         self._cuda = False
@@ -99,10 +106,12 @@ class Observer:
         self._watch_calls()
         if self._recorder.request.capture:
             capture.install(self._seen)
-        steps.install(self._seen, self._snapshots)
+        for one in self._resuming:
+            one.install()
+        steps.install(self._seen, self._snapshots, self._keeper)
         fsdp1.install(self._seen)
         numbers.install(self._seen)
-        saves.install(self._seen)
+        saves.install(self._seen, self._keeper)
 
     def _started(self) -> Started:
         return Started(
@@ -120,6 +129,8 @@ class Observer:
     def finish(self) -> None:
         """Write what is only known at the end."""
         self._recorder.probe("snapshot")(self._snapshots.take_last)()
+        for one in self._resuming:
+            self._recorder.probe("resume")(one.finish)()
         self._recorder.probe("group")(self._note_device)()
         self._recorder.probe("memory")(self._note_memory)()
 

@@ -20,6 +20,7 @@ from fsdplint.verify.events import Save
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import called_by_torch
 from fsdplint.verify.rank.registry import Seen
+from fsdplint.verify.rank.resume.keep import Keeper
 from fsdplint.verify.rank.scratch import Scratch
 from fsdplint.verify.rank.states import states
 
@@ -27,12 +28,12 @@ LOCK = "scratch.lock"
 _DCP = ("save", "async_save", "save_state_dict")
 
 
-def install(seen: Seen) -> None:
+def install(seen: Seen, keeper: Keeper | None = None) -> None:
     """Wrap ``torch.save``, ``pickle.dump``, safetensors and distributed checkpoints."""
     recorder = seen.recorder
     scratch = Scratch(str(recorder.root), str(recorder.folder / LOCK))
     scratch.install(recorder)
-    saves = _Saves(seen, recorder.probe("scratch")(scratch.own))
+    saves = _Saves(seen, recorder.probe("scratch")(scratch.own), keeper)
     for name in _DCP:
         wrap(state_dict_saver, name, functools.partial(saves.checkpoint, name))
     wrap(state_dict_saver, "_stateful_to_state_dict", saves.expand)
@@ -65,8 +66,8 @@ class _Writer:
 class _Saves:
     """Runs what saves, and notes what was saved; `own` makes a path the scratch copy's own."""
 
-    def __init__(self, seen: Seen, own: Callable[..., None]) -> None:
-        self._seen, self._own = seen, own
+    def __init__(self, seen: Seen, own: Callable[..., None], keeper: Keeper | None) -> None:
+        self._seen, self._own, self._keeper = seen, own, keeper
         self._note = seen.recorder.probe("saves")(self._write)
         self._expanded = threading.local()
         self._staged: set[str] = set()
@@ -99,7 +100,7 @@ class _Saves:
             value = self._expanded.value or (args[0] if args else kwargs.get("state_dict"))
             together = dist.is_initialized() and not kwargs.get("no_dist", False)
             writer = f"torch.distributed.checkpoint.{name}"
-            self._note(writer, path, value, distributed=together)
+            self._note(writer, path, value, distributed=together, result=result)
         return result
 
     def _of_async_save(self, path: str) -> bool:
@@ -116,13 +117,22 @@ class _Saves:
         return self._expanded.value
 
     def _write(
-        self, writer: str, path: str, value: Any, *, distributed: bool = False, error: str = ""
+        self,
+        writer: str,
+        path: str,
+        value: Any,
+        *,
+        distributed: bool = False,
+        error: str = "",
+        result: object = None,
     ) -> None:
         """Write down a save, unless it holds no tensors and is no state dict."""
         tensors, found = states(self._seen, value)
         if tensors == 0 and not isinstance(value, Mapping):
             return
         recorder = self._seen.recorder
+        if self._keeper is not None and found:
+            self._keeper.saved(result)
         recorder.write(
             Save(
                 writer,

@@ -21,6 +21,7 @@ from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.registry import OptimizerSeen, Seen
+from fsdplint.verify.rank.resume.keep import Keeper
 from fsdplint.verify.rank.snapshot import Snapshots
 
 _SHOWS = 100.0
@@ -31,9 +32,9 @@ class Finished(BaseException):
     """The end of the script after the wanted steps; nothing of the user's catches it."""
 
 
-def install(seen: Seen, snapshots: Snapshots) -> None:
+def install(seen: Seen, snapshots: Snapshots, keeper: Keeper | None = None) -> None:
     """Wrap ``torch.autograd.backward`` and the optimizers' constructor; hook their steps."""
-    steps = _Steps(seen, snapshots)
+    steps = _Steps(seen, snapshots, keeper)
     note = seen.recorder.probe("optimizer")(seen.add_optimizer)
 
     def construct(original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -61,8 +62,8 @@ class _Before:
 class _Steps:
     """All optimizers of a rank."""
 
-    def __init__(self, seen: Seen, snapshots: Snapshots) -> None:
-        self._seen, self._snapshots = seen, snapshots
+    def __init__(self, seen: Seen, snapshots: Snapshots, keeper: Keeper | None) -> None:
+        self._seen, self._snapshots, self._keeper = seen, snapshots, keeper
         self._backwards = self._reduced = 0
         self._gradients: dict[int, tuple[Tensor, int]] = {}
         self._before: list[_Before] = []
@@ -154,9 +155,15 @@ class _Steps:
         self._compare(optimizer, seen)
         self._backwards = self._reduced = 0
         self._before = []
-        wanted = self._seen.recorder.request.steps
-        if wanted is not None and self._seen.steps >= wanted:
+        if self._is_last():
             raise Finished
+
+    def _is_last(self) -> bool:
+        """Whether the steps are done that are wanted: of the run, or behind its save."""
+        wanted = self._seen.recorder.request.steps
+        if self._keeper is not None:
+            return self._keeper.due(wanted)
+        return wanted is not None and self._seen.steps >= wanted
 
     def _write(self, optimizer: Optimizer, seen: OptimizerSeen) -> None:
         """Write down a step, with what it did to each parameter."""

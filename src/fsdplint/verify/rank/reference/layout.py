@@ -51,7 +51,7 @@ class Region:
     @property
     def elements(self) -> int:
         """How many elements the part has."""
-        return prod(self.shape) if self.dim is None else _area(self.shape, self.dim) * self.length
+        return self.length if self.dim is None else _area(self.shape, self.dim) * self.length
 
 
 def _area(shape: tuple[int, ...], dim: int) -> int:

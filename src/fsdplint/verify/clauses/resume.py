@@ -1,0 +1,210 @@
+"""Whether a run that starts again from a save goes on from where the other one was."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fsdplint.verify.clauses.clause import confirmed, not_exercised, violated
+from fsdplint.verify.events import (
+    Backward,
+    Fed,
+    Kept,
+    ProbeFailed,
+    Restored,
+    Resumed,
+    Save,
+    Settings,
+    Step,
+)
+from fsdplint.verify.evidence import RankRun, Run
+from fsdplint.verify.figures import plural
+from fsdplint.verify.verdict import Status, Verdict
+
+NAME = "resume"
+CONTRACT = "A resumed run goes on with the saved parameters, optimizer states and settings."
+_CLOSE = 1e-4
+"""Relative difference of two losses from which they are told apart."""
+_SHORT = 120
+"""Characters of a line of an error."""
+_MOST = 5
+"""Names of one kind that are listed."""
+_PROBES = ("resume",)
+
+
+def resume(saving: Run, again: list[Run]) -> Verdict:
+    """Return the verdict on a run that saves, and those that resumed from its first save."""
+    return replace(_found(saving, again), clause=NAME, contract=CONTRACT)
+
+
+def _found(saving: Run, again: list[Run]) -> Verdict:
+    if reason := _unread(saving):
+        return not_exercised(reason)
+    kept = [event.step for _, event in saving.all(Kept)]
+    if not kept:
+        return not_exercised("the run came to no save after a step")
+    saves = [save for _, save in saving.all(Save) if save.step == kept[0] and save.states]
+    if not saves:
+        return not_exercised("the run saved no state of a model or an optimizer")
+    found = [_judged(saving, run) for run in again]
+    worst = max(found, key=lambda verdict: _RANKING.index(verdict.status))
+    head = f"saved after {plural(kept[0], 'step')} on {plural(saving.world_size, 'rank')}"
+    same: dict[str, list[str]] = {}
+    for run, verdict in zip(again, found, strict=True):
+        same.setdefault(verdict.figures, []).append(str(run.world_size))
+    figures = [f"on {' and '.join(ranks)}: {figure}" for figure, ranks in same.items()]
+    places = worst.places or tuple(dict.fromkeys(save.place for save in saves if save.place))
+    details = tuple(dict.fromkeys(line for verdict in found for line in verdict.details))
+    return replace(
+        worst,
+        figures=f"{head}; resumed {'; '.join(figures)}",
+        details=details,
+        places=places if worst.status is Status.VIOLATED else (),
+    )
+
+
+_RANKING = (Status.CONFIRMED, Status.NOT_EXERCISED, Status.VIOLATED)
+
+
+def _unread(run: Run) -> str:
+    failed = next((p for _, p in run.all(ProbeFailed) if p.probe in _PROBES), None)
+    return failed.error.removeprefix("Incomparable: ") if failed else ""
+
+
+def _judged(saving: Run, run: Run) -> Verdict:
+    """Judge one resumed run."""
+    if (end := _unable(run)) is not None:
+        return end
+    if reason := _unread(run):
+        return not_exercised(reason)
+    if not run.all(Resumed):
+        return not_exercised("the script took no step and built no model")
+    restored = [event for _, event in run.all(Restored)]
+    if restored and all(event.apart + event.missing == event.count for event in restored):
+        return violated(
+            "nothing was loaded: all of it differs from what was saved",
+            ("`--resume-args` takes what the script needs to load its checkpoint",),
+        )
+    lost = [_loss(kind, restored) for kind in dict.fromkeys(event.what for event in restored)]
+    lost.append(_set_otherwise(saving, run))
+    details = tuple(_details(saving, run))
+    if any(lost):
+        return violated(", ".join(filter(None, lost)), (*_names(restored), *details))
+    counts = {event.what: event.count for event in restored}
+    told = ", ".join(plural(count, what) for what, count in counts.items())
+    return confirmed(f"{told} as they were", details)
+
+
+def _unable(run: Run) -> Verdict | None:
+    """Describe how a resumed run ended if it came to no step."""
+    if run.all(Step):
+        return None
+    for rank in run.ranks:
+        ended = rank.ended
+        if ended is not None and ended.how == "exit":
+            said = next(iter(reversed(rank.output.strip().splitlines())), "") or ended.message
+            return not_exercised(f"the script does not take the arguments ({said})")
+        if ended is not None and ended.how == "crash":
+            places = tuple(frame.place for frame in ended.frames if frame.own)[-1:]
+            said = _in_short(ended.message)
+            return violated(f"it ends with {ended.kind}: {said}", (), places)
+    if run.stall is not None:
+        return violated("it hangs" if run.stall.certain else "it comes to no step in time")
+    return None
+
+
+def _in_short(message: str) -> str:
+    """Return the first line of a message and the last one, which says what is wrong in those of
+    `load_state_dict` and of distributed checkpoints."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    told = dict.fromkeys([*lines[:1], *lines[-1:]])
+    return " … ".join(textwrap.shorten(line, _SHORT, placeholder=" …") for line in told)
+
+
+def _loss(what: str, restored: list[Restored]) -> str:
+    """Describe what of one kind is lost, on the rank that lost most."""
+    worst = max(
+        (event for event in restored if event.what == what), key=lambda e: e.missing + e.apart
+    )
+    parts = []
+    if worst.missing:
+        parts.append(f"{worst.missing} of {plural(worst.count, what)} not there")
+    if worst.apart:
+        off = "" if math.isinf(worst.difference) else f" (by up to {worst.difference:.2g})"
+        parts.append(f"{worst.apart} of {plural(worst.count, what)} changed{off}")
+    return ", ".join(parts)
+
+
+def _set_otherwise(saving: Run, run: Run) -> str:
+    """Describe the first number in the optimizers' groups that a step does not find again."""
+    first, other = saving.ranks[0], run.ranks[0]
+    at = next(iter(first.of(Kept))).step
+    wanted = {event.step - at: event for event in first.of(Settings)}
+    for event in other.of(Settings):
+        was = wanted.get(event.step)
+        values = {} if was is None else dict(zip(was.names, was.values, strict=True))
+        for name, value in zip(event.names, event.values, strict=True):
+            if name in values and not math.isclose(value, values[name], rel_tol=1e-6):
+                return f"{name} is {value:g} in step {event.step + 1}, not {values[name]:g}"
+    return ""
+
+
+def _names(restored: list[Restored]) -> Iterator[str]:
+    """Yield lines with the names of what is lost, whichever rank lost it."""
+    for what in dict.fromkeys(event.what for event in restored):
+        events = [event for event in restored if event.what == what]
+        for told, names, counts in (
+            ("not there", [e.lost for e in events], [e.missing for e in events]),
+            ("changed", [e.changed for e in events], [e.apart for e in events]),
+        ):
+            listed = list(dict.fromkeys(name for each in names for name in each))[:_MOST]
+            if listed:
+                more = max(0, max(counts) - len(listed))
+                yield f"{told}: {', '.join(listed)}" + (f" and {more} more" if more else "")
+
+
+def _details(saving: Run, run: Run) -> list[str]:
+    """Tell whether data and losses go on as well, and what was not compared."""
+    lines = []
+    unread = next((event.unread for _, event in run.all(Resumed) if event.unread), ())
+    if unread:
+        lines.append(f"not compared, since they are cut otherwise: {', '.join(unread)}")
+    outside = [save.path for _, save in saving.all(Save) if save.path.startswith("/")]
+    if outside:
+        lines.append(f"`{outside[0]}` lies outside of the working directory, which alone is copied")
+    if run.world_size == saving.world_size:
+        lines += _going_on(saving, run)
+    return lines
+
+
+def _going_on(saving: Run, run: Run) -> list[str]:
+    """Compare the first batch and the losses, which only as many ranks can have alike."""
+    first, other = saving.ranks[0], run.ranks[0]
+    step = next(iter(first.of(Kept))).step
+    fed, again = first.of(Fed), other.of(Fed)
+    lines = []
+    if fed and again:
+        at = next((one.step for one in fed if one.digest == again[0].digest), None)
+        if at == step and any(one.step == step for one in fed):
+            lines.append("the data go on where they were")
+        elif at == 0:
+            lines.append("the data begin anew, with the first batch of all")
+        elif any(one.step == step for one in fed):
+            lines.append("the first batch is another one than the uninterrupted run's")
+    return lines + _losses(first, other, step)
+
+
+def _losses(first: RankRun, other: RankRun, step: int) -> list[str]:
+    wanted = [float(b.loss) for b in first.of(Backward) if b.step >= step]
+    found = [float(b.loss) for b in other.of(Backward)]
+    pairs = list(zip(wanted, found, strict=False))
+    if not pairs:
+        return []
+    off = [abs(a - b) / (abs(a) or 1.0) for a, b in pairs]
+    if max(off) <= _CLOSE:
+        return [f"{plural(len(pairs), 'loss', 'losses')} as in the uninterrupted run"]
+    number = next(n for n, each in enumerate(off) if each > _CLOSE)
+    a, b = pairs[number]
+    return [f"loss {number + 1} is {b:.6g}, and {a:.6g} in the uninterrupted run"]

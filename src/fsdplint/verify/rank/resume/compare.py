@@ -1,0 +1,82 @@
+"""Compare what a resumed run goes on from with what the save had to bring back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from fsdplint.verify.events import Restored, Resumed
+from fsdplint.verify.rank.recorder import prepares_state
+from fsdplint.verify.rank.reference.measure import distance, norm
+from fsdplint.verify.rank.reference.tape import _load
+from fsdplint.verify.rank.registry import Seen
+from fsdplint.verify.rank.resume.feed import Feed
+from fsdplint.verify.rank.resume.state import Entry, Taken, is_held, kinds, take, together
+
+_MOST = 5
+"""Names that are written down of each kind."""
+EXACT = 1e-6
+"""Relative L2 up to which an entry counts as brought back: a save does not round."""
+
+
+class Comparison:
+    """Compares once: before the first step, or at the end of a script that takes none."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._folder = Path(seen.recorder.request.resumed)
+        self._done = False
+        self._feed = Feed(seen)
+
+    def install(self) -> None:
+        """Watch for the first step."""
+        look = self._seen.recorder.probe("resume")(self.finish)
+        self._feed.install()
+        register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else look())
+
+    def finish(self) -> None:
+        """Compare, unless it has been done."""
+        if self._done:
+            return
+        self._done = True
+        ranks: list[Taken] = [
+            _load(file, weights_only=False) for file in sorted(self._folder.glob("*.state"))
+        ]
+        kept, mine = together(ranks), take(self._seen, self._feed.buffers())
+        self._seen.write(Resumed(ranks[0].steps, self._seen.steps, len(ranks), mine.unread[:_MOST]))
+        for kind in kinds(kept):
+            self._seen.write(_restored(kind, kept, mine))
+
+
+def _restored(kind: str, kept: dict[Entry, list[Tensor]], mine: Taken) -> Restored:
+    """Compare all entries of a kind."""
+    wanted = [entry for entry in kept if entry[0] == kind]
+    missing = [entry for entry in wanted if entry not in mine.parts and is_held(entry, mine)]
+    apart: dict[str, float] = {}
+    for entry in wanted:
+        off = min(_off(was, entry, mine) for was in kept[entry]) if entry in mine.parts else 0.0
+        if off > EXACT:
+            apart[entry[1]] = off
+    worst = sorted(apart, key=lambda name: -apart[name])
+    return Restored(
+        kind,
+        len(wanted),
+        len(missing),
+        tuple(name for _, name in missing[:_MOST]),
+        len(apart),
+        tuple(worst[:_MOST]),
+        max(apart.values(), default=0.0),
+    )
+
+
+def _off(whole: Tensor, entry: Entry, mine: Taken) -> float:
+    """Return how far this rank's part is from what it was, as a fraction of that."""
+    region, part = mine.parts[entry]
+    if tuple(whole.shape) != region.shape:
+        return float("inf")
+    was = region.of(whole)
+    off = distance(was, part)
+    scale = norm(was)
+    return 0.0 if off == 0.0 else off / scale if scale > 0.0 else float("inf")

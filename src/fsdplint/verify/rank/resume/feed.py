@@ -1,0 +1,60 @@
+"""What each step begins with: its inputs, the buffers before that, the optimizers' settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils import _pytree as pytree
+
+from fsdplint.verify.events import Fed, Settings
+from fsdplint.verify.rank import access
+from fsdplint.verify.rank.patch import wrap
+from fsdplint.verify.rank.recorder import prepares_state
+from fsdplint.verify.rank.registry import Seen
+from fsdplint.verify.rank.resume.state import Parts, settings, take_buffers
+
+
+class Feed:
+    """Notes them on one rank."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._inside = False
+        self._step = -1
+        self._buffers: Parts = {}
+        self._note = seen.recorder.probe("inputs")(self._called)
+
+    def install(self) -> None:
+        """Watch the outermost calls of models with units, and steps."""
+        wrap(nn.Module, "__call__", self.call)
+        look = self._seen.recorder.probe("inputs")(self._set)
+        register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else look())
+
+    def buffers(self) -> Parts:
+        """Return the buffers as they were before this step's first forward."""
+        return self._buffers if self._step == self._seen.steps else take_buffers(self._seen)
+
+    def call(self, original: Any, module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        """Run ``nn.Module.__call__``."""
+        if self._inside or not module.training or not self._seen.has_units(module):
+            return original(module, *args, **kwargs)
+        self._note(module, args, kwargs)
+        self._inside = True
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._inside = False
+
+    def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._seen.called(module)
+        if self._step != self._seen.steps:
+            self._step, self._buffers = self._seen.steps, take_buffers(self._seen)
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        digests = [access.digest(access.local(tensor)) for tensor in tensors]
+        self._seen.write(Fed(self._seen.steps, " ".join(digests)))
+
+    def _set(self) -> None:
+        found = dict(settings(self._seen))
+        self._seen.write(Settings(self._seen.steps, tuple(found), tuple(found.values())))

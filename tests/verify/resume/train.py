@@ -1,0 +1,141 @@
+"""Trains, saves after the second step, and resumes: each word on the command line is a variant."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+WORDS = set(sys.argv[1:])
+if "--unknown" in WORDS:
+    sys.exit("error: unrecognized arguments: --unknown")
+CPU = torch.device("cpu")
+SAVED_AFTER, STEPS = 2, 6
+FULL = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(2))
+        self.norm = nn.BatchNorm1d(5)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.norm(x)
+
+
+def build():
+    torch.manual_seed(0)
+    model = Net()
+    if "fsdp1" in WORDS:
+        policy, original = ModuleWrapPolicy({nn.Linear}), "original" in WORDS
+        return FullyShardedDataParallel(
+            model, auto_wrap_policy=policy, device_id=CPU, use_orig_params=original
+        )
+    size = dist.get_world_size()
+    names = ("replicate", "shard")
+    mesh = (
+        init_device_mesh("cpu", (2, size // 2), mesh_dim_names=names) if "hsdp" in WORDS else None
+    )
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def everything(full):
+    options = FULL if full else StateDictOptions()
+    state = {
+        "model": get_model_state_dict(model, options=options),
+        "optimizer": get_optimizer_state_dict(model, optimizer, options=options),
+        "schedule": schedule.state_dict(),
+        "step": step,
+    }
+    if "rounded" in WORDS:
+        state["model"] = {
+            key: value.bfloat16() if value.is_floating_point() else value
+            for key, value in state["model"].items()
+        }
+    return {key: value for key, value in state.items() if f"no-{key}" not in WORDS}
+
+
+def name():
+    return f"checkpoint-{dist.get_rank()}" if "path" in WORDS else "checkpoint"
+
+
+def save():
+    if "full" in WORDS:
+        state = everything(full=True)
+        if dist.get_rank() == 0:
+            torch.save(state, "state.pt")
+        dist.barrier()
+        return
+    if "async" in WORDS:
+        dcp.async_save(everything(full=False), checkpoint_id=name(), process_group=background)
+        return
+    if "slices" in WORDS:
+        parts = {key: value.to_local() for key, value in model.named_parameters()}
+        torch.save({"model": parts, "step": step}, f"rank{dist.get_rank()}.pt")
+        return
+    dcp.save(everything(full=False), checkpoint_id=name())
+
+
+def load():
+    """Returns the step to go on with."""
+    if "slices" in WORDS:
+        state = torch.load(f"rank{dist.get_rank()}.pt")
+        for key, value in model.named_parameters():
+            value.to_local().data.copy_(state["model"][key])
+        return state["step"]
+    full = "full" in WORDS
+    state = everything(full)
+    if full:
+        state = torch.load("state.pt", weights_only=True)
+    else:
+        dcp.load(state, checkpoint_id=name())
+    options = FULL if full else StateDictOptions()
+    if "model" in state:
+        set_model_state_dict(model, state["model"], options=options)
+    if "optimizer" in state:
+        set_optimizer_state_dict(model, optimizer, state["optimizer"], options=options)
+    if "schedule" in state:
+        schedule.load_state_dict(state["schedule"])
+    if "reset-buffers" in WORDS:
+        model.norm.reset_running_stats()
+    return state["step"]
+
+
+dist.init_process_group("cpu:gloo")
+background = dist.new_group()
+model = build()
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+step = 0
+if "--resume" in WORDS:
+    step = load()
+data = "same-data" not in WORDS
+while step < STEPS:
+    torch.manual_seed(100 * step * data + dist.get_rank())
+    model(torch.randn(4, 5)).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    schedule.step()
+    step += 1
+    if step == SAVED_AFTER or ("twice" in WORDS and step == SAVED_AFTER + 1):
+        save()
+    if "in-place" in WORDS and step == SAVED_AFTER:
+        with torch.no_grad():
+            model.norm.weight.mul_(1.5)
+dist.destroy_process_group()

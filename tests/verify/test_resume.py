@@ -1,0 +1,141 @@
+"""A run that starts again from a save, against the one that has saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from waiting import LONG
+
+from fsdplint.verify.request import Request
+from fsdplint.verify.run import verify
+from fsdplint.verify.verdict import Status, Verdict
+from fsdplint.verify.warm_launcher import Warm
+
+SCRIPT = Path(__file__).parent / "resume" / "train.py"
+ALL = "8 parameters, 3 buffers, 18 optimizer states"
+
+
+def verdict(
+    warm: Warm, variant: str, ranks: int = 2, again: tuple[int, ...] = (2,), given: str = "--resume"
+) -> Verdict:
+    """Returns what a variant of the script is told of `resume`."""
+    words, resuming = tuple(variant.split()), tuple(given.split())
+    request = Request(
+        SCRIPT.name, words, ranks, 3, "cpu", LONG, resume=again, resume_arguments=resuming
+    )
+    result = verify(request, SCRIPT.parent, launcher=warm)
+    (found,) = (v for v in result.verdicts if v.clause == "resume")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("variant", "ranks", "again"),
+    [
+        ("", 2, (2, 3)),
+        ("full", 2, (4,)),
+        ("async", 2, (2,)),
+        ("fsdp1", 3, (2,)),
+        ("fsdp1 original", 2, (3,)),
+        ("hsdp", 4, (2,)),
+        ("twice", 2, (2,)),
+    ],
+)
+def test_a_sound_checkpoint_is_confirmed(
+    warm: Warm, variant: str, ranks: int, again: tuple[int, ...]
+) -> None:
+    found = verdict(warm, variant, ranks, again)
+    on = " and ".join(map(str, again))
+    assert found.figures.startswith(f"saved after 2 steps on {ranks} ranks; resumed on {on}: ")
+    assert found.status is Status.CONFIRMED, (found.figures, found.details)
+
+
+@pytest.mark.parametrize(
+    ("variant", "figures", "detail"),
+    [
+        (
+            "no-optimizer",
+            "18 of 18 optimizer states changed (by up to 1)",
+            "changed: exp_avg of layers.0.weight, exp_avg_sq of layers.0.weight, exp_avg of "
+            "layers.0.bias, exp_avg_sq of layers.0.bias, exp_avg of layers.1.weight and 13 more",
+        ),
+        (
+            "no-schedule",
+            "lr of group 0 is 0.01 in step 2, not 0.005",
+            "loss 3 is 3.67436, and 3.71393 in the uninterrupted run",
+        ),
+        (
+            "reset-buffers",
+            "3 of 3 buffers changed (by up to 1)",
+            "changed: norm.running_mean, norm.num_batches_tracked, norm.running_var",
+        ),
+        (
+            "in-place",
+            "1 of 6 parameters changed (by up to 0.33)",
+            "changed: norm.weight",
+        ),
+        (
+            "rounded",
+            "6 of 6 parameters changed (by up to 0.0021), 2 of 3 buffers changed (by up to 0.0018)",
+            "the data go on where they were",
+        ),
+    ],
+)
+def test_what_a_checkpoint_loses_is_told_by_name(
+    warm: Warm, variant: str, figures: str, detail: str
+) -> None:
+    found = verdict(warm, variant)
+    assert found.figures == f"saved after 2 steps on 2 ranks; resumed on 2: {figures}"
+    assert detail in found.details
+    assert found.status is Status.VIOLATED
+    assert [place.function for place in found.places] == ["save"]
+
+
+def test_slices_of_ranks_need_as_many_ranks(warm: Warm) -> None:
+    found = verdict(warm, "slices", 2, (3,))
+    assert found.figures == (
+        "saved after 2 steps on 2 ranks; resumed on 3: it ends with RuntimeError: The size of "
+        "tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0"
+    )
+    assert [place.function for place in found.places] == ["load"]
+
+
+def test_a_path_by_rank_is_not_found_again(warm: Warm) -> None:
+    found = verdict(warm, "path")
+    assert found.status is Status.VIOLATED
+    assert "it ends with CheckpointException: " in found.figures
+
+
+def test_data_that_begin_anew_are_told_and_no_violation(warm: Warm) -> None:
+    found = verdict(warm, "same-data")
+    assert (found.status, found.details[0]) == (
+        Status.CONFIRMED,
+        "the data begin anew, with the first batch of all",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "figures"),
+    [
+        ("", Status.VIOLATED, "nothing was loaded: all of it differs from what was saved"),
+        (
+            "--unknown",
+            Status.NOT_EXERCISED,
+            "the script does not take the arguments (error: unrecognized arguments: --unknown)",
+        ),
+    ],
+)
+def test_a_script_that_does_not_resume(
+    warm: Warm, given: str, status: Status, figures: str
+) -> None:
+    found = verdict(warm, "", given=given)
+    assert found.status is status
+    assert found.figures == f"saved after 2 steps on 2 ranks; resumed on 2: {figures}"
+
+
+def test_a_run_without_a_save_shows_nothing(warm: Warm) -> None:
+    found = verdict(warm, "--unknown")
+    assert (found.status, found.figures) == (
+        Status.NOT_EXERCISED,
+        "the run came to no save after a step",
+    )
