@@ -41,6 +41,7 @@ for _ in range(5):
     optimizer.step()
 open("written", "w").close()
 """
+RESUMING = ("--resume-args", "--resume 'last checkpoint'")
 
 
 @pytest.fixture(autouse=True)
@@ -122,11 +123,15 @@ def test_options_become_the_request(given: Callable[..., list[Request]]) -> None
     run("verify", "./train.py", "--nproc=4", "--steps=all", "--device=cpu", "--", "--nproc", "a b")
     run("verify", "train.py", "--timeout=9", "--steps", "1", "--reference", "--nnodes=1:2", "x")
     run("verify", "train.py", "--master-port=1", "--rdzv-id=job", "--rdzv-backend=c10d")
+    run("verify", "train.py", "--resume", "--nproc=3")
+    run("verify", "train.py", "--resume", "--resume-nproc=4", "--resume-nproc=1", *RESUMING)
     assert asked == [
         Request("train.py"),
         Request("train.py", ("--nproc", "a b"), 4, None, "cpu"),
         Request("train.py", ("x",), 2, 1, timeout=9.0, launcher=("--nnodes=1:2",), reference=True),
         Request("train.py", launcher=("--rdzv-backend=c10d", "--rdzv-id=job", "--master-port=1")),
+        Request("train.py", (), 3, resume=(3,)),
+        Request("train.py", resume=(4, 1), resume_arguments=("--resume", "last checkpoint")),
     ]
 
 
@@ -148,6 +153,19 @@ def test_options_become_the_request(given: Callable[..., list[Request]]) -> None
         (
             ["train.py", "--timeout=0"],
             "Invalid value for '--timeout': 0.0 is not in the range x>0.",
+        ),
+        (
+            ["train.py", "--resume-nproc=2"],
+            "--resume-args and --resume-nproc are for --resume",
+        ),
+        (
+            ["train.py", "--resume", "--reference"],
+            "--resume and --reference are two comparisons: choose one",
+        ),
+        (["train.py", "--resume", "--nnodes=2"], "--resume is for one node"),
+        (
+            ["train.py", "--resume", "--resume-args='"],
+            'Invalid value for --resume-args: "\'": No closing quotation',
         ),
         (
             ["../train.py"],

@@ -182,9 +182,11 @@ def test_a_distance_counts_elements_once_and_absent_parts_as_zero() -> None:
     ones = torch.ones(4)
     twice = [(whole((4,)), ones + 1), (whole((4,)), ones + 1)]
     halves = [(Region((4,), 0, 0, 2), ones[:2]), (Region((4,), 0, 2, 2), None)]
+    flat = [(Region((4,), None, 0, 3), ones[:3] + 1), (Region((4,), None, 3, 1), ones[3:])]
 
     assert measure.apart(ones, twice) == pytest.approx(2.0)
     assert measure.apart(ones, halves) == pytest.approx(math.sqrt(2))
+    assert measure.apart(ones, flat) == pytest.approx(math.sqrt(3))
     assert measure.times(ones, twice) == pytest.approx(2.0)
     assert measure.times(ones, halves) is None
 

@@ -214,7 +214,8 @@ def ensure_torch() -> None:
 
 def _announcement(request: Request, directory: Path) -> str:
     ranks = f"{request.ranks} rank{'s'[: request.ranks != 1]}"
+    again = f", and again on {', '.join(map(str, request.resume))}" if request.resume else ""
     return printable(
-        f"fsdplint: executing {request.script} on {ranks}, in a scratch copy of {directory}; "
-        "what it writes elsewhere stays"
+        f"fsdplint: executing {request.script} on {ranks}{again}, in a scratch copy of "
+        f"{directory}; what it writes elsewhere stays"
     )
