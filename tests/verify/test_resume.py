@@ -13,7 +13,6 @@ from fsdplint.verify.verdict import Status, Verdict
 from fsdplint.verify.warm_launcher import Warm
 
 SCRIPT = Path(__file__).parent / "resume" / "train.py"
-ALL = "8 parameters, 3 buffers, 18 optimizer states"
 
 
 def verdict(
@@ -48,6 +47,14 @@ def test_a_sound_checkpoint_is_confirmed(
     on = " and ".join(map(str, again))
     assert found.figures.startswith(f"saved after 2 steps on {ranks} ranks; resumed on {on}: ")
     assert found.status is Status.CONFIRMED, (found.figures, found.details)
+
+
+def test_a_save_at_the_end_is_compared_without_another_step(warm: Warm) -> None:
+    found = verdict(warm, "last")
+    assert found.figures == (
+        "saved after 6 steps on 2 ranks; resumed on 2: 6 parameters, 3 buffers, 18 optimizer "
+        "states as they were"
+    )
 
 
 @pytest.mark.parametrize(

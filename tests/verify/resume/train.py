@@ -1,5 +1,6 @@
 """Trains, saves after the second step, and resumes: each word on the command line is a variant."""
 
+import gc
 import sys
 
 import torch
@@ -21,7 +22,8 @@ WORDS = set(sys.argv[1:])
 if "--unknown" in WORDS:
     sys.exit("error: unrecognized arguments: --unknown")
 CPU = torch.device("cpu")
-SAVED_AFTER, STEPS = 2, 6
+STEPS = 6
+SAVED_AFTER = STEPS if "last" in WORDS else 2
 FULL = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
@@ -138,4 +140,7 @@ while step < STEPS:
     if "in-place" in WORDS and step == SAVED_AFTER:
         with torch.no_grad():
             model.norm.weight.mul_(1.5)
+if "last" in WORDS and "--resume" not in WORDS:
+    del model, optimizer, schedule
+    gc.collect()
 dist.destroy_process_group()

@@ -32,6 +32,7 @@ class Keeper:
         self._folder = Path(seen.recorder.request.keep)
         self._kept = self._saves = False
         self._under_way: list[object] = []
+        self._alive: list[object] = []
         self._feed = Feed(seen)
 
     def install(self) -> None:
@@ -69,6 +70,8 @@ class Keeper:
             return -1
 
     def _before_step(self) -> None:
+        # A script's last save may be in a function that holds what it trains.
+        self._alive = [*self._seen.models(), *self._seen.optimizers]
         if not self._kept and 0 < self._at() == self._seen.steps:
             self._keep()
             for result in self._under_way:
