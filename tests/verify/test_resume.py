@@ -146,3 +146,16 @@ def test_a_run_without_a_save_shows_nothing(warm: Warm) -> None:
         Status.NOT_EXERCISED,
         "the run came to no save after a step",
     )
+
+
+def test_what_a_script_has_dropped_at_its_end_is_not_missed(warm: Warm) -> None:
+    found = verdict(warm, "last dropped")
+    assert (found.status, found.figures) == (
+        Status.NOT_EXERCISED,
+        "saved after 6 steps on 2 ranks; resumed on 2: it took no step, and no model was left at "
+        "its end",
+    )
+    found = verdict(warm, "last dropped-optimizer")
+    assert found.figures == (
+        "saved after 6 steps on 2 ranks; resumed on 2: 6 parameters, 3 buffers as they were"
+    )

@@ -140,7 +140,9 @@ while step < STEPS:
     if "in-place" in WORDS and step == SAVED_AFTER:
         with torch.no_grad():
             model.norm.weight.mul_(1.5)
-if "last" in WORDS and "--resume" not in WORDS:
+if "last" in WORDS and ("--resume" not in WORDS or "dropped" in WORDS):
     del model, optimizer, schedule
-    gc.collect()
+elif "dropped-optimizer" in WORDS:
+    del optimizer, schedule
+gc.collect()
 dist.destroy_process_group()

@@ -79,9 +79,9 @@ def _judged(saving: Run, run: Run) -> Verdict:
         return end
     if reason := _unread(run):
         return not_exercised(reason)
-    if not run.all(Resumed):
-        return not_exercised("the script took no step and built no model")
     restored = [event for _, event in run.all(Restored)]
+    if not any(event.what == "parameter" for event in restored):
+        return not_exercised("it took no step, and no model was left at its end")
     if restored and all(event.apart + event.missing == event.count for event in restored):
         return violated(
             "nothing was loaded: all of it differs from what was saved",

@@ -13,7 +13,7 @@ from fsdplint.verify.rank.reference.measure import distance, norm
 from fsdplint.verify.rank.reference.tape import _load
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.feed import Feed
-from fsdplint.verify.rank.resume.state import Entry, Taken, is_held, kinds, take, together
+from fsdplint.verify.rank.resume.state import STATE, Entry, Taken, is_held, kinds, take, together
 
 _MOST = 5
 """Names that are written down of each kind."""
@@ -37,8 +37,8 @@ class Comparison:
         register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else look())
 
     def finish(self) -> None:
-        """Compare, unless it has been done."""
-        if self._done:
+        """Compare, unless it has been done, what the script still has."""
+        if self._done or not self._seen.models():
             return
         self._done = True
         ranks: list[Taken] = [
@@ -46,7 +46,8 @@ class Comparison:
         ]
         kept, mine = together(ranks), take(self._seen, self._feed.buffers())
         self._seen.write(Resumed(ranks[0].steps, self._seen.steps, len(ranks), mine.unread[:_MOST]))
-        for kind in kinds(kept):
+        gone = set() if self._seen.optimizers else {STATE}
+        for kind in (kind for kind in kinds(kept) if kind not in gone):
             self._seen.write(_restored(kind, kept, mine))
 
 
