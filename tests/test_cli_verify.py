@@ -123,14 +123,14 @@ def test_options_become_the_request(given: Callable[..., list[Request]]) -> None
     run("verify", "./train.py", "--nproc=4", "--steps=all", "--device=cpu", "--", "--nproc", "a b")
     run("verify", "train.py", "--timeout=9", "--steps", "1", "--reference", "--nnodes=1:2", "x")
     run("verify", "train.py", "--master-port=1", "--rdzv-id=job", "--rdzv-backend=c10d")
-    run("verify", "train.py", "--resume", "--nproc=3")
+    run("verify", "train.py", "--clauses=units, resume", "--resume", "--nproc=3")
     run("verify", "train.py", "--resume", "--resume-nproc=4", "--resume-nproc=1", *RESUMING)
     assert asked == [
         Request("train.py"),
         Request("train.py", ("--nproc", "a b"), 4, None, "cpu"),
         Request("train.py", ("x",), 2, 1, timeout=9.0, launcher=("--nnodes=1:2",), reference=True),
         Request("train.py", launcher=("--rdzv-backend=c10d", "--rdzv-id=job", "--master-port=1")),
-        Request("train.py", (), 3, resume=(3,)),
+        Request("train.py", (), 3, resume=(3,), clauses=("units", "resume")),
         Request("train.py", resume=(4, 1), resume_arguments=("--resume", "last checkpoint")),
     ]
 
@@ -163,6 +163,12 @@ def test_options_become_the_request(given: Callable[..., list[Request]]) -> None
             "--resume and --reference are two comparisons: choose one",
         ),
         (["train.py", "--resume", "--nnodes=2"], "--resume is for one node"),
+        (["train.py", "--clauses=resume"], "the clause resume is judged with --resume"),
+        (
+            ["train.py", "--clauses", "units,optimiser"],
+            "Invalid value for '--clauses': 'optimiser' is no clause, did you mean 'optimizer'?",
+        ),
+        (["train.py", "--clauses="], "Invalid value for '--clauses': no clause is named."),
         (
             ["train.py", "--resume", "--resume-args='"],
             'Invalid value for --resume-args: "\'": No closing quotation',

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from fsdplint.process.terminal import columns, deliver, printable, status_line, wants_colour
+from fsdplint.suggest import suggest
 from fsdplint.verify.request import Request
 
 _DEFAULTS = Request("")
@@ -101,7 +102,16 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="N",
     help="Ranks to resume on; repeatable. [as --nproc]",
 )
-@click.option("--output-format", type=click.Choice(("text", "json", "html")), default="text")
+@click.option(
+    "--clauses",
+    callback=lambda _context, _option, value: _named(value),
+    metavar="NAMES",
+    help="Judge these clauses alone, separated by commas. [all]",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print only what is violated, and the result.")
+@click.option(
+    "--output-format", type=click.Choice(("text", "json", "html", "sarif")), default="text"
+)
 @click.option("--output-file", type=click.Path(), help="Write the report there.")
 @_launcher_options
 def verify(
@@ -115,6 +125,8 @@ def verify(
     resume: bool,
     resume_args: str,
     resume_nproc: tuple[int, ...],
+    clauses: tuple[str, ...],
+    quiet: bool,
     output_format: str,
     output_file: str | None,
     **launcher: str | None,
@@ -131,6 +143,10 @@ def verify(
         raise click.UsageError("--resume and --reference are two comparisons: choose one")
     if resume and any(launcher.values()):
         raise click.UsageError("--resume is for one node")
+    for clause, given in (("resume", resume), ("equivalence", reference)):
+        if clause in clauses and not given:
+            option = "--resume" if clause == "resume" else "--reference"
+            raise click.UsageError(f"the clause {clause} is judged with {option}")
     request = Request(
         below(script, directory),
         arguments,
@@ -142,8 +158,29 @@ def verify(
         reference=reference,
         resume=(resume_nproc or (nproc,)) if resume else (),
         resume_arguments=_words(resume_args),
+        clauses=clauses,
     )
-    return _run(request, directory, output_format, output_file)
+    return _run(request, directory, output_format, output_file, quiet)
+
+
+def _named(value: str | None) -> tuple[str, ...]:
+    """Return the clauses that an option names.
+
+    Raises:
+        click.BadParameter: there is no such clause.
+    """
+    from fsdplint.verify.clauses import NAMES
+
+    if value is None:
+        return ()
+    names = tuple(filter(None, (name.strip() for name in value.split(","))))
+    if not names:
+        raise click.BadParameter("no clause is named.")
+    for name in names:
+        if name not in NAMES:
+            question = suggest(name, NAMES)
+            raise click.BadParameter(f"{name!r} is no clause{question or '.'}")
+    return names
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -172,7 +209,9 @@ def _handed_through(launcher: dict[str, str | None]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in given if value is not None)
 
 
-def _run(request: Request, directory: Path, format_: str, output_file: str | None) -> int:
+def _run(
+    request: Request, directory: Path, format_: str, output_file: str | None, quiet: bool
+) -> int:
     """Verify, print or write the report, and return the exit code."""
     from fsdplint.verify import run
     from fsdplint.verify.remedies import with_remedies
@@ -182,7 +221,8 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
 
     ensure_torch()
     _expect_folder(output_file)
-    click.echo(_announcement(request, directory), err=True)
+    if not quiet:
+        click.echo(_announcement(request, directory), err=True)
     try:
         with status_line() as progress:
             verification = run.verify(request, directory, progress=progress)
@@ -191,7 +231,8 @@ def _run(request: Request, directory: Path, format_: str, output_file: str | Non
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
     color = output_file is None and wants_colour(sys.stdout)
-    text = render(verification, format_, directory, color=color, width=columns(sys.stdout))
+    width = columns(sys.stdout)
+    text = render(verification, format_, directory, color=color, width=width, quiet=quiet)
     deliver(text, output_file, color)
     if output_file is not None:
         click.echo(f"fsdplint: {printable(summary(verification))}", err=True)

@@ -103,6 +103,8 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
         extra: verdicts that rest on more than this run.
     """
     verdicts = tuple(clause.judge(run) for clause in CLAUSES) + extra
+    if request.clauses:
+        verdicts = tuple(v for v in verdicts if v.clause in request.clauses)
     failed = failures(run)
     return Verification(
         request.script,

@@ -37,6 +37,7 @@ class Request:
         replay: the folder to take it from, in the other run.
         resume: start again from the first save, on each of these numbers of ranks.
         resume_arguments: what the script is given then, behind its arguments.
+        clauses: those to judge; all where none is named.
         keep: the folder that gets what a save has to bring back, in the run that saves.
         resumed: the folder to compare with, in a run that resumes.
     """
@@ -53,6 +54,7 @@ class Request:
     replay: str = ""
     resume: tuple[int, ...] = ()
     resume_arguments: tuple[str, ...] = ()
+    clauses: tuple[str, ...] = ()
     keep: str = ""
     resumed: str = ""
 

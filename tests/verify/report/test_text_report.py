@@ -212,3 +212,13 @@ def test_names_do_not_move_the_cursor(folder: Path) -> None:
         r"  seen:  `\x1b[2J` ran",
         r"         \x07 and",
     ]
+
+
+def test_a_quiet_report_is_what_is_violated_and_the_result(folder: Path) -> None:
+    whole = text(VIOLATED, folder).split("\n\n")
+    quiet = render(VIOLATED, "text", folder, color=False, width=80, quiet=True).split("\n\n")
+    assert quiet == [*(s for s in whole if s.startswith("✗ ") and "asked: " in s), whole[-1]]
+    assert len(quiet) == 3
+
+    (result,) = render(CONFIRMED, "text", folder, color=False, width=80, quiet=True).splitlines()
+    assert result == text(CONFIRMED, folder).splitlines()[-1]

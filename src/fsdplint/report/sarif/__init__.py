@@ -27,7 +27,7 @@ from fsdplint.report.style import Style
 from fsdplint.rules import RULES
 from fsdplint.rules.invalid_syntax import RULE as INVALID_SYNTAX
 
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LINE_ENDS = ["\r\n", "\n", "\r"]
 # Members that are written even if their value is the schema's default: readers that ignore the
 # schema would take the level from the rule.
@@ -67,7 +67,7 @@ def sarif(outcome: Outcome, _: Style) -> str:
             ROOT: om.ArtifactLocation(description=om.Message(text="The root of the sources."))
         },
     )
-    return _serialized(om.SarifLog(version="2.1.0", schema_uri=_SCHEMA, runs=[run]))
+    return serialized(om.SarifLog(version="2.1.0", schema_uri=SCHEMA, runs=[run]))
 
 
 def _root(outcome: Outcome) -> str:
@@ -77,7 +77,7 @@ def _root(outcome: Outcome) -> str:
     return PurePath(os.path.commonpath([outcome.root, *outside])).as_posix()
 
 
-def _serialized(log: object) -> str:
+def serialized(log: object) -> str:
     """Return the JSON document of ``log``, ending with a line end.
 
     sarif-om's own serializer leaves out every value that equals a default, levels among them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.verify.clauses import equivalence, resume
 from fsdplint.verify.clauses.clause import Clause
 from fsdplint.verify.clauses.collectives import collectives, device_per_rank
 from fsdplint.verify.clauses.copies import replicas, ties
@@ -39,3 +40,5 @@ CLAUSES: tuple[Clause, ...] = (
     fsdp1_calls,
 )
 """Every clause, in the order of a training program's life."""
+NAMES = (*(clause.name for clause in CLAUSES), equivalence.NAME, resume.NAME)
+"""Theirs, with those that compare two runs."""

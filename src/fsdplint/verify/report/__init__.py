@@ -11,13 +11,20 @@ from fsdplint.verify.verdict import Verification
 
 
 def render(
-    verification: Verification, format_: str, directory: Path, *, color: bool, width: int
+    verification: Verification,
+    format_: str,
+    directory: Path,
+    *,
+    color: bool,
+    width: int,
+    quiet: bool = False,
 ) -> str:
     """``verification`` in the format called ``format_``, ending with a line end.
 
     Args:
         directory: what the places in it are relative to.
         width: of a text, in columns.
+        quiet: of a text, only what is violated, why the script ended, and the last line.
     """
     if format_ == "json":
         return as_json(verification)
@@ -25,4 +32,8 @@ def render(
         from fsdplint.verify.report.html import as_html  # loads Jinja
 
         return as_html(verification, directory)
-    return as_text(verification, directory, coloured if color else plain, width)
+    if format_ == "sarif":
+        from fsdplint.verify.report.sarif import as_sarif  # loads sarif-om
+
+        return as_sarif(verification, directory)
+    return as_text(verification, directory, coloured if color else plain, width, quiet)

@@ -32,16 +32,20 @@ _MOST_PLACES = 6
 _TAB = "\t"
 
 
-def as_text(verification: Verification, directory: Path, style: Style, width: int) -> str:
+def as_text(
+    verification: Verification, directory: Path, style: Style, width: int, quiet: bool = False
+) -> str:
     """Return what was run, each clause, what is violated, the sharding map, ranks and the sum.
 
     Args:
         directory: what places are relative to.
         width: of the terminal, in columns.
+        quiet: only what is violated, why the script ended, and the sum.
     """
+    around = [_header(verification, style, width), _clauses(verification, style, width)]
+    ranks = [*table(verification.ranks, style, width), *communication(verification.ranks, width)]
     sections = [
-        _header(verification, style, width),
-        _clauses(verification, style, width),
+        *([] if quiet else around),
         *(
             [*_violated(v, directory, style, width), *_remedy(verification, v.clause, width)]
             for v in verification.violated
@@ -49,8 +53,7 @@ def as_text(verification: Verification, directory: Path, style: Style, width: in
         *_errors(verification, style, width),
         _remedy(verification, FAILURE, width),
         *_printed(verification, style),
-        *_maps(verification, style, width),
-        [*table(verification.ranks, style, width), *communication(verification.ranks, width)],
+        *([] if quiet else [*_maps(verification, style, width), ranks]),
         [style(line, "path") for line in wrapped(summary(verification), width)],
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
