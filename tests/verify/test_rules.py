@@ -20,6 +20,7 @@ SCRIPTS = {
     "custom-method-bypasses-hooks": "custom_method_bypasses_hooks.py",
     "direct-forward": "direct_forward.py",
     "fsdp1-api-on-fsdp2-model": "fsdp1_api_on_fsdp2_model.py",
+    "same-data-on-every-rank": "same_data_on_every_rank.py",
     "gradient-sync-left-off": "gradient_sync_left_off.py",
     "ignored-parameters": "ignored_parameters.py",
     "materialized-without-init": "materialized_without_init.py",

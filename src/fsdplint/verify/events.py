@@ -283,6 +283,20 @@ class Backward(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn(Event):
+    """A ``DataLoader`` gave out a batch.
+
+    Attributes:
+        digest: of its tensors.
+        step: optimizer steps done before it.
+    """
+
+    digest: str
+    step: int
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One trainable parameter over one optimizer step.
 

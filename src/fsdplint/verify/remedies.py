@@ -34,6 +34,7 @@ FIXES = {
     "initialised": "after `to_empty`, load the whole state or reset all modules, with equal copies",
     "optimizer": "build the optimizer after whatever replaces parameters",
     "forward": "call the module, or register the method with `register_fsdp_forward_method`",
+    "data": "give the loader a `DistributedSampler`, or divide the data by the rank",
     "gradients": "switch gradient synchronization on before the last backward of a step",
     "accumulation": "call `set_requires_gradient_sync`: FSDP2 has no `no_sync`",
     "parameters-change": "look at what undoes the step after the optimizer has made it",

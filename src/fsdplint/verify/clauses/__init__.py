@@ -6,6 +6,7 @@ from fsdplint.verify.clauses import equivalence, resume
 from fsdplint.verify.clauses.clause import Clause
 from fsdplint.verify.clauses.collectives import collectives, device_per_rank
 from fsdplint.verify.clauses.copies import replicas, ties
+from fsdplint.verify.clauses.data import data
 from fsdplint.verify.clauses.initialisation import initialised
 from fsdplint.verify.clauses.numbers import gradient_norm, loss, reductions
 from fsdplint.verify.clauses.saves import saves
@@ -29,6 +30,7 @@ CLAUSES: tuple[Clause, ...] = (
     initialised,
     optimizer,
     forward,
+    data,
     gradients,
     accumulation,
     parameters_change,

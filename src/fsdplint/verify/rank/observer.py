@@ -25,6 +25,7 @@ from fsdplint.verify.rank.probes import (
     collectives,
     forwards,
     fsdp1,
+    loaders,
     nans,
     numbers,
     replacements,
@@ -103,6 +104,7 @@ class Observer:
         storage.install(self._seen)
         replacements.install(self._seen)
         nans.install(self._seen)
+        loaders.install(self._seen)
         self._watch_calls()
         if self._recorder.request.capture:
             capture.install(self._seen)
