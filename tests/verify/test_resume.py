@@ -107,6 +107,15 @@ def test_slices_of_ranks_need_as_many_ranks(warm: Warm) -> None:
     assert [place.function for place in found.places] == ["load"]
 
 
+def test_a_stale_checkpoint_is_not_the_one_that_was_saved(warm: Warm) -> None:
+    found = verdict(warm, "stale")
+    assert found.status is Status.VIOLATED
+    assert found.figures.startswith(
+        "saved after 2 steps on 2 ranks; resumed on 2: all of it differs: nothing was loaded, "
+        "or another checkpoint"
+    )
+
+
 def test_a_path_by_rank_is_not_found_again(warm: Warm) -> None:
     found = verdict(warm, "path")
     assert found.status is Status.VIOLATED
@@ -124,7 +133,7 @@ def test_data_that_begin_anew_are_told_and_no_violation(warm: Warm) -> None:
 @pytest.mark.parametrize(
     ("given", "status", "figures"),
     [
-        ("", Status.VIOLATED, "nothing was loaded: all of it differs from what was saved"),
+        ("", Status.VIOLATED, "all of it differs: nothing was loaded, or another checkpoint"),
         (
             "--unknown",
             Status.NOT_EXERCISED,

@@ -74,6 +74,8 @@ def everything(full):
 
 
 def name():
+    if "stale" in WORDS and "--resume" in WORDS:
+        return "stale"
     return f"checkpoint-{dist.get_rank()}" if "path" in WORDS else "checkpoint"
 
 
@@ -125,6 +127,8 @@ model = build()
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
 step = 0
+if "stale" in WORDS and "--resume" not in WORDS:
+    dcp.save(everything(full=False), checkpoint_id="stale")
 if "--resume" in WORDS:
     step = load()
 data = "same-data" not in WORDS

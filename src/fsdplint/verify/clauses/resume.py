@@ -84,7 +84,7 @@ def _judged(saving: Run, run: Run) -> Verdict:
         return not_exercised("it took no step, and no model was left at its end")
     if restored and all(event.apart + event.missing == event.count for event in restored):
         return violated(
-            "nothing was loaded: all of it differs from what was saved",
+            "all of it differs: nothing was loaded, or another checkpoint",
             ("`--resume-args` takes what the script needs to load its checkpoint",),
         )
     lost = [_loss(kind, restored) for kind in dict.fromkeys(event.what for event in restored)]
