@@ -107,6 +107,13 @@ def test_slices_of_ranks_need_as_many_ranks(warm: Warm) -> None:
     assert [place.function for place in found.places] == ["load"]
 
 
+def test_a_clause_that_the_resumed_run_alone_violates_is_told(warm: Warm) -> None:
+    found = verdict(warm, "assigned")
+    assert found.status is Status.VIOLATED
+    assert "`optimizer` is violated: `AdamW` holds 6 parameters that " in found.figures
+    assert [place.function for place in found.places] == ["<module>", "load"]
+
+
 def test_a_stale_checkpoint_is_not_the_one_that_was_saved(warm: Warm) -> None:
     found = verdict(warm, "stale")
     assert found.status is Status.VIOLATED

@@ -102,7 +102,7 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
     Args:
         extra: verdicts that rest on more than this run.
     """
-    verdicts = tuple(clause.judge(run) for clause in CLAUSES) + extra
+    verdicts = judged(run) + extra
     if request.clauses:
         verdicts = tuple(v for v in verdicts if v.clause in request.clauses)
     failed = failures(run)
@@ -120,6 +120,11 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
         _failure(run, failed),
         tuple(rank.rank for rank in failed),
     )
+
+
+def judged(run: Run) -> tuple[Verdict, ...]:
+    """Return the verdict of each clause on one run."""
+    return tuple(clause.judge(run) for clause in CLAUSES)
 
 
 def _device(run: Run) -> str:

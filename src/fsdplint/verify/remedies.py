@@ -56,6 +56,7 @@ _RELATED = {
     "initialised": ("rank-dependent-init",),
     "replicas": ("rank-dependent-init", "fsdp1-mesh-not-reduced"),
     "resume": (
+        "parameters-replaced-after-optimizer",
         "fresh-optimizer-in-dcp-load",
         "optimizer-state-saved-raw",
         "checkpoint-path-differs-by-rank",

@@ -21,11 +21,11 @@ from fsdplint.verify.clauses.equivalence import equivalence
 from fsdplint.verify.clauses.resume import resume
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.figures import plural, size
-from fsdplint.verify.judge import judge
+from fsdplint.verify.judge import judge, judged
 from fsdplint.verify.launch import Elastic, Launcher
 from fsdplint.verify.processes import lifeline, read_deaths
 from fsdplint.verify.request import FILES, RELEASE, SCRATCH, Request
-from fsdplint.verify.verdict import Verdict, Verification
+from fsdplint.verify.verdict import Verdict, Verification, is_violated
 from fsdplint.verify.watch import watch
 from fsdplint.verify.workspace import VerifyError, preserve, stage, surround, workspace
 
@@ -101,7 +101,10 @@ def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verd
 
 
 def restarted(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
-    """Return the run that saves, and whether what it saved brings others to where it was."""
+    """Return the run that saves, and whether what it saved brings others to where it was.
+
+    A clause that a resumed run alone violates is a violation of the resumption.
+    """
     with workspace() as folder:
         saving = run(replace(request, keep=str(folder)))
         again = [
@@ -116,7 +119,9 @@ def restarted(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Ver
             for ranks in request.resume
             if any(folder.glob("*.state"))
         ]
-        return saving, resume(saving, again)
+        kept = {verdict.clause for verdict in judged(saving) if not is_violated(verdict)}
+        broken = [[v for v in judged(run) if is_violated(v) and v.clause in kept] for run in again]
+        return saving, resume(saving, list(zip(again, broken, strict=True)))
 
 
 def _too_many(ranks: int) -> str:

@@ -40,6 +40,11 @@ class Verdict:
     places: tuple[Place, ...] = ()
 
 
+def is_violated(verdict: Verdict) -> bool:
+    """Return whether a run shows that the clause was broken."""
+    return verdict.status is Status.VIOLATED
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What one rank sent through one kind of collective: calls and bytes over the whole run."""
@@ -117,7 +122,7 @@ class Verification:
     @property
     def violated(self) -> tuple[Verdict, ...]:
         """The verdicts that found the contract broken."""
-        return tuple(v for v in self.verdicts if v.status is Status.VIOLATED)
+        return tuple(filter(is_violated, self.verdicts))
 
     @property
     def exit_code(self) -> int:

@@ -110,9 +110,11 @@ def load():
     else:
         dcp.load(state, checkpoint_id=name())
     options = FULL if full else StateDictOptions()
-    if "model" in state:
+    if "assigned" in WORDS:
+        model.load_state_dict(state["model"], assign=True)
+    elif "model" in state:
         set_model_state_dict(model, state["model"], options=options)
-    if "optimizer" in state:
+    if "optimizer" in state and "assigned" not in WORDS:
         set_optimizer_state_dict(model, optimizer, state["optimizer"], options=options)
     if "schedule" in state:
         schedule.load_state_dict(state["schedule"])

@@ -25,6 +25,8 @@ from fsdplint.verify.verdict import Status, Verdict
 
 NAME = "resume"
 CONTRACT = "A resumed run goes on with the saved parameters, optimizer states and settings."
+Again = tuple[Run, list[Verdict]]
+"""A resumed run, and the verdicts on clauses that it violates and the saving one does not."""
 _CLOSE = 1e-4
 """Relative difference of two losses from which they are told apart."""
 _SHORT = 120
@@ -34,12 +36,12 @@ _MOST = 5
 _PROBES = ("resume",)
 
 
-def resume(saving: Run, again: list[Run]) -> Verdict:
+def resume(saving: Run, again: list[Again]) -> Verdict:
     """Return the verdict on a run that saves, and those that resumed from its first save."""
     return replace(_found(saving, again), clause=NAME, contract=CONTRACT)
 
 
-def _found(saving: Run, again: list[Run]) -> Verdict:
+def _found(saving: Run, again: list[Again]) -> Verdict:
     if reason := _unread(saving):
         return not_exercised(reason)
     kept = [event.step for _, event in saving.all(Kept)]
@@ -48,11 +50,11 @@ def _found(saving: Run, again: list[Run]) -> Verdict:
     saves = [save for _, save in saving.all(Save) if save.step == kept[0] and save.states]
     if not saves:
         return not_exercised("the run saved no state of a model or an optimizer")
-    found = [_judged(saving, run) for run in again]
+    found = [_judged(saving, run, broken) for run, broken in again]
     worst = max(found, key=lambda verdict: _RANKING.index(verdict.status))
     head = f"saved after {plural(kept[0], 'step')} on {plural(saving.world_size, 'rank')}"
     same: dict[str, list[str]] = {}
-    for run, verdict in zip(again, found, strict=True):
+    for (run, _), verdict in zip(again, found, strict=True):
         same.setdefault(verdict.figures, []).append(str(run.world_size))
     figures = [f"on {' and '.join(ranks)}: {figure}" for figure, ranks in same.items()]
     places = worst.places or tuple(dict.fromkeys(save.place for save in saves if save.place))
@@ -73,8 +75,8 @@ def _unread(run: Run) -> str:
     return failed.error.removeprefix("Incomparable: ") if failed else ""
 
 
-def _judged(saving: Run, run: Run) -> Verdict:
-    """Judge one resumed run."""
+def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
+    """Judge one resumed run, of which `broken` are the clauses that it alone violates."""
     if (end := _unable(run)) is not None:
         return end
     if reason := _unread(run):
@@ -90,8 +92,11 @@ def _judged(saving: Run, run: Run) -> Verdict:
     lost = [_loss(kind, restored) for kind in dict.fromkeys(event.what for event in restored)]
     lost.append(_set_otherwise(saving, run))
     details = tuple(_details(saving, run))
+    lost += [f"`{verdict.clause}` is violated: {verdict.figures}" for verdict in broken]
     if any(lost):
-        return violated(", ".join(filter(None, lost)), (*_names(restored), *details))
+        places = tuple(place for verdict in broken for place in verdict.places)
+        why = [line for verdict in broken for line in verdict.details]
+        return violated(", ".join(filter(None, lost)), (*_names(restored), *why, *details), places)
     counts = {event.what: event.count for event in restored}
     told = ", ".join(plural(count, what) for what, count in counts.items())
     return confirmed(f"{told} as they were", details)
