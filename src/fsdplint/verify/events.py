@@ -493,6 +493,11 @@ class Save(Event):
     place: Place | None
     error: str = ""
 
+    @property
+    def of_training(self) -> bool:
+        """Whether it has a model's parameters or an optimizer's state."""
+        return any(state.what != "other" for state in self.states)
+
 
 @dataclass(frozen=True, slots=True)
 class Fsdp1Call(Event):

@@ -47,7 +47,7 @@ def _found(saving: Run, again: list[Again]) -> Verdict:
     kept = [event.step for _, event in saving.all(Kept)]
     if not kept:
         return not_exercised("the run came to no save after a step")
-    saves = [save for _, save in saving.all(Save) if save.step == kept[0] and save.states]
+    saves = [save for _, save in saving.all(Save) if save.step == kept[0] and save.of_training]
     if not saves:
         return not_exercised("the run saved no state of a model or an optimizer")
     found = [_judged(saving, run, broken) for run, broken in again]

@@ -131,20 +131,19 @@ class _Saves:
         if tensors == 0 and not isinstance(value, Mapping):
             return
         recorder = self._seen.recorder
-        if self._keeper is not None and found:
-            self._keeper.saved(result)
-        recorder.write(
-            Save(
-                writer,
-                _relative(path, recorder.root) if path else "",
-                distributed,
-                tensors,
-                found,
-                self._seen.steps,
-                recorder.place(),
-                error,
-            )
+        save = Save(
+            writer,
+            _relative(path, recorder.root) if path else "",
+            distributed,
+            tensors,
+            found,
+            self._seen.steps,
+            recorder.place(),
+            error,
         )
+        if self._keeper is not None and save.of_training:
+            self._keeper.saved(result)
+        recorder.write(save)
 
 
 def _path(file: Any) -> str:
