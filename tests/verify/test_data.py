@@ -14,7 +14,7 @@ from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.verdict import Status, Verdict
 
 LINE = Place("train.py", 7, "main")
-SHARED = "all 2 ranks get the same batches, in 3 backwards of 3"
+SHARED = "all 2 ranks train on the same 3 batches"
 
 SCRIPT = """
 import sys
@@ -59,7 +59,7 @@ dist.destroy_process_group()
     [
         ("", Status.VIOLATED, SHARED),
         ("mapping", Status.VIOLATED, SHARED),
-        ("sampler", Status.CONFIRMED, "batches differ between ranks in 3 of 3 backwards"),
+        ("sampler", Status.CONFIRMED, "3 of 3 batches differ between ranks"),
         ("constant", Status.NOT_EXERCISED, "all ranks got the same batch, which is one alone"),
     ],
 )
@@ -102,7 +102,7 @@ def test_the_line_is_that_of_the_loop() -> None:
 
 def test_a_batch_that_differs_once_is_enough() -> None:
     found = judged(trained("a", "b"), trained("a", "c"))
-    assert found.figures == "batches differ between ranks in 1 of 2 backwards"
+    assert found.figures == "1 of 2 batches differ between ranks"
 
 
 def test_batches_without_a_backward_do_not_count() -> None:
@@ -124,3 +124,8 @@ def test_a_rank_without_a_loader_shows_nothing() -> None:
     assert judged(trained("a", "b"), []).figures == (
         "no `DataLoader` gave a batch to a backward on every rank"
     )
+
+
+def test_a_batch_of_several_backwards_counts_once() -> None:
+    twice: list[Event] = [e for event in trained("a", "b") for e in (event, event)]
+    assert judged(twice, twice).figures == "all 2 ranks train on the same 2 batches"

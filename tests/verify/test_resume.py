@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,13 @@ def test_a_clause_that_the_resumed_run_alone_violates_is_told(warm: Warm) -> Non
     assert found.status is Status.VIOLATED
     assert "`optimizer` is violated: `AdamW` holds 6 parameters that " in found.figures
     assert [place.function for place in found.places] == ["<module>", "load"]
+
+
+def test_what_the_saving_run_violates_too_is_none_of_the_resumption(warm: Warm) -> None:
+    request = Request(SCRIPT.name, ("loader",), 2, 3, "cpu", LONG, (), resume=(2,))
+    result = verify(replace(request, resume_arguments=("--resume",)), SCRIPT.parent, launcher=warm)
+    assert [v.clause for v in result.violated] == ["data"]
+    assert result.verdicts[-1].status is Status.CONFIRMED
 
 
 def test_a_stale_checkpoint_is_not_the_one_that_was_saved(warm: Warm) -> None:

@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.utils.data import DataLoader
 
 WORDS = set(sys.argv[1:])
 if "--unknown" in WORDS:
@@ -136,7 +137,10 @@ if "--resume" in WORDS:
 data = "same-data" not in WORDS
 while step < STEPS:
     torch.manual_seed(100 * step * data + dist.get_rank())
-    model(torch.randn(4, 5)).square().sum().backward()
+    x = torch.randn(4, 5)
+    if "loader" in WORDS:
+        (x,) = DataLoader(torch.full((4, 5), 1.0 + step).tolist(), 4, collate_fn=torch.tensor)
+    model(x).square().sum().backward()
     optimizer.step()
     optimizer.zero_grad()
     schedule.step()

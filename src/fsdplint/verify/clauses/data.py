@@ -28,18 +28,18 @@ def data(run: Run) -> Verdict:
     rows = list(zip(*trained.values(), strict=False))
     shared = [row for row in rows if len({drawn.digest for drawn in row}) == 1]
     if len(shared) < len(rows):
+        differ = len(rows) - len(shared)
         return confirmed(
-            f"batches differ between ranks in {len(rows) - len(shared)} of "
-            f"{plural(len(rows), 'backward', 'backwards')}"
+            f"{differ} of {plural(len(rows), 'batch', 'batches')} differ between ranks"
         )
     if len({row[0].digest for row in shared}) < _LEAST:
         return not_exercised("all ranks got the same batch, which is one alone")
     if reason := _divides(run):
         return not_exercised(f"all ranks get the same batches, and {reason}")
+    batches = plural(len(shared), "batch", "batches")
     return violated(
-        f"all {plural(run.world_size, 'rank')} get the same batches, in "
-        f"{plural(len(shared), 'backward', 'backwards')} of {len(rows)}",
-        ("together they train on what one of them would",),
+        f"all {plural(run.world_size, 'rank')} train on the same {batches}",
+        ("together they learn what one of them would",),
         tuple(drawn.place for drawn in shared[0]),
     )
 
