@@ -294,3 +294,19 @@ def test_the_error_that_says_most_comes_first() -> None:
 
 def test_another_key_is_not_the_local_rank() -> None:
     assert known_errors("KeyError: 'LOCAL'") == []
+
+
+def test_more_than_a_rule_speaks_for_a_cause_of_the_same_message_or_with_a_text_near_it() -> None:
+    timeout = "WorkNCCL(SeqNum=42) ran for 600000 milliseconds before timing out."
+    hang = f"Watchdog caught collective operation timeout: {timeout}"
+    mixed = "aten.mm.default got mixed torch.Tensor and DTensor, need to convert all torch.Tensor"
+    both = f"RuntimeError: {mixed} to DTensor before calling distributed operators!"
+    for log, leads in {
+        hang: True,
+        f"clip_grad_norm_\n{both}": True,
+        f"{both}\nCUDA out of memory.": False,
+    }.items():
+        matches, (first, *_) = diagnose(log, RULES), known_errors(log)
+        assert (bool(matches), first.leads(matches)) == (True, leads)
+    (alone,) = known_errors("CUDA out of memory.")
+    assert alone.leads([])

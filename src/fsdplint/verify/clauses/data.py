@@ -28,10 +28,8 @@ def data(run: Run) -> Verdict:
     rows = list(zip(*trained.values(), strict=False))
     shared = [row for row in rows if len({drawn.digest for drawn in row}) == 1]
     if len(shared) < len(rows):
-        differ = len(rows) - len(shared)
-        return confirmed(
-            f"{differ} of {plural(len(rows), 'batch', 'batches')} differ between ranks"
-        )
+        batches = plural(len(rows), "batch", "batches")
+        return confirmed(f"{len(rows) - len(shared)} of {batches} differ between ranks")
     if len({row[0].digest for row in shared}) < _LEAST:
         return not_exercised("all ranks got the same batch, which is one alone")
     if reason := _divides(run):
