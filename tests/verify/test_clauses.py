@@ -20,6 +20,7 @@ from fsdplint.verify.clauses.steps import (
     parameters_change,
 )
 from fsdplint.verify.events import (
+    Backward,
     Bypass,
     Change,
     Device,
@@ -267,7 +268,7 @@ def test_tensor_parallel_parts_outside_units_are_not_copies() -> None:
 
 
 def test_frozen_and_ignored_parameters_need_no_unit() -> None:
-    left = (plain("a", trainable=False), plain("b", ignored=True))
+    left = (plain("a", trainable=False), plain("b", ignored=True, held=()))
     run = run_of([sharded(), snapshot(unit(parameter("in")), outside=left)])
     assert said(coverage, run) == ("confirmed", "no trainable parameter outside the units")
     assert said(coverage, run_of([sharded()])) == (
@@ -291,8 +292,17 @@ def test_ignored_parameters_that_train_apart_are_violated() -> None:
     alike = run_of(ignored(0, "x", "y"), ignored(1, "x", "y"))
     experts = run_of(ignored(0, "x", "y"), ignored(1, "w", "z"))
     unheld = run_of(ignored(0, "x", "y", held=()), ignored(1, "x", "z", held=()))
-    for run in (alike, experts, unheld):
-        assert said(coverage, run) == ("confirmed", "no trainable parameter outside the units")
+    assert said(coverage, alike) == (
+        "not exercised",
+        "1 parameter outside every unit (`a`), equal on every rank so far, though nothing was seen "
+        "that keeps them so",
+    )
+    assert said(coverage, experts) == (
+        "not exercised",
+        "1 ignored parameter that an optimizer holds (`a`), with other values on each rank from "
+        "the start, as experts have",
+    )
+    assert said(coverage, unheld) == ("confirmed", "no trainable parameter outside the units")
 
 
 def test_a_mixture_that_clipping_refuses_is_coverages() -> None:
@@ -655,3 +665,27 @@ def test_why_no_blocks_are_judged() -> None:
     ):
         status, figures = said(blocks, run_of([sharded(), taken]))
         assert (status, figures.startswith(reason)) == ("not exercised", True)
+
+
+def stepping(*steps: int, backwards: int = 3, how: str = "script") -> list[Event]:
+    """A rank that runs some backward passes, and takes steps behind those of these numbers."""
+    events: list[Event] = []
+    for number in range(1, backwards + 1):
+        events.append(Backward(len(events), "1.0", True, True, HERE))
+        if number in steps:
+            events.append(step(change("a"), number=1 + steps.index(number)))
+    return [*events, Ended(how, len(steps))]
+
+
+def test_ranks_that_step_apart_are_violated() -> None:
+    apart = run_of(stepping(1, 2, 3), stepping(2))
+    assert said(parameters_change, apart) == (
+        "violated",
+        "rank 0 took 3 steps of an optimizer and rank 1 1, in as many backward passes",
+    )
+    for run in (
+        run_of(stepping(1, 2), stepping(1, 2)),
+        run_of(stepping(1, 2), stepping(1, backwards=2)),
+        run_of(stepping(1, 2, how="steps"), stepping(1, how="steps")),
+    ):
+        assert said(parameters_change, run)[0] == "confirmed"

@@ -37,7 +37,7 @@ FIXES = {
     "data": "give the loader a `DistributedSampler`, or divide the data by the rank",
     "gradients": "switch gradient synchronization on before the last backward of a step",
     "accumulation": "call `set_requires_gradient_sync`: FSDP2 has no `no_sync`",
-    "parameters-change": "look at what undoes the step after the optimizer has made it",
+    "parameters-change": "let all ranks step, and look at what undoes a step that was made",
     "replicas": "change all copies of a parameter in the same way",
     "loss": "look at the module named above, and at its input",
     "gradient-norm": "clip by the norm of all ranks' gradients",
@@ -54,6 +54,7 @@ _RELATED = {
     "sharding-order": ("root-sharded-before-children",),
     "ties": ("tied-weights-in-different-groups",),
     "initialised": ("rank-dependent-init",),
+    "parameters-change": ("grad-scaler-on-fsdp1", "step-skipped-on-one-rank"),
     "replicas": ("rank-dependent-init", "fsdp1-mesh-not-reduced"),
     "resume": (
         "parameters-replaced-after-optimizer",

@@ -35,6 +35,7 @@ class Request:
         reference: compare with a run of one process, in which nothing is sharded.
         capture: the folder that gets what the comparison needs, in the sharded run of one.
         replay: the folder to take it from, in the other run.
+        directory: the working directory, of which the ranks have a copy.
         resume: start again from the first save, on each of these numbers of ranks.
         resume_arguments: what the script is given then, behind its arguments.
         clauses: those to judge; all where none is named.
@@ -52,6 +53,7 @@ class Request:
     reference: bool = False
     capture: str = ""
     replay: str = ""
+    directory: str = ""
     resume: tuple[int, ...] = ()
     resume_arguments: tuple[str, ...] = ()
     clauses: tuple[str, ...] = ()

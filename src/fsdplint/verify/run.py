@@ -172,7 +172,7 @@ def observe(
         for path, content in overlay.items():
             (folder / SCRATCH / path).unlink(missing_ok=True)
             (folder / SCRATCH / path).write_bytes(content)
-        request.write(folder)
+        replace(request, directory=str(directory.absolute())).write(folder)
         began = time.monotonic()
         with lifeline(folder):
             launched = launcher(request, folder)

@@ -103,7 +103,8 @@ SNIPPETS = {
         assert torch.get_default_device() == torch.device("cpu")
         torch.set_default_device(None)
         assert torch.zeros(1).device.type == "cpu"
-        assert logical_device() == 0
+        assert logical_device() == 1  # the one that was named, which is not the current one
+        assert torch.cuda.current_device() == 0
         torch.set_default_tensor_type("torch.cuda.DoubleTensor")
         assert torch.zeros(1).dtype == torch.float64
     """,

@@ -50,7 +50,7 @@ def initialised(run: Run) -> Verdict:
     empty = any(event.places for _, event in initial)
     copies = {copy.name for copy in _copies(run)}
     if not empty and not copies:
-        return not_exercised("no module got storage without values, and there are no copies")
+        return not_exercised("nothing called `to_empty`, and there are no copies")
     most = max(len(event.values) for _, event in initial)
     figures = [f"{most} parameters and buffers written after they got storage"] * empty
     figures += [f"{plural(len(copies), 'replicated parameter')} equal at the start"] * bool(copies)
@@ -102,7 +102,8 @@ class _Copy(NamedTuple):
 
 def unequal(run: Run) -> list[str]:
     """Return the names of the parameters whose copies begin with different values."""
-    return [copy.name for copy, digests in _copies(run).items() if len(digests) > 1]
+    apart = (copy.name for copy, digests in _copies(run).items() if len(digests) > 1)
+    return list(dict.fromkeys(apart))
 
 
 def _copies(run: Run) -> dict[_Copy, set[str]]:

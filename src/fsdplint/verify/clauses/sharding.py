@@ -235,10 +235,18 @@ def _late(events: list[Sharded]) -> list[Sharded]:
 )
 def coverage(run: Run) -> Verdict:
     """Judge what no unit holds: nobody synchronizes it, so that each rank trains its own copy."""
-    outside = dict.fromkeys(name for rank in run.ranks for _, name in _outside(rank))
+    alike = _begun_alike(run)
+    outside = dict.fromkeys(name for rank in run.ranks for _, name in _outside(rank, alike))
     drifting = _drifting(run)
     if not any(first_snapshots(rank) for rank in run.ranks):
         return not_exercised("no sharded model came to a step")
+    own = _ignored_and_trained(run) - {*outside}
+    if not outside and not drifting and own:
+        return not_exercised(
+            f"{plural(len(own), 'ignored parameter')} that an optimizer holds "
+            f"({listed(sorted(own))}), with other values on each rank from the start, as experts "
+            "have"
+        )
     if not outside and not drifting:
         return confirmed("no trainable parameter outside the units")
     places = _outermost_places(run)
@@ -281,6 +289,16 @@ def _outside(
             if p.trainable and wanted:
                 found[snapshot.model, p.name] = shards_held(p), tuple(sorted(together))
     return found
+
+
+def _ignored_and_trained(run: Run) -> set[str]:
+    return {
+        p.name
+        for rank in run.ranks
+        for snapshot in first_snapshots(rank)
+        for p in snapshot.outside
+        if p.ignored and p.trainable and p.held
+    }
 
 
 def _drifting(run: Run) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import (
@@ -21,6 +22,7 @@ from fsdplint.verify.clauses.queries import (
     without_steps,
 )
 from fsdplint.verify.events import (
+    Backward,
     Bypass,
     Change,
     Ended,
@@ -256,12 +258,14 @@ def _missing(run: Run) -> list[str]:
 
 @clause(
     "parameters-change",
-    "A step changes the parameters that have gradients.",
+    "Ranks step together, and a step changes the parameters that have gradients.",
     ("optimizer", "step"),
 )
 def parameters_change(run: Run) -> Verdict:
     """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
     warmup the rate may be so low that nothing shows."""
+    if apart := _stepped_apart(run):
+        return apart
     changed, due, numbers = _moves(run)
     if not changed and (bad := _not_finite(run)):
         return not_exercised(
@@ -282,6 +286,30 @@ def parameters_change(run: Run) -> Verdict:
     figures = f"{len(changed) - len(still)} of {every} moved in {steps}"
     low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
     return confirmed(figures, (low,) if still else ())
+
+
+def _stepped_apart(run: Run) -> Verdict | None:
+    """Judge whether ranks that ran as many backward passes took as many steps, at their end.
+
+    A `GradScaler` that sees this rank's shards alone skips steps by itself, say.
+    """
+    if not all(rank.ended and rank.ended.how == "script" for rank in run.ranks):
+        return None
+    if len({len(rank.of(Backward)) for rank in run.ranks}) > 1:
+        return None
+    counts = {rank.rank: Counter(step.optimizer for step in rank.of(Step)) for rank in run.ranks}
+    for optimizer in sorted({number for each in counts.values() for number in each}):
+        steps = {rank: each[optimizer] for rank, each in counts.items()}
+        if len(set(steps.values())) > 1:
+            most, least = max(steps, key=lambda r: steps[r]), min(steps, key=lambda r: steps[r])
+            place = next((s.place for _, s in run.all(Step) if s.optimizer == optimizer), None)
+            return violated(
+                f"rank {most} took {plural(steps[most], 'step')} of an optimizer and rank "
+                f"{least} {steps[least] or 'none'}, in as many backward passes",
+                (),
+                (place,),
+            )
+    return None
 
 
 def _not_finite(run: Run) -> list[str]:

@@ -80,6 +80,7 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
     observer = Observer(recorder, began)
     script = recorder.root / request.script
     sys.argv = [str(script), *request.arguments]
+    sys.path[:] = [_copied(entry, Path(request.directory), recorder.root) for entry in sys.path]
     sys.path.insert(0, str(script.resolve().parent))  # as Python does where the script is a link
     how: str = "script"
     error: BaseException | None = None
@@ -99,6 +100,18 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
     now = time.monotonic()
     observer.finish()
     return replace(_ended(recorder, how, observer.steps, error), time=now)
+
+
+def _copied(entry: str, directory: Path, root: Path) -> str:
+    """Return a folder of ``sys.path`` as it is in the scratch copy, if it has been copied.
+
+    ``PYTHONPATH`` and packages that are installed to be edited lead to the original.
+    """
+    path = Path(entry)
+    if not entry or not path.is_absolute() or not path.is_relative_to(directory):
+        return entry
+    copy = root / path.relative_to(directory)
+    return str(copy) if copy.is_dir() and not copy.is_symlink() else entry
 
 
 def _ended(recorder: Recorder, how: str, steps: int, error: BaseException | None) -> Ended:

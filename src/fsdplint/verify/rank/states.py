@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim import Optimizer
 
 from fsdplint.verify.events import Part, State
@@ -125,6 +126,12 @@ def _is_part(tensor: Tensor, held: Held) -> bool:
     return tensor.shape == part.shape and tuple(part.shape) != held.shape
 
 
+def _is_all_here(held: Held) -> bool:
+    """True if FSDP1 shards a parameter and this rank's part is all of it."""
+    whole = tuple(access.local(held.parameter).shape) == held.shape
+    return whole and isinstance(held.unit, FullyShardedDataParallel) and not held.flat
+
+
 @dataclass
 class _Sum:
     """The sum of one state's entries."""
@@ -139,7 +146,10 @@ class _Sum:
         """Add one entry, the state of a parameter of that whole shape, where it is known."""
         slice_of = cut(tensor)
         mine, whole = elements(tensor)
-        if slice_of is None and held is not None and tuple(tensor.shape) != shape:
+        # FSDP1 may leave all of a small parameter to one rank, and nothing of it to the others.
+        if slice_of is None and held is not None and _is_all_here(held):
+            slice_of = cut(None, held)
+        elif slice_of is None and held is not None and tuple(tensor.shape) != shape:
             slice_of = cut(None, held) if _is_part(tensor, held) else None
             if slice_of is None:
                 self.odd += 1

@@ -43,6 +43,7 @@ def install(seen: Seen, snapshots: Snapshots, keeper: Keeper | None = None) -> N
 
     wrap(Optimizer, "__init__", construct)
     wrap(torch.autograd, "backward", steps.backward)
+    wrap(torch.amp.GradScaler, "step", steps.scale)
     register_optimizer_step_pre_hook(steps.before)
     register_optimizer_step_post_hook(steps.after)
 
@@ -64,7 +65,7 @@ class _Steps:
 
     def __init__(self, seen: Seen, snapshots: Snapshots, keeper: Keeper | None) -> None:
         self._seen, self._snapshots, self._keeper = seen, snapshots, keeper
-        self._backwards = self._reduced = 0
+        self._backwards = self._reduced = self._done = 0
         self._gradients: dict[int, tuple[Tensor, int]] = {}
         self._before: list[_Before] = []
         self._began = time.perf_counter()
@@ -132,6 +133,14 @@ class _Steps:
         self._gradients = now
         return changed
 
+    def scale(self, original: Any, scaler: Any, optimizer: Any, /, *args: Any, **kw: Any) -> Any:
+        """Run ``GradScaler.step``: gradients of a step that it skips are no part of the next."""
+        before = self._done
+        result = original(scaler, optimizer, *args, **kw)
+        if self._done == before:
+            self._backwards = self._reduced = 0
+        return result
+
     def before(self, *_: Any) -> None:
         """Run before every optimizer step."""
         if not prepares_state():
@@ -152,6 +161,7 @@ class _Steps:
             return
         seen = self._seen.add_optimizer(optimizer, None)
         seen.steps += 1
+        self._done += 1
         self._compare(optimizer, seen)
         self._backwards = self._reduced = 0
         self._before = []

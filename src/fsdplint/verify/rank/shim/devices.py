@@ -24,7 +24,7 @@ Copies follow the words. Naming the CPU copies, as it would from a GPU: `.cpu()`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -58,6 +58,8 @@ class Machine:
     used: bool = False
     # Something was put on a device: torch itself asks for streams and such on any machine.
     placed: bool = False
+    # The devices that were named where something was put.
+    named: set[int] = field(default_factory=set)
 
     @property
     def current(self) -> int:
@@ -70,10 +72,12 @@ MACHINE = Machine()
 def logical_device() -> int | None:
     """Return the index of the CUDA device that this rank chose, if it used any.
 
-    It is 0 if the rank put something on a device and chose none.
+    A rank that chose none uses the one that it named wherever it put something, or else 0.
     """
     if MACHINE.chosen is None and MACHINE.bound is not None:
         return MACHINE.bound
+    if MACHINE.chosen is None and len(MACHINE.named) == 1:
+        return next(iter(MACHINE.named))
     return MACHINE.current if MACHINE.placed else None
 
 
@@ -121,11 +125,13 @@ def cpu_device(device: Any) -> Any:
     if kind is DEVICE:
         if device.type != "cuda":
             return device
-        ordinal(device.index)
+        index = ordinal(device.index)
         MACHINE.placed = True
+        if device.index is not None:
+            MACHINE.named.add(index)
         return CPU
     if kind is int:
-        ordinal(device)
+        MACHINE.named.add(ordinal(device))
         MACHINE.placed = True
         return CPU
     if kind is str and device.startswith("cuda"):

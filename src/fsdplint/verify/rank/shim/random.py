@@ -16,7 +16,7 @@ from fsdplint.verify.rank.shim.devices import GENERATOR, MACHINE, cuda_index
 
 FACTORIES = frozenset({"rand", "randn", "randint", "randperm"})
 
-# What PyTorch's generators start from (c10::detail::default_rng_seed_val).
+# CUDA's generators start from numbers of their own on each rank; these are the same in each run.
 _SEED = 67280421310721
 
 default_generators: list[torch.Generator] = []
@@ -24,7 +24,8 @@ default_generators: list[torch.Generator] = []
 
 def install() -> None:
     """Make the generators."""
-    default_generators[:] = [GENERATOR().manual_seed(_SEED) for _ in range(MACHINE.count)]
+    first = _SEED + MACHINE.local_rank * MACHINE.count
+    default_generators[:] = [GENERATOR().manual_seed(first + n) for n in range(MACHINE.count)]
 
 
 def draw_on_cuda(kwargs: dict[str, Any]) -> None:

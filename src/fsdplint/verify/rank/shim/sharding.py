@@ -1,4 +1,7 @@
-"""FSDP and DTensor on CPU where they insist on an accelerator; random numbers of shards."""
+"""FSDP and DTensor on CPU where they insist on an accelerator; random numbers of shards.
+
+HYBRID_SHARD shards over the devices of a node, whose number it asks of the device that computes.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ def install() -> None:
     wrap(fsdp1, "_get_device_from_device_id", _get_device_from_device_id)
     # On CPU every parameter looks as if it had not been moved to its device yet.
     replace(fsdp1, "_check_module_states_for_sync_module_states", lambda module_states: None)
+    counted = torch.cpu.device_count
+    replace(torch.cpu, "device_count", lambda: MACHINE.count if MACHINE.used else counted())
     for name in ("_init_default_mesh", "_init_default_fully_shard_mesh"):
         wrap(fsdp2, name, _default_mesh)
     wrap(collectives, "foreach_all_gather_copy_out", _copy_out)
