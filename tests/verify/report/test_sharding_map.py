@@ -169,3 +169,13 @@ def test_numbers() -> None:
         "ranks 0, 2",
         "ranks 0-2, 5",
     ]
+
+
+def test_copies_of_shards_are_told() -> None:
+    flat = replace(parameter("w", (4,), 0, 2), placements=(), mesh=(), mesh_names=(), flat=3)
+    halves = tuple((rank, 2) for rank in range(4))
+    assert placed(Piece(flat, 4, halves)) == "flattened over 2 ranks, 2 copies"
+    assert placed(Piece(replace(flat, flat=0), 4, ((0, 3), (1, 1), (2, 3), (3, 1)))) == (
+        "divided over 2 ranks with its unit's others, 2 copies"
+    )
+    assert placed(Piece(flat, 4, ((0, 4), (1, 4)))) == "flattened over 1 rank, 2 copies"

@@ -125,10 +125,13 @@ def _range(least: str, most: str) -> str:
 def placed(piece: Piece) -> str:
     """Describe in words how a parameter lies on its mesh."""
     parameter = piece.parameter
+    copies = max(1, round(sum(part for _, part in piece.kept) / (piece.elements or 1)))
+    ranks = plural(len(piece.kept) // copies, "rank")
+    times = f", {copies} copies" * (copies > 1)
     if parameter.flat:
-        return f"flattened over {len(piece.kept)} ranks"
+        return f"flattened over {ranks}{times}"
     if not parameter.placements and any(part != piece.elements for _, part in piece.kept):
-        return f"divided over {len(piece.kept)} ranks with its unit's others"
+        return f"divided over {ranks} with its unit's others{times}"
     if not parameter.placements:
         return "whole on each rank"
     names = parameter.mesh_names or ("",) * len(parameter.mesh)
