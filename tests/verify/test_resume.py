@@ -78,11 +78,6 @@ def test_a_save_at_the_end_is_compared_without_another_step(warm: Warm) -> None:
             "changed: norm.running_mean, norm.num_batches_tracked, norm.running_var",
         ),
         (
-            "in-place",
-            "1 of 6 parameters changed (by up to 0.33)",
-            "changed: norm.weight",
-        ),
-        (
             "rounded",
             "6 of 6 parameters changed (by up to 0.0021), 2 of 3 buffers changed (by up to 0.0018)",
             "the data go on where they were",
@@ -122,12 +117,27 @@ def test_what_the_saving_run_violates_too_is_none_of_the_resumption(warm: Warm) 
     assert result.verdicts[-1].status is Status.CONFIRMED
 
 
-def test_a_stale_checkpoint_is_not_the_one_that_was_saved(warm: Warm) -> None:
-    found = verdict(warm, "stale")
-    assert found.status is Status.VIOLATED
-    assert found.figures.startswith(
-        "saved after 2 steps on 2 ranks; resumed on 2: all of it differs: nothing was loaded, "
-        "or another checkpoint"
+def test_what_changes_behind_a_save_is_not_what_was_saved(warm: Warm) -> None:
+    found = verdict(warm, "in-place")
+    assert (found.status, found.details) == (
+        Status.CONFIRMED,
+        (
+            "the data go on where they were",
+            "loss 1 is 6.40282, and 14.4061 in the uninterrupted run",
+        ),
+    )
+
+
+@pytest.mark.parametrize(("variant", "given"), [("stale", "--resume"), ("", "")])
+def test_a_run_that_resumes_from_nothing_known_fails(warm: Warm, variant: str, given: str) -> None:
+    request = Request(SCRIPT.name, (variant,), 2, 3, "cpu", LONG, resume=(2,))
+    request = replace(request, resume_arguments=tuple(given.split()))
+    result = verify(request, SCRIPT.parent, launcher=warm)
+    assert (result.exit_code, result.failure) == (
+        2,
+        "the resumption could not be judged: saved after 2 steps on 2 ranks; resumed on 2: all of "
+        "it differs: nothing was loaded, or another checkpoint; `--resume-args` takes what the "
+        "script needs",
     )
 
 
@@ -138,30 +148,20 @@ def test_a_path_by_rank_is_not_found_again(warm: Warm) -> None:
 
 
 def test_data_that_begin_anew_are_told_and_no_violation(warm: Warm) -> None:
-    found = verdict(warm, "same-data")
+    found = verdict(warm, "begins-anew")
     assert (found.status, found.details[0]) == (
         Status.CONFIRMED,
         "the data begin anew, with the first batch of all",
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "figures"),
-    [
-        ("", Status.VIOLATED, "all of it differs: nothing was loaded, or another checkpoint"),
-        (
-            "--unknown",
-            Status.NOT_EXERCISED,
-            "the script does not take the arguments (error: unrecognized arguments: --unknown)",
-        ),
-    ],
-)
-def test_a_script_that_does_not_resume(
-    warm: Warm, given: str, status: Status, figures: str
-) -> None:
-    found = verdict(warm, "", given=given)
-    assert found.status is status
-    assert found.figures == f"saved after 2 steps on 2 ranks; resumed on 2: {figures}"
+def test_a_script_that_does_not_take_the_arguments(warm: Warm) -> None:
+    found = verdict(warm, "", given="--unknown")
+    assert (found.status, found.figures) == (
+        Status.NOT_EXERCISED,
+        "saved after 2 steps on 2 ranks; resumed on 2: the script does not take the arguments "
+        "(error: unrecognized arguments: --unknown)",
+    )
 
 
 def test_a_run_without_a_save_shows_nothing(warm: Warm) -> None:

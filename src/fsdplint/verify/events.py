@@ -498,6 +498,11 @@ class Save(Event):
         """Whether it has a model's parameters or an optimizer's state."""
         return any(state.what != "other" for state in self.states)
 
+    @property
+    def of_optimizer(self) -> bool:
+        """Whether it has an optimizer's state."""
+        return any(state.what == "optimizer" for state in self.states)
+
 
 @dataclass(frozen=True, slots=True)
 class Fsdp1Call(Event):
@@ -586,8 +591,13 @@ class Fed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Settings(Event):
-    """The numbers in the optimizers' groups, such as learning rates, as a step begins."""
+    """The numbers in an optimizer's groups, such as learning rates, as a step of it begins.
 
+    Attributes:
+        step: of its steps done before.
+    """
+
+    optimizer: int
     step: int
     names: tuple[str, ...]
     values: tuple[float, ...]
@@ -598,14 +608,9 @@ class Resumed(Event):
     """What a resumed run goes on from was compared with what was kept.
 
     Attributes:
-        saved: optimizer steps done at the save, and `step` since the resumed run began.
-        ranks: how many had saved.
         unread: optimizer states that are not compared.
     """
 
-    saved: int
-    step: int
-    ranks: int
     unread: tuple[str, ...]
 
 

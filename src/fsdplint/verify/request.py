@@ -14,8 +14,6 @@ RELEASE = "release"
 that one rank's end does not look like another one's network error."""
 SURROUNDINGS = "up"
 """Inside the records' folder, what stands for the folders around the working directory."""
-FILES = "files"
-"""Beside what a save has to bring back, the working directory as it was then."""
 SCRATCH = f"{SURROUNDINGS}/up/cwd"
 """The scratch copy of the working directory, inside the records' folder."""
 

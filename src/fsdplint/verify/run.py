@@ -22,10 +22,11 @@ from fsdplint.verify.clauses.resume import resume
 from fsdplint.verify.evidence import Run, gather
 from fsdplint.verify.figures import plural, size
 from fsdplint.verify.judge import judge, judged
+from fsdplint.verify.kept import chosen, files
 from fsdplint.verify.launch import Elastic, Launcher
 from fsdplint.verify.processes import lifeline, read_deaths
-from fsdplint.verify.request import FILES, RELEASE, SCRATCH, Request
-from fsdplint.verify.verdict import Verdict, Verification, is_violated
+from fsdplint.verify.request import RELEASE, SCRATCH, Request
+from fsdplint.verify.verdict import Status, Verdict, Verification, is_violated
 from fsdplint.verify.watch import watch
 from fsdplint.verify.workspace import VerifyError, preserve, stage, surround, workspace
 
@@ -67,7 +68,10 @@ def verify(
 
     if request.resume:
         saving, verdict = restarted(request, run)
-        return judge(request, saving, (verdict,))
+        found = judge(request, saving, (verdict,))
+        if verdict.status is Status.NOT_EXERCISED and not found.failure:
+            return replace(found, failure=f"the resumption could not be judged: {verdict.figures}")
+        return found
     if not request.reference:
         return judge(request, run(request))
     sharded, verdict = compared(request, run)
@@ -117,9 +121,9 @@ def restarted(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Ver
                 )
             )
             for ranks in request.resume
-            if any(folder.glob("*.state"))
+            if chosen(folder) is not None
         ]
-        kept = {verdict.clause for verdict in judged(saving) if not is_violated(verdict)}
+        kept = {v.clause for v in judged(saving) if v.status is Status.CONFIRMED}
         broken = [[v for v in judged(run) if is_violated(v) and v.clause in kept] for run in again]
         return saving, resume(saving, list(zip(again, broken, strict=True)))
 
@@ -133,6 +137,12 @@ def _too_many(ranks: int) -> str:
         f"{plural(ranks, 'rank')} need about {size(ranks * _RANK)} of memory "
         f"and this machine has {size(memory)}"
     )
+
+
+def _staged(request: Request, directory: Path) -> Path:
+    """Return the folder that the run gets a copy of."""
+    step = chosen(Path(request.resumed)) if request.resumed else None
+    return directory if step is None else files(Path(request.resumed), step)
 
 
 @contextmanager
@@ -165,7 +175,7 @@ def observe(
 ) -> Run:
     """Run the script and return what its ranks left behind; nothing else stays."""
     with _ended_by_signals(), workspace() as folder:
-        stage(Path(request.resumed, FILES) if request.resumed else directory, folder / SCRATCH)
+        stage(_staged(request, directory), folder / SCRATCH)
         surround(directory, folder / SCRATCH)
         if not (folder / SCRATCH / request.script).is_file():
             raise VerifyError(f"{request.script} lies in a folder that verify does not copy")
@@ -184,6 +194,6 @@ def observe(
                 ends = read_deaths(folder)  # before the rest is killed
             finally:
                 launched.stop()
-        if request.keep:
-            preserve(folder / SCRATCH, Path(request.keep, FILES))
+        if request.keep and (step := chosen(Path(request.keep))) is not None:
+            preserve(folder / SCRATCH, files(Path(request.keep), step))
         return gather(folder, stall, ends, launched.output(), time.monotonic() - began)

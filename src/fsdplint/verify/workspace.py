@@ -156,11 +156,22 @@ def stage(source: Path, target: Path) -> None:
 
 def preserve(root: Path, target: Path) -> None:
     """Copy a scratch copy to `target` as it is, unless that is there; links within it lead to the
-    copies."""
+    copies.
+
+    Raises:
+        VerifyError: a file cannot be read, or there is no room for it.
+    """
     try:
         target.mkdir()
     except FileExistsError:
         return
+    try:
+        _copy_all(root, target)
+    except OSError as error:
+        raise VerifyError(f"cannot copy {error.filename}: {error.strerror}") from None
+
+
+def _copy_all(root: Path, target: Path) -> None:
     for folder, folders, names in os.walk(root):
         here = target / Path(folder).relative_to(root)
         for name in [*folders, *names]:

@@ -134,9 +134,10 @@ if "stale" in WORDS and "--resume" not in WORDS:
     dcp.save(everything(full=False), checkpoint_id="stale")
 if "--resume" in WORDS:
     step = load()
-data = "same-data" not in WORDS
+count = 0 if "begins-anew" in WORDS else step
 while step < STEPS:
-    torch.manual_seed(100 * step * data + dist.get_rank())
+    torch.manual_seed(100 * count + dist.get_rank())
+    count += 1
     x = torch.randn(4, 5)
     if "loader" in WORDS:
         (x,) = DataLoader(torch.full((4, 5), 1.0 + step).tolist(), 4, collate_fn=torch.tensor)

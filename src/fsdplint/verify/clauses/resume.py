@@ -44,15 +44,18 @@ def resume(saving: Run, again: list[Again]) -> Verdict:
 def _found(saving: Run, again: list[Again]) -> Verdict:
     if reason := _unread(saving):
         return not_exercised(reason)
-    kept = [event.step for _, event in saving.all(Kept)]
-    if not kept:
+    step = _kept(saving)
+    saves = [save for _, save in saving.all(Save) if save.step == step and save.of_training]
+    if step is None or not saves:
         return not_exercised("the run came to no save after a step")
-    saves = [save for _, save in saving.all(Save) if save.step == kept[0] and save.of_training]
-    if not saves:
-        return not_exercised("the run saved no state of a model or an optimizer")
+    outside = next((save.path for save in saves if save.path.startswith("/")), "")
+    if outside:
+        return not_exercised(f"`{outside}` lies outside of the working directory, which is copied")
+    if [rank for rank in saving.ranks if step not in {kept.step for kept in rank.of(Kept)}]:
+        return not_exercised("what some ranks had to save is not known: it changed before the end")
     found = [_judged(saving, run, broken) for run, broken in again]
     worst = max(found, key=lambda verdict: _RANKING.index(verdict.status))
-    head = f"saved after {plural(kept[0], 'step')} on {plural(saving.world_size, 'rank')}"
+    head = f"saved after {plural(step, 'step')} on {plural(saving.world_size, 'rank')}"
     same: dict[str, list[str]] = {}
     for (run, _), verdict in zip(again, found, strict=True):
         same.setdefault(verdict.figures, []).append(str(run.world_size))
@@ -70,6 +73,12 @@ def _found(saving: Run, again: list[Again]) -> Verdict:
 _RANKING = (Status.CONFIRMED, Status.NOT_EXERCISED, Status.VIOLATED)
 
 
+def _kept(saving: Run) -> int | None:
+    """Return the step of the save that was resumed from."""
+    found = {event.step for _, event in saving.all(Kept)}
+    return max(found, default=None)
+
+
 def _unread(run: Run) -> str:
     failed = next((p for _, p in run.all(ProbeFailed) if p.probe in _PROBES), None)
     return failed.error.removeprefix("Incomparable: ") if failed else ""
@@ -85,10 +94,12 @@ def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
     if not any(event.what == "parameter" for event in restored):
         return not_exercised("it took no step, and no model was left at its end")
     if restored and all(event.apart + event.missing == event.count for event in restored):
-        return violated(
-            "all of it differs: nothing was loaded, or another checkpoint",
-            ("`--resume-args` takes what the script needs to load its checkpoint",),
+        return not_exercised(
+            "all of it differs: nothing was loaded, or another checkpoint; `--resume-args` takes "
+            "what the script needs"
         )
+    if any(event.what == "parameter" and event.missing for event in restored):
+        return not_exercised("its models are not those of the run that saved")
     lost = [_loss(kind, restored) for kind in dict.fromkeys(event.what for event in restored)]
     lost.append(_set_otherwise(saving, run))
     details = tuple(_details(saving, run))
@@ -143,17 +154,40 @@ def _loss(what: str, restored: list[Restored]) -> str:
 
 
 def _set_otherwise(saving: Run, run: Run) -> str:
-    """Describe the first number in the optimizers' groups that a step does not find again."""
+    """Describe the first number in an optimizer's groups that a step does not find again.
+
+    Where the data do not go on, a schedule may go another way: the first step of each counts.
+    """
     first, other = saving.ranks[0], run.ranks[0]
-    at = next(iter(first.of(Kept))).step
-    wanted = {event.step - at: event for event in first.of(Settings)}
+    begun = _steps_at(first, _kept(saving) or 0)
+    wanted = {(e.optimizer, e.step - begun.get(e.optimizer, 0)): e for e in first.of(Settings)}
+    same = run.world_size == saving.world_size and _goes_on(first, other, _kept(saving) or 0)
     for event in other.of(Settings):
-        was = wanted.get(event.step)
+        was = wanted.get((event.optimizer, event.step)) if same or not event.step else None
         values = {} if was is None else dict(zip(was.names, was.values, strict=True))
         for name, value in zip(event.names, event.values, strict=True):
             if name in values and not math.isclose(value, values[name], rel_tol=1e-6):
                 return f"{name} is {value:g} in step {event.step + 1}, not {values[name]:g}"
     return ""
+
+
+def _steps_at(rank: RankRun, step: int) -> dict[int, int]:
+    """Return how many steps each optimizer had taken at the save after so many."""
+    done: dict[int, int] = {}
+    for event in rank.events:
+        if isinstance(event, Step):
+            done[event.optimizer] = event.number
+        kept = isinstance(event, Kept) and event.step == step
+        if kept or (isinstance(event, Save) and event.of_training and event.step == step):
+            break
+    return done
+
+
+def _goes_on(first: RankRun, other: RankRun, step: int) -> bool:
+    """Whether the first batch after the save is that of the uninterrupted run."""
+    fed, again = first.of(Fed), other.of(Fed)
+    following = next((one.digest for one in fed if one.step == step), None)
+    return bool(again) and again[0].digest == following
 
 
 def _names(restored: list[Restored]) -> Iterator[str]:
@@ -176,9 +210,6 @@ def _details(saving: Run, run: Run) -> list[str]:
     unread = next((event.unread for _, event in run.all(Resumed) if event.unread), ())
     if unread:
         lines.append(f"not compared, since they are cut otherwise: {', '.join(unread)}")
-    outside = [save.path for _, save in saving.all(Save) if save.path.startswith("/")]
-    if outside:
-        lines.append(f"`{outside[0]}` lies outside of the working directory, which alone is copied")
     if run.world_size == saving.world_size:
         lines += _going_on(saving, run)
     return lines
@@ -187,16 +218,15 @@ def _details(saving: Run, run: Run) -> list[str]:
 def _going_on(saving: Run, run: Run) -> list[str]:
     """Compare the first batch and the losses, which only as many ranks can have alike."""
     first, other = saving.ranks[0], run.ranks[0]
-    step = next(iter(first.of(Kept))).step
+    step = _kept(saving) or 0
     fed, again = first.of(Fed), other.of(Fed)
     lines = []
-    if fed and again:
-        at = next((one.step for one in fed if one.digest == again[0].digest), None)
-        if at == step and any(one.step == step for one in fed):
+    if again and any(one.step == step for one in fed):
+        if _goes_on(first, other, step):
             lines.append("the data go on where they were")
-        elif at == 0:
+        elif fed[0].digest == again[0].digest:
             lines.append("the data begin anew, with the first batch of all")
-        elif any(one.step == step for one in fed):
+        else:
             lines.append("the first batch is another one than the uninterrupted run's")
     return lines + _losses(first, other, step)
 

@@ -141,8 +141,8 @@ class _Saves:
             recorder.place(),
             error,
         )
-        if self._keeper is not None and save.of_training:
-            self._keeper.saved(result)
+        if self._keeper is not None:
+            self._keeper.saved(save, result)
         recorder.write(save)
 
 

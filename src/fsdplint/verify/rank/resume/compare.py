@@ -8,12 +8,13 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fsdplint.verify.events import Restored, Resumed
+from fsdplint.verify.kept import chosen, state_files
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.reference.measure import distance, norm
 from fsdplint.verify.rank.reference.tape import _load
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.feed import Feed
-from fsdplint.verify.rank.resume.state import STATE, Entry, Taken, is_held, kinds, take, together
+from fsdplint.verify.rank.resume.state import KINDS, STATE, Entry, Taken, is_held, take, wholes
 
 _MOST = 5
 """Names that are written down of each kind."""
@@ -38,32 +39,35 @@ class Comparison:
 
     def finish(self) -> None:
         """Compare, unless it has been done, what the script still has."""
-        if self._done or not self._seen.models():
+        step = chosen(self._folder)
+        if self._done or step is None or not self._seen.models():
             return
         self._done = True
         ranks: list[Taken] = [
-            _load(file, weights_only=False) for file in sorted(self._folder.glob("*.state"))
+            _load(file, weights_only=False, mmap=True) for file in state_files(self._folder, step)
         ]
-        kept, mine = together(ranks), take(self._seen, self._feed.buffers())
-        self._seen.write(Resumed(ranks[0].steps, self._seen.steps, len(ranks), mine.unread[:_MOST]))
-        gone = set() if self._seen.optimizers else {STATE}
-        for kind in (kind for kind in kinds(kept) if kind not in gone):
-            self._seen.write(_restored(kind, kept, mine))
+        mine = take(self._seen, self._feed.buffers())
+        self._seen.write(Resumed(mine.unread[:_MOST]))
+        wanted = list(dict.fromkeys(entry for taken in ranks for entry in taken.parts))
+        for kind in KINDS:
+            entries = [entry for entry in wanted if entry[0] == kind]
+            if entries and (kind != STATE or self._seen.optimizers):
+                self._seen.write(_restored(kind, entries, ranks, mine))
 
 
-def _restored(kind: str, kept: dict[Entry, list[Tensor]], mine: Taken) -> Restored:
+def _restored(kind: str, entries: list[Entry], ranks: list[Taken], mine: Taken) -> Restored:
     """Compare all entries of a kind."""
-    wanted = [entry for entry in kept if entry[0] == kind]
-    missing = [entry for entry in wanted if entry not in mine.parts and is_held(entry, mine)]
+    missing = [entry for entry in entries if entry not in mine.parts and is_held(entry, mine)]
     apart: dict[str, float] = {}
-    for entry in wanted:
-        off = min(_off(was, entry, mine) for was in kept[entry]) if entry in mine.parts else 0.0
-        if off > EXACT:
-            apart[entry[1]] = off
+    for entry in entries:
+        if entry in mine.parts:
+            off = min(_off(was, entry, mine) for was in wholes(ranks, entry))
+            if off > EXACT:
+                apart[entry[1]] = off
     worst = sorted(apart, key=lambda name: -apart[name])
     return Restored(
         kind,
-        len(wanted),
+        len(entries),
         len(missing),
         tuple(name for _, name in missing[:_MOST]),
         len(apart),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
@@ -30,7 +31,12 @@ class Feed:
         """Watch the outermost calls of models with units, and steps."""
         wrap(nn.Module, "__call__", self.call)
         look = self._seen.recorder.probe("inputs")(self._set)
-        register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else look())
+
+        def before(optimizer: Optimizer, *_: Any) -> None:
+            if not prepares_state():
+                look(optimizer)
+
+        register_optimizer_step_pre_hook(before)
 
     def buffers(self) -> Parts:
         """Return the buffers as they were before this step's first forward."""
@@ -52,9 +58,11 @@ class Feed:
         if self._step != self._seen.steps:
             self._step, self._buffers = self._seen.steps, take_buffers(self._seen)
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        digests = [access.digest(access.local(tensor)) for tensor in tensors]
-        self._seen.write(Fed(self._seen.steps, " ".join(digests)))
+        if tensors:
+            given = [access.digest(access.local(tensor)) for tensor in tensors]
+            self._seen.write(Fed(self._seen.steps, " ".join(given)))
 
-    def _set(self) -> None:
-        found = dict(settings(self._seen))
-        self._seen.write(Settings(self._seen.steps, tuple(found), tuple(found.values())))
+    def _set(self, optimizer: Optimizer) -> None:
+        built = self._seen.add_optimizer(optimizer, None)
+        found = dict(settings(optimizer))
+        self._seen.write(Settings(built.number, built.steps, tuple(found), tuple(found.values())))

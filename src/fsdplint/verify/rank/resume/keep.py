@@ -1,91 +1,102 @@
-"""Keep what the first save has to bring back, and the files as they are then."""
+"""Keep what a save has to bring back, and the files as they are then."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
+from threading import current_thread, main_thread
 
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
-from fsdplint.verify.events import Kept
+from fsdplint.verify.events import Kept, Save
+from fsdplint.verify.kept import chosen, files, mark, state_file
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.reference.tape import _save
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.feed import Feed
-from fsdplint.verify.rank.resume.state import take
-from fsdplint.verify.request import FILES
+from fsdplint.verify.rank.resume.state import Taken, digests, take, take_buffers
 from fsdplint.verify.workspace import preserve
-
-_MARKER = "saved"
 
 
 class Keeper:
-    """Keeps this rank's state at the first save after a step.
+    """Keeps this rank's state at the first save after a step, or the first with an optimizer's.
 
-    All ranks learn of the save by a file: no rank ends its next step before one that saves has
-    come back from it, since steps have collectives.
+    All ranks learn of a save by a file: no rank ends its next step before one that saves has come
+    back from it, since steps have collectives. A rank that saves keeps what it has then; the others
+    keep what they have before the next step, or at the end if nothing has changed since the last.
     """
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._folder = Path(seen.recorder.request.keep)
-        self._kept = self._saves = False
+        self._at_save: Taken | None = None
         self._under_way: list[object] = []
         self._alive: list[object] = []
+        self._stepped: tuple[str, ...] | None = None
+        self._kept = 0
         self._feed = Feed(seen)
 
     def install(self) -> None:
         """Watch steps and what goes into the models."""
-        look = self._seen.recorder.probe("resume")(self._before_step)
+        before = self._seen.recorder.probe("resume")(self._before_step)
+        after = self._seen.recorder.probe("resume")(self._after_step)
         self._feed.install()
-        register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else look())
+        register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else before())
+        register_optimizer_step_post_hook(lambda *_: None if prepares_state() else after())
 
-    def saved(self, result: object = None) -> None:
+    def saved(self, save: Save, result: object = None) -> None:
         """Note that this rank has saved something.
+
+        What a thread of the script's own writes may be older.
 
         Args:
             result: of an ``async_save``, which goes on in the background.
         """
-        if self._seen.steps > 0 and not self._kept:
-            self._saves = True
-            self._under_way += [result]
-            with suppress(FileExistsError), (self._folder / _MARKER).open("x") as marker:
-                marker.write(str(self._seen.steps))
+        if save.step == 0 or not save.of_training or current_thread() is not main_thread():
+            return
+        mark(self._folder, save.step, save.of_optimizer)
+        if chosen(self._folder) == save.step:
+            self._at_save = take(self._seen, take_buffers(self._seen))
+            self._under_way.append(result)
 
     def due(self, steps: int | None) -> bool:
         """Whether so many steps have been taken behind the save."""
-        return self._kept and steps is not None and self._seen.steps >= self._at() + steps
+        return bool(self._kept and steps is not None and self._seen.steps >= self._kept + steps)
 
     def finish(self) -> None:
-        """Keep the state at the script's end, unless an earlier save has done so."""
-        if not self._kept and self._seen.steps > 0:
-            self._keep()
+        """Keep the state at the script's end, if it is that of the last step."""
+        step = chosen(self._folder) or self._seen.steps
+        if step != self._seen.steps or step in (0, self._kept):
+            return
+        if self._at_save is not None or self._stepped == digests(self._seen):
+            self._keep(step)
 
-    def _at(self) -> int:
-        """Return the steps that were done at the save; -1 before it."""
-        try:
-            return int((self._folder / _MARKER).read_text() or -1)
-        except FileNotFoundError:
-            return -1
-
-    def _before_step(self) -> None:
+    def _after_step(self) -> None:
         # A script's last save may be in a function that holds what it trains.
         self._alive = [*self._seen.models(), *self._seen.optimizers]
-        if not self._kept and 0 < self._at() == self._seen.steps:
-            self._keep()
+        self._stepped = digests(self._seen)
+
+    def _before_step(self) -> None:
+        step = chosen(self._folder)
+        if step is not None and step == self._seen.steps != self._kept:
+            saves = self._at_save is not None
+            self._keep(step)
             for result in self._under_way:
                 _wait(result)
-            if self._saves:
-                preserve(self._seen.recorder.root, self._folder / FILES)
+            if saves:
+                preserve(self._seen.recorder.root, files(self._folder, step))
+            self._under_way = []
 
-    def _keep(self) -> None:
-        self._kept = True
-        _save(
-            take(self._seen, self._feed.buffers()),
-            self._folder / f"{self._seen.recorder.rank}.state",
-        )
-        self._seen.write(Kept(self._seen.steps))
+    def _keep(self, step: int) -> None:
+        taken = self._at_save
+        if taken is None or taken.steps != step:
+            taken = take(self._seen, self._feed.buffers())
+        _save(taken, state_file(self._folder, step, self._seen.recorder.rank))
+        self._kept, self._at_save = step, None
+        self._seen.write(Kept(step))
 
 
 def _wait(result: object) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fsdplint.verify.rank import access
@@ -15,6 +15,7 @@ from fsdplint.verify.rank.reference.layout import Piece, Region, pieces, whole
 from fsdplint.verify.rank.registry import Seen
 
 PARAMETER, BUFFER, STATE = "parameter", "buffer", "optimizer state"
+KINDS = (PARAMETER, BUFFER, STATE)
 """Kinds of entries."""
 Entry = tuple[str, str]
 """A kind, and the name of one of its entries."""
@@ -28,8 +29,8 @@ class Taken:
     """One rank's part of the state after so many optimizer steps.
 
     Attributes:
-        unread: names of optimizer states that are cut otherwise than their parameter, as those of
-            low-bit or factored optimizers are.
+        unread: names of optimizer states that are no tensors, or are cut otherwise than their
+            parameter, as those of low-bit or factored optimizers are.
     """
 
     steps: int
@@ -49,8 +50,7 @@ def take(seen: Seen, buffers: Parts) -> Taken:
     parts: Parts = dict(buffers)
     unread: list[str] = []
     optimizers = list(seen.optimizers)
-    for number, model in enumerate(seen.models()):
-        of = f"model {number + 1}: " if number else ""
+    for of, model in _models(seen):
         for piece in pieces(model):
             parts[PARAMETER, f"{of}{piece.name}"] = (piece.region, _copy(piece.value()))
             for key, value in _states(optimizers, piece):
@@ -65,8 +65,7 @@ def take(seen: Seen, buffers: Parts) -> Taken:
 def take_buffers(seen: Seen) -> Parts:
     """Copy the buffers that a state dict has."""
     found: Parts = {}
-    for number, model in enumerate(seen.models()):
-        of = f"model {number + 1}: " if number else ""
+    for of, model in _models(seen):
         for prefix, module in model.named_modules():
             for key, buffer in module._buffers.items():
                 if buffer is not None and key not in module._non_persistent_buffers_set:
@@ -76,22 +75,38 @@ def take_buffers(seen: Seen) -> Parts:
     return found
 
 
+def digests(seen: Seen) -> tuple[str, ...]:
+    """Return digests of this rank's parts of all parameters."""
+    every = (piece for _, model in _models(seen) for piece in pieces(model))
+    return tuple(access.digest(piece.value()) for piece in every)
+
+
+def _models(seen: Seen) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the models in the order in which their first units were made, and how names begin."""
+
+    def first(model: nn.Module) -> int:
+        return min(seen.units[unit].number for unit in seen.inner_units(model))
+
+    for number, model in enumerate(sorted(seen.models(), key=first)):
+        yield f"model {number + 1}: " if number else "", model
+
+
 def _copy(value: Tensor) -> Tensor:
     return value.detach().clone().cpu()
 
 
-def _states(optimizers: list[Optimizer], piece: Piece) -> Iterator[tuple[str, Tensor]]:
+def _states(optimizers: list[Optimizer], piece: Piece) -> Iterator[tuple[str, Any]]:
     """Yield what optimizers keep of a parameter."""
     for optimizer in optimizers:
         for key, value in optimizer.state.get(piece.parameter, {}).items():
-            if isinstance(value, Tensor):
-                yield str(key), value
-            elif isinstance(value, int | float):
-                yield str(key), torch.tensor(float(value))
+            number = isinstance(value, int | float)
+            yield str(key), torch.tensor(float(value)) if number else value
 
 
-def _part(piece: Piece, value: Tensor) -> tuple[Region, Tensor] | None:
+def _part(piece: Piece, value: Any) -> tuple[Region, Tensor] | None:
     """Return the part of an optimizer's tensor that belongs to a piece, and where it lies."""
+    if not isinstance(value, Tensor):
+        return None
     part = access.local(value)
     if part.dim() and part.numel() == piece.value().numel():
         return piece.region, _copy(part)
@@ -104,14 +119,12 @@ def _part(piece: Piece, value: Tensor) -> tuple[Region, Tensor] | None:
     return None
 
 
-def settings(seen: Seen) -> Iterator[tuple[str, float]]:
-    """Yield the numbers in the optimizers' groups, such as learning rates, with their names."""
-    for number, optimizer in enumerate(seen.optimizers):
-        of = f" of optimizer {number + 1}" if number else ""
-        for index, group in enumerate(optimizer.param_groups):
-            for key, value in group.items():
-                if (setting := _number(value)) is not None:
-                    yield f"{key} of group {index}{of}", setting
+def settings(optimizer: Optimizer) -> Iterator[tuple[str, float]]:
+    """Yield the numbers in an optimizer's groups, such as learning rates, with their names."""
+    for index, group in enumerate(optimizer.param_groups):
+        for key, value in group.items():
+            if (setting := _number(value)) is not None:
+                yield f"{key} of group {index}", setting
 
 
 def _number(value: Any) -> float | None:
@@ -121,19 +134,19 @@ def _number(value: Any) -> float | None:
     return float(value) if is_number else None
 
 
-def together(ranks: list[Taken]) -> dict[Entry, list[Tensor]]:
-    """Return whole tensors of the parts of all ranks: one, or each rank's own.
+def wholes(ranks: list[Taken], entry: Entry) -> list[Tensor]:
+    """Return a whole tensor of the parts of all ranks, or each rank's own.
 
     What no rank has stays nan.
     """
-    found: dict[Entry, list[Tensor]] = {}
+    found: list[Tensor] = []
     for taken in ranks:
-        for entry, (region, part) in taken.parts.items():
-            if entry not in found or entry[0] in _EVERY_RANKS_OWN:
+        if entry in taken.parts:
+            region, part = taken.parts[entry]
+            if not found or entry[0] in _EVERY_RANKS_OWN:
                 fill = float("nan") if part.is_floating_point() else 0
-                whole_ = torch.full(region.shape, fill, dtype=part.dtype)
-                found.setdefault(entry, []).append(whole_)
-            region.write(found[entry][-1], part)
+                found.append(torch.full(region.shape, fill, dtype=part.dtype))
+            region.write(found[-1], part)
     return found
 
 
@@ -142,9 +155,3 @@ def is_held(entry: Entry, mine: Taken) -> bool:
     kind, name = entry
     of = (PARAMETER, name.split(" of ", 1)[1]) if kind == STATE else entry
     return entry in mine.parts or of not in mine.parts or mine.parts[of][0].elements > 0
-
-
-def kinds(parts: Mapping[Entry, object]) -> Iterator[str]:
-    """Yield the kinds that there are entries of, in their order."""
-    present = {kind for kind, _ in parts}
-    return (kind for kind in (PARAMETER, BUFFER, STATE) if kind in present)
