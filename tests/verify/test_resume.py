@@ -39,6 +39,8 @@ def verdict(
         ("fsdp1 original", 2, (3,)),
         ("hsdp", 4, (2,)),
         ("twice", 2, (2,)),
+        ("exported", 2, (2,)),
+        ("best", 2, (2,)),
     ],
 )
 def test_a_sound_checkpoint_is_confirmed(

@@ -150,6 +150,12 @@ while step < STEPS:
         torch.save({"loss": torch.zeros(1)}, "metrics.pt")
     if step == SAVED_AFTER or ("twice" in WORDS and step == SAVED_AFTER + 1):
         save()
+    if "exported" in WORDS and step == SAVED_AFTER:
+        with torch.no_grad():
+            model.norm.weight.mul_(1.5)
+        dcp.save({"model": model.state_dict()}, checkpoint_id="export")
+    if "best" in WORDS:
+        dcp.save({"model": model.state_dict()}, checkpoint_id="best")
     if "in-place" in WORDS and step == SAVED_AFTER:
         with torch.no_grad():
             model.norm.weight.mul_(1.5)

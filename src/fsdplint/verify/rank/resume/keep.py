@@ -33,6 +33,7 @@ class Keeper:
         self._seen = seen
         self._folder = Path(seen.recorder.request.keep)
         self._at_save: Taken | None = None
+        self._whole = False
         self._under_way: list[object] = []
         self._alive: list[object] = []
         self._stepped: tuple[str, ...] | None = None
@@ -58,9 +59,14 @@ class Keeper:
         if save.step == 0 or not save.of_training or current_thread() is not main_thread():
             return
         mark(self._folder, save.step, save.of_optimizer)
-        if chosen(self._folder) == save.step:
+        if chosen(self._folder) != save.step:
+            return
+        self._under_way.append(result)
+        # Of several at one step, the first with an optimizer's state is what a run resumes from.
+        first = self._at_save is None or self._at_save.steps != save.step
+        if first or (save.of_optimizer and not self._whole):
             self._at_save = take(self._seen, take_buffers(self._seen))
-            self._under_way.append(result)
+            self._whole = save.of_optimizer
 
     def due(self, steps: int | None) -> bool:
         """Whether so many steps have been taken behind the save."""
