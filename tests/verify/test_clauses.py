@@ -674,7 +674,8 @@ def stepping(*steps: int, backwards: int = 3, how: str = "script") -> list[Event
         events.append(Backward(len(events), "1.0", True, True, HERE))
         if number in steps:
             events.append(step(change("a"), number=1 + steps.index(number)))
-    return [*events, Ended(how, len(steps))]
+    built = OptimizerBuilt(0, "SGD", HERE, 1, ())
+    return [*events, built, Ended(how, len(steps))]
 
 
 def test_ranks_that_step_apart_are_violated() -> None:
@@ -683,7 +684,9 @@ def test_ranks_that_step_apart_are_violated() -> None:
         "violated",
         "rank 0 took 3 steps of an optimizer and rank 1 1, in as many backward passes",
     )
+    other = replace(OptimizerBuilt(0, "Adam", HERE, 0, ()), number=1)
     for run in (
+        run_of([other, *stepping(1, 2)], stepping(1, 2)),
         run_of(stepping(1, 2), stepping(1, 2)),
         run_of(stepping(1, 2), stepping(1, backwards=2)),
         run_of(stepping(1, 2, how="steps"), stepping(1, how="steps")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,12 +83,12 @@ def run(*ranks: list[Event], groups: tuple[str, ...] = ("",)) -> Run:
     )
 
 
-def collective(group: str) -> Collective:
-    return Collective(group, 0, "all_reduce", (), 4, 0, None, State.DONE, 0.0)
+def collective(group: str, operation: str = "all_reduce") -> Collective:
+    return Collective(group, 0, operation, (), 4, 0, None, State.DONE, 0.0)
 
 
-def trained(*digests: str) -> list[Event]:
-    backward = Backward(0, "1.0", True, True, LINE)
+def trained(*digests: str, loss: str = "1.0") -> list[Event]:
+    backward = Backward(0, loss, True, True, LINE)
     return [event for digest in digests for event in (Drawn(digest, 0, LINE), backward)]
 
 
@@ -108,7 +109,6 @@ def test_a_batch_that_differs_once_is_enough() -> None:
 def test_batches_without_a_backward_do_not_count() -> None:
     evaluated: list[Event] = [Drawn("x", 0, LINE), Drawn("y", 0, LINE)]
     assert judged(evaluated, evaluated).status is Status.NOT_EXERCISED
-    assert judged(evaluated + trained("a", "b"), trained("a", "b")).status is Status.VIOLATED
 
 
 def test_ranks_in_groups_may_share_batches() -> None:
@@ -129,3 +129,42 @@ def test_a_rank_without_a_loader_shows_nothing() -> None:
 def test_a_batch_of_several_backwards_counts_once() -> None:
     twice: list[Event] = [e for event in trained("a", "b") for e in (event, event)]
     assert judged(twice, twice).figures == "all 2 ranks train on the same 2 batches"
+
+
+def test_ranks_that_take_parts_of_a_batch_have_other_losses() -> None:
+    assert judged(trained("a", "b"), trained("a", "b", loss="2.0")).figures == (
+        "all ranks get the same batches, and their losses differ: they may each take a part"
+    )
+
+
+def test_ranks_that_divide_a_sequence_exchange_activations() -> None:
+    given = run(trained("a", "b"), trained("a", "b"))
+    exchanging = (collective("", "all_to_all_single"),)
+    ranks = tuple(replace(rank, collectives=exchanging) for rank in given.ranks)
+    assert data.decide(replace(given, ranks=ranks)).figures == (
+        "all ranks get the same batches, and they exchange activations, as ranks do that divide a "
+        "sequence"
+    )
+
+
+def test_all_loaders_count_that_gave_something_to_a_backward() -> None:
+    def both(own: str) -> list[Event]:
+        backward = Backward(0, "1.0", True, True, LINE)
+        batches = ((f"{own}1", "x"), (f"{own}2", "y"))
+        return [e for o, s in batches for e in (Drawn(o, 0, LINE), Drawn(s, 0, LINE), backward)]
+
+    assert judged(both("a"), both("b")).figures == "2 of 2 batches differ between ranks"
+    assert judged(both("a"), both("a")).status is Status.VIOLATED
+
+
+def test_batches_of_an_evaluation_in_the_loop_do_not_count() -> None:
+    def rank(evaluated: str) -> list[Event]:
+        backward = Backward(0, "1.0", True, True, LINE)
+        elsewhere = Place("train.py", 20, "evaluate")
+        return [
+            e
+            for number in "ab"
+            for e in (Drawn(evaluated + number, 0, elsewhere), Drawn(number, 0, LINE), backward)
+        ]
+
+    assert judged(rank("x"), rank("y")).status is Status.VIOLATED

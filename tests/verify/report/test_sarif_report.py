@@ -11,6 +11,7 @@ import pytest
 from samples import CONFIRMED, confirmed, skipped, violated
 from samples import verification as of
 
+from fsdplint.verify.events import Place
 from fsdplint.verify.report import render
 from fsdplint.verify.verdict import Remedy, Verdict, Verification
 
@@ -86,3 +87,20 @@ def test_a_failure_is_a_notification(folder: Path) -> None:
 def test_the_same_verification_gives_the_same_bytes(folder: Path) -> None:
     one, other = (render(CONFIRMED, "sarif", folder, color=False, width=w) for w in (40, 80))
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("../lib/x y.py", "lib/x%20y.py"),
+        ("../../x.py", "file://{outside}/x.py"),
+        ("/lib/torch/x.py", "file:///lib/torch/x.py"),
+    ],
+)
+def test_places_elsewhere_are_found(folder: Path, path: str, uri: str) -> None:
+    verdict = replace(violated("units", "one rank", [], 1), places=(Place(path, 3),))
+    (result,) = run_of(made(verdict), folder)["results"]
+    (location,) = result["locations"]
+    artifact = location["physicalLocation"]["artifactLocation"]
+    assert artifact["uri"] == uri.format(outside=folder.parent.parent)
+    assert ("uriBaseId" in artifact) == (not uri.startswith("file:"))

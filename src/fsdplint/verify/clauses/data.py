@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
 from fsdplint.verify.clauses.queries import first_snapshots, is_shard, parameters
-from fsdplint.verify.events import Backward, Drawn
+from fsdplint.verify.collective_log import PEER_TO_PEER
+from fsdplint.verify.events import Backward, Drawn, Place
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural
 from fsdplint.verify.verdict import Verdict
@@ -13,12 +16,21 @@ _LEAST = 2
 """Different batches that ranks have to share before it is no accident."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """What loaders gave out at the last line that asked before a backward, and its loss."""
+
+    batches: tuple[str, ...]
+    loss: str
+    place: Place | None
+
+
 @clause("data", "Each rank trains on batches of its own.", ("batches",))
 def data(run: Run) -> Verdict:
-    """Judge the batches that loaders gave out last before each backward.
+    """Judge the batches that loaders gave out before each backward, and its loss.
 
-    Ranks that divide a batch among them, as under tensor or sequence parallelism, get the same
-    one on purpose; they have process groups of their own.
+    Ranks that divide a batch among them get the same one on purpose. They have other losses, or
+    they communicate in other ways than FSDP does.
     """
     trained = {rank.rank: _trained_on(rank) for rank in run.ranks}
     if run.world_size < 2 or len(trained) < run.world_size:
@@ -26,40 +38,48 @@ def data(run: Run) -> Verdict:
     if not all(trained.values()):
         return not_exercised("no `DataLoader` gave a batch to a backward on every rank")
     rows = list(zip(*trained.values(), strict=False))
-    shared = [row for row in rows if len({drawn.digest for drawn in row}) == 1]
+    shared = [row for row in rows if len({each.batches for each in row}) == 1]
     if len(shared) < len(rows):
         batches = plural(len(rows), "batch", "batches")
         return confirmed(f"{len(rows) - len(shared)} of {batches} differ between ranks")
-    if len({row[0].digest for row in shared}) < _LEAST:
+    if len({row[0].batches for row in shared}) < _LEAST:
         return not_exercised("all ranks got the same batch, which is one alone")
-    if reason := _divides(run):
+    if reason := _divides(run) or _differ(shared):
         return not_exercised(f"all ranks get the same batches, and {reason}")
     batches = plural(len(shared), "batch", "batches")
     return violated(
         f"all {plural(run.world_size, 'rank')} train on the same {batches}",
         ("together they learn what one of them would",),
-        tuple(drawn.place for drawn in shared[0]),
+        tuple(each.place for each in shared[0]),
     )
 
 
-def _trained_on(rank: RankRun) -> list[Drawn]:
-    """Return the batch that was drawn last before each backward."""
-    found: list[Drawn] = []
-    last: Drawn | None = None
+def _trained_on(rank: RankRun) -> list[_Trained]:
+    found: list[_Trained] = []
+    drawn: list[Drawn] = []
     for event in rank.events:
         if isinstance(event, Drawn):
-            last = event
-        elif isinstance(event, Backward) and last is not None:
-            found.append(last)
-            last = None
+            drawn.append(event)
+        elif isinstance(event, Backward) and drawn:
+            place = drawn[-1].place  # others may have been drawn for an evaluation before
+            digests = tuple(each.digest for each in drawn if each.place == place)
+            found.append(_Trained(digests, event.loss, place))
+            drawn = []
     return found
+
+
+def _differ(shared: list[tuple[_Trained, ...]]) -> str:
+    apart = any(len({each.loss for each in row}) > 1 for row in shared)
+    return "their losses differ: they may each take a part" if apart else ""
 
 
 def _divides(run: Run) -> str:
     """Return why ranks may get the same batch on purpose; empty where nothing says so."""
-    sizes = {len(each.members) for rank in run.ranks for each in rank.collectives}
-    if any(1 < size < run.world_size for size in sizes):
+    every = [each for rank in run.ranks for each in rank.collectives]
+    if any(1 < len(each.members) < run.world_size for each in every):
         return "some ranks form groups, which may divide a batch among them"
+    if any(e.operation in PEER_TO_PEER or "all_to_all" in e.operation for e in every):
+        return "they exchange activations, as ranks do that divide a sequence"
     for rank in run.ranks:
         for snapshot in first_snapshots(rank):
             for _, parameter in parameters(snapshot):

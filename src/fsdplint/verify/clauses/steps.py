@@ -36,7 +36,7 @@ from fsdplint.verify.events import (
     Step,
     SyncSwitched,
 )
-from fsdplint.verify.evidence import Run
+from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural
 from fsdplint.verify.verdict import Verdict
 
@@ -297,12 +297,17 @@ def _stepped_apart(run: Run) -> Verdict | None:
         return None
     if len({len(rank.of(Backward)) for rank in run.ranks}) > 1:
         return None
+    built = {rank.rank: _of_models(rank) for rank in run.ranks}
+    if len({len(numbers) for numbers in built.values()}) > 1:
+        return None
     counts = {rank.rank: Counter(step.optimizer for step in rank.of(Step)) for rank in run.ranks}
-    for optimizer in sorted({number for each in counts.values() for number in each}):
-        steps = {rank: each[optimizer] for rank, each in counts.items()}
+    for numbers in zip(*built.values(), strict=True):
+        each = dict(zip(built, numbers, strict=True))
+        steps = {rank: counts[rank][number] for rank, number in each.items()}
         if len(set(steps.values())) > 1:
             most, least = max(steps, key=lambda r: steps[r]), min(steps, key=lambda r: steps[r])
-            place = next((s.place for _, s in run.all(Step) if s.optimizer == optimizer), None)
+            found = (s.place for r, s in run.all(Step) if s.optimizer == each[r])
+            place = next(found, None)
             return violated(
                 f"rank {most} took {plural(steps[most], 'step')} of an optimizer and rank "
                 f"{least} {steps[least] or 'none'}, in as many backward passes",
@@ -310,6 +315,11 @@ def _stepped_apart(run: Run) -> Verdict | None:
                 (place,),
             )
     return None
+
+
+def _of_models(rank: RankRun) -> list[int]:
+    """Return the numbers of the optimizers that hold parameters of sharded models."""
+    return sorted({event.number for event in rank.of(OptimizerBuilt) if event.live})
 
 
 def _not_finite(run: Run) -> list[str]:

@@ -141,6 +141,8 @@ class _Sum:
     elements: int = 0
     odd: int = 0
     parts: dict[Cut, list[int]] = field(default_factory=dict)
+    # Entries of which this rank's part is the whole, so that they do not tell which one they are.
+    whole_here: list[tuple[Cut | None, int]] = field(default_factory=list)
 
     def add(self, tensor: Tensor, held: Held | None, shape: tuple[int, ...] | None) -> None:
         """Add one entry, the state of a parameter of that whole shape, where it is known."""
@@ -148,8 +150,9 @@ class _Sum:
         mine, whole = elements(tensor)
         # FSDP1 may leave all of a small parameter to one rank, and nothing of it to the others.
         if slice_of is None and held is not None and _is_all_here(held):
-            slice_of = cut(None, held)
-        elif slice_of is None and held is not None and tuple(tensor.shape) != shape:
+            self.whole_here.append((cut(None, held), mine))
+            return
+        if slice_of is None and held is not None and tuple(tensor.shape) != shape:
             slice_of = cut(None, held) if _is_part(tensor, held) else None
             if slice_of is None:
                 self.odd += 1
@@ -164,7 +167,14 @@ class _Sum:
             total[index] += count
 
     def state(self, what: str, cls: str, names: list[str]) -> State:
-        """Return the sum."""
+        """Return the sum; with parts of others, what could be either is a part."""
+        for slice_of, count in self.whole_here:
+            if slice_of in self.parts:
+                self.parts[slice_of] = [held + count for held in self.parts[slice_of]]
+            else:
+                self.wholes += 1
+                self.elements += count
+        self.whole_here = []
         return State(
             what,
             cls,
@@ -198,7 +208,7 @@ def states(seen: Seen, value: Any) -> tuple[int, tuple[State, ...]]:
         for index, total in sums.items()
     ]
     for what, total in (("optimizer", optimizers), ("other", other)):
-        if total.wholes or total.odd or total.parts:
+        if total.wholes or total.odd or total.parts or total.whole_here:
             result.append(total.state(what, "", []))
     return len(found), tuple(result)
 

@@ -7,6 +7,7 @@ notification. Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,7 +27,6 @@ def as_sarif(verification: Verification, directory: Path) -> str:
     Args:
         directory: what its places are relative to.
     """
-    base = directory.absolute().relative_to(repository(directory.absolute()))
     judged = [v for v in verification.verdicts if v.status is not Status.NOT_EXERCISED]
     failure = verification.failure if not verification.violated else ""
     run = om.Run(
@@ -50,7 +50,7 @@ def as_sarif(verification: Verification, directory: Path) -> str:
             )
         ],
         results=[
-            _result(verification, verdict, index, base)
+            _result(verification, verdict, index, directory.absolute())
             for index, verdict in enumerate(judged)
             if verdict.status is Status.VIOLATED
         ],
@@ -75,7 +75,7 @@ def _rule(verdict: Verdict) -> om.ReportingDescriptor:
     )
 
 
-def _result(verification: Verification, verdict: Verdict, index: int, base: Path) -> om.Result:
+def _result(verification: Verification, verdict: Verdict, index: int, directory: Path) -> om.Result:
     first, *others = verdict.places or (Place(verification.script, 1),)
     return om.Result(
         rule_id=_id(verdict),
@@ -83,8 +83,10 @@ def _result(verification: Verification, verdict: Verdict, index: int, base: Path
         kind="fail",
         level="error",
         message=om.Message(text=_message(verification, verdict)),
-        locations=[_location(first, base)],
-        related_locations=[_location(place, base, number) for number, place in enumerate(others, 1)]
+        locations=[_location(first, directory)],
+        related_locations=[
+            _location(place, directory, number) for number, place in enumerate(others, 1)
+        ]
         or None,
     )
 
@@ -100,10 +102,11 @@ def _message(verification: Verification, verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def _location(place: Place, base: Path, number: int = -1) -> om.Location:
-    path = Path(place.path)
-    inside = not path.is_absolute()
-    uri = quote((base / path).as_posix()) if inside else path.as_uri()
+def _location(place: Place, directory: Path, number: int = -1) -> om.Location:
+    root = repository(directory)
+    path = Path(os.path.normpath(directory / place.path))
+    inside = path.is_relative_to(root)
+    uri = quote(path.relative_to(root).as_posix()) if inside else path.as_uri()
     return om.Location(
         id=number,
         physical_location=om.PhysicalLocation(
