@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.loops import share_loop
 from fsdplint.engine.facts.sharding import runs_alone, unit_of
 from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.values import Const, Object, followed
@@ -67,17 +68,24 @@ def _unfinalized(
     family = {module, *module.ancestors()}
     unknown = [e.time for e in trace.escapes if e.time > call.time and family & {*e.objects}]
     end = min([*unknown, *([] if end is None else [end])], default=None)
-    backward = next((b for b in trace.calls(*BACKWARDS) if b.time > call.time), None)
-    step = backward and next((s for s in trace.calls("step") if _steps(s, backward, module)), None)
+    backwards = [b for b in trace.calls(*BACKWARDS) if _follows(program, b, call)]
+    backward = next(iter(backwards), None)
+    steps = [s for s in trace.calls("step") if _steps(s, module) and _follows(program, s, call)]
+    step = next((s for s in steps if backward and s.time > backward.time), None)
     if backward is None or step is None or (end is not None and end < step.time):
         return None
     return UnfinalizedStep(call, shard, backward, step)
 
 
-def _steps(step: Call, backward: Call, module: Object) -> bool:
-    """Whether an optimizer of parameters of ``module`` makes a step behind ``backward``."""
+def _follows(program: Program, event: Call, call: Call) -> bool:
+    """Whether an event comes after the call, in a later iteration at the latest."""
+    return event.time > call.time or share_loop(program, event.site, call.site)
+
+
+def _steps(step: Call, module: Object) -> bool:
+    """Whether an optimizer of parameters of ``module`` makes this step."""
     optimizer = followed(step.receiver)
-    if step.time < backward.time or not isinstance(optimizer, Object):
+    if not isinstance(optimizer, Object):
         return False
     owners = [capture.module for capture in optimizer.captures]
     return any(module in (owner, *owner.ancestors()) for owner in owners)
