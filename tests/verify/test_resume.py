@@ -72,7 +72,7 @@ def test_a_save_at_the_end_is_compared_without_another_step(warm: Warm) -> None:
         (
             "no-schedule",
             "lr of group 0 is 0.01 in step 2, not 0.005",
-            "loss 3 is 3.67436, and 3.71393 in the uninterrupted run",
+            "the data go on where they were",
         ),
         (
             "reset-buffers",
