@@ -89,7 +89,7 @@ def collective(group: str, operation: str = "all_reduce") -> Collective:
 
 def trained(*digests: str, loss: str = "1.0") -> list[Event]:
     backward = Backward(0, loss, True, True, LINE)
-    return [event for digest in digests for event in (Drawn(digest, 0, LINE), backward)]
+    return [event for digest in digests for event in (Drawn(digest, LINE), backward)]
 
 
 def judged(*ranks: list[Event], groups: tuple[str, ...] = ("",)) -> Verdict:
@@ -107,7 +107,7 @@ def test_a_batch_that_differs_once_is_enough() -> None:
 
 
 def test_batches_without_a_backward_do_not_count() -> None:
-    evaluated: list[Event] = [Drawn("x", 0, LINE), Drawn("y", 0, LINE)]
+    evaluated: list[Event] = [Drawn("x", LINE), Drawn("y", LINE)]
     assert judged(evaluated, evaluated).status is Status.NOT_EXERCISED
 
 
@@ -151,7 +151,7 @@ def test_all_loaders_count_that_gave_something_to_a_backward() -> None:
     def both(own: str) -> list[Event]:
         backward = Backward(0, "1.0", True, True, LINE)
         batches = ((f"{own}1", "x"), (f"{own}2", "y"))
-        return [e for o, s in batches for e in (Drawn(o, 0, LINE), Drawn(s, 0, LINE), backward)]
+        return [e for o, s in batches for e in (Drawn(o, LINE), Drawn(s, LINE), backward)]
 
     assert judged(both("a"), both("b")).figures == "2 of 2 batches differ between ranks"
     assert judged(both("a"), both("a")).status is Status.VIOLATED
@@ -164,7 +164,7 @@ def test_batches_of_an_evaluation_in_the_loop_do_not_count() -> None:
         return [
             e
             for number in "ab"
-            for e in (Drawn(evaluated + number, 0, elsewhere), Drawn(number, 0, LINE), backward)
+            for e in (Drawn(evaluated + number, elsewhere), Drawn(number, LINE), backward)
         ]
 
     assert judged(rank("x"), rank("y")).status is Status.VIOLATED

@@ -143,6 +143,15 @@ def test_a_run_that_resumes_from_nothing_known_fails(warm: Warm, variant: str, g
     )
 
 
+def test_a_resumed_run_that_ends_early_is_no_resumption(warm: Warm) -> None:
+    found = verdict(warm, "crashes")
+    assert (found.status, found.figures) == (
+        Status.VIOLATED,
+        "saved after 2 steps on 2 ranks; resumed on 2: it ends with RuntimeError after it has "
+        "taken steps: no more",
+    )
+
+
 def test_a_path_by_rank_is_not_found_again(warm: Warm) -> None:
     found = verdict(warm, "path")
     assert found.status is Status.VIOLATED

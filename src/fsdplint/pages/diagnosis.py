@@ -77,7 +77,7 @@ class Cause:
     length: int
 
     def leads(self, matches: Sequence[Match]) -> bool:
-        """Whether more speaks for it than for the rules."""
+        """Whether it is likelier than the rules that the log belongs to."""
         return not matches or bool(self.error.near) or self.length >= matches[0].length
 
 
@@ -104,10 +104,11 @@ def diagnose(error: str, rules: Sequence[Rule]) -> list[Match]:
 
 
 def known_errors(error: str) -> list[Cause]:
-    """Return causes that no rule can see in the code, the one that more speaks for first.
+    """Return causes that no rule can see in the code, the likeliest first.
 
-    That is one which more than the message speaks for, else that of the longest message. What only
-    says that something failed is returned if there is nothing else.
+    Those with another text of theirs in the log come before those with a message alone, longer
+    messages before shorter ones. What only says that something failed is returned if there is
+    nothing else.
     """
     text = _squeezed(_lines(error))
     found = [cause for each in known() if (cause := _cause(text, each))]

@@ -101,9 +101,9 @@ def diagnosis_as_text(
     style: Style,
     width: int,
 ) -> str:
-    """Return causes and rules, these with their page in short, then what is suspect in the files.
+    """Return causes, rules with their page in short, then what is suspect in the given files.
 
-    Causes lead that more speaks for than for the rules, unless a rule finds something.
+    Rules come first if one of them finds something, else behind the causes that are likelier.
     """
     causes = causes[:_MOST_CAUSES]
     if not matches:

@@ -42,11 +42,10 @@ class UnfinalizedStep:
 
 def unfinalized_steps(program: Program) -> Iterator[UnfinalizedStep]:
     """Steps of optimizers in programs that turn automatic finalization off and have no other."""
-    if not any(True for _ in program.trees_with(MANUAL_FINALIZATION)):
+    traces = [trace for trace in program.traces if trace.calls(MANUAL_FINALIZATION)]
+    if not traces or any(next(t.walk(FINALIZE), None) for t in program.trees_with(FINALIZE)):
         return
-    if any(next(tree.walk(FINALIZE), None) for tree in program.trees_with(FINALIZE)):
-        return
-    for trace in program.traces:
+    for trace in traces:
         calls = [] if runs_alone(trace) else trace.calls(MANUAL_FINALIZATION)
         for at, call in enumerate(calls):
             fact = _unfinalized(program, trace, call, calls[at + 1 :])
@@ -64,17 +63,19 @@ def _unfinalized(
     shard = unit_of(trace, module)
     if shard is None or shard.module is not module or not program.together(call.site, shard.site):
         return None
-    end = later[0].time if later else None
-    family = {module, *module.ancestors()}
-    unknown = [e.time for e in trace.escapes if e.time > call.time and family & {*e.objects}]
-    end = min([*unknown, *([] if end is None else [end])], default=None)
-    backwards = [b for b in trace.calls(*BACKWARDS) if _follows(program, b, call)]
-    backward = next(iter(backwards), None)
+    backward = next((b for b in trace.calls(*BACKWARDS) if _follows(program, b, call)), None)
     steps = [s for s in trace.calls("step") if _steps(s, module) and _follows(program, s, call)]
     step = next((s for s in steps if backward and s.time > backward.time), None)
-    if backward is None or step is None or (end is not None and end < step.time):
+    if backward is None or step is None or _is_undone(trace, module, call, step, later):
         return None
     return UnfinalizedStep(call, shard, backward, step)
+
+
+def _is_undone(trace: Trace, module: Object, call: Call, step: Call, later: list[Call]) -> bool:
+    """Whether the mode is set again before the step, or unknown code has the module."""
+    family = {module, *module.ancestors()}
+    escaped = [e.time for e in trace.escapes if e.time > call.time and family & {*e.objects}]
+    return any(time < step.time for time in (*escaped, *(other.time for other in later)))
 
 
 def _follows(program: Program, event: Call, call: Call) -> bool:

@@ -288,11 +288,9 @@ class Drawn(Event):
 
     Attributes:
         digest: of its tensors.
-        step: optimizer steps done before it.
     """
 
     digest: str
-    step: int
     place: Place | None
 
 

@@ -146,6 +146,8 @@ while step < STEPS:
     optimizer.zero_grad()
     schedule.step()
     step += 1
+    if {"crashes", "--resume"} <= WORDS and step == SAVED_AFTER + 1:
+        raise RuntimeError("no more")
     if dist.get_rank() == 0:
         torch.save({"loss": torch.zeros(1)}, "metrics.pt")
     if step == SAVED_AFTER or ("twice" in WORDS and step == SAVED_AFTER + 1):

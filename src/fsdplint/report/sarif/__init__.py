@@ -27,7 +27,7 @@ from fsdplint.report.style import Style
 from fsdplint.rules import RULES
 from fsdplint.rules.invalid_syntax import RULE as INVALID_SYNTAX
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LINE_ENDS = ["\r\n", "\n", "\r"]
 # Members that are written even if their value is the schema's default: readers that ignore the
 # schema would take the level from the rule.
@@ -45,6 +45,21 @@ def sarif(outcome: Outcome, _: Style) -> str:
         execution_successful=outcome.checked > 0 or not outcome.failures,
         tool_execution_notifications=list(notifications(outcome, indexes, artifacts)) or None,
     )
+    return document(
+        [descriptor(rule) for rule in rules],
+        invocation,
+        [
+            result_of(finding, indexes[finding.code], known[finding], artifacts)
+            for finding in outcome.findings
+            if finding.rule != INVALID_SYNTAX.name
+        ],
+    )
+
+
+def document(
+    rules: list[om.ReportingDescriptor], invocation: om.Invocation, results: list[om.Result]
+) -> str:
+    """Return the log of one run of fsdplint, as JSON."""
     run = om.Run(
         tool=om.Tool(
             driver=om.ToolComponent(
@@ -52,22 +67,18 @@ def sarif(outcome: Outcome, _: Style) -> str:
                 version=__version__,
                 semantic_version=__version__,
                 information_uri="https://pypi.org/project/fsdplint/",
-                rules=[descriptor(rule) for rule in rules],
+                rules=rules,
             )
         ),
         invocations=[invocation],
-        results=[
-            result_of(finding, indexes[finding.code], known[finding], artifacts)
-            for finding in outcome.findings
-            if finding.rule != INVALID_SYNTAX.name
-        ],
+        results=results,
         column_kind="utf16CodeUnits",
         newline_sequences=_LINE_ENDS,
         original_uri_base_ids={
             ROOT: om.ArtifactLocation(description=om.Message(text="The root of the sources."))
         },
     )
-    return serialized(om.SarifLog(version="2.1.0", schema_uri=SCHEMA, runs=[run]))
+    return _serialized(om.SarifLog(version="2.1.0", schema_uri=_SCHEMA, runs=[run]))
 
 
 def _root(outcome: Outcome) -> str:
@@ -77,7 +88,7 @@ def _root(outcome: Outcome) -> str:
     return PurePath(os.path.commonpath([outcome.root, *outside])).as_posix()
 
 
-def serialized(log: object) -> str:
+def _serialized(log: object) -> str:
     """Return the JSON document of ``log``, ending with a line end.
 
     sarif-om's own serializer leaves out every value that equals a default, levels among them.

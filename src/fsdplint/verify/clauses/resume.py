@@ -50,7 +50,7 @@ def _found(saving: Run, again: list[Again]) -> Verdict:
         return not_exercised("the run came to no save after a step")
     outside = next((save.path for save in saves if save.path.startswith("/")), "")
     if outside:
-        return not_exercised(f"`{outside}` lies outside of the working directory, which is copied")
+        return not_exercised(f"`{outside}` is outside the working directory, which alone is copied")
     if [rank for rank in saving.ranks if step not in {kept.step for kept in rank.of(Kept)}]:
         return not_exercised("what some ranks had to save is not known: it changed before the end")
     found = [_judged(saving, run, broken) for run, broken in again]
@@ -86,7 +86,7 @@ def _unread(run: Run) -> str:
 
 def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
     """Judge one resumed run, of which `broken` are the clauses that it alone violates."""
-    if (end := _unable(run)) is not None:
+    if (end := _ended(saving, run)) is not None:
         return end
     if reason := _unread(run):
         return not_exercised(reason)
@@ -113,22 +113,24 @@ def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
     return confirmed(f"{told} as they were", details)
 
 
-def _unable(run: Run) -> Verdict | None:
-    """Describe how a resumed run ended if it came to no step."""
-    if run.all(Step):
+def _ended(saving: Run, run: Run) -> Verdict | None:
+    """Describe how a resumed run ended, if it failed where the one that saved went on."""
+    stepped = bool(run.all(Step))
+    if any(rank.ended is None or rank.ended.how == "crash" for rank in saving.ranks) and stepped:
         return None
     for rank in run.ranks:
         ended = rank.ended
-        if ended is not None and ended.how == "exit":
+        if ended is not None and ended.how == "exit" and not stepped:
             said = next(iter(reversed(rank.output.strip().splitlines())), "") or ended.message
             return not_exercised(f"the script does not take the arguments ({said})")
         if ended is not None and ended.how == "crash":
             places = tuple(frame.place for frame in ended.frames if frame.own)[-1:]
-            said = _in_short(ended.message)
-            return violated(f"it ends with {ended.kind}: {said}", (), places)
-    if run.stall is not None:
-        return violated("it hangs" if run.stall.certain else "it comes to no step in time")
-    return None
+            after = " after it has taken steps" if stepped else ""
+            said = f"it ends with {ended.kind}{after}: {_in_short(ended.message)}"
+            return violated(said, (), places)
+    if run.stall is not None and run.stall.certain:
+        return violated("it hangs")
+    return None if stepped or run.stall is None else not_exercised("it comes to no step in time")
 
 
 def _in_short(message: str) -> str:
@@ -209,7 +211,7 @@ def _details(saving: Run, run: Run) -> list[str]:
     lines = []
     unread = next((event.unread for _, event in run.all(Resumed) if event.unread), ())
     if unread:
-        lines.append(f"not compared, since they are cut otherwise: {', '.join(unread)}")
+        lines.append(f"not compared: {', '.join(unread)}")
     if run.world_size == saving.world_size:
         lines += _going_on(saving, run)
     return lines

@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 import sarif_om as om
 
-from fsdplint import __version__
 from fsdplint.files.discover import repository
-from fsdplint.report.sarif import SCHEMA, serialized
+from fsdplint.report.sarif import document
 from fsdplint.report.sarif.artifacts import ROOT
 from fsdplint.verify.events import Place
 from fsdplint.verify.verdict import Status, Verdict, Verification
@@ -29,37 +28,20 @@ def as_sarif(verification: Verification, directory: Path) -> str:
     """
     judged = [v for v in verification.verdicts if v.status is not Status.NOT_EXERCISED]
     failure = verification.failure if not verification.violated else ""
-    run = om.Run(
-        tool=om.Tool(
-            driver=om.ToolComponent(
-                name="fsdplint",
-                version=__version__,
-                semantic_version=__version__,
-                information_uri="https://pypi.org/project/fsdplint/",
-                rules=[_rule(verdict) for verdict in judged],
-            )
-        ),
-        invocations=[
-            om.Invocation(
-                execution_successful=not failure,
-                tool_execution_notifications=[
-                    om.Notification(message=om.Message(text=failure), level="error")
-                ]
-                if failure
-                else None,
-            )
-        ],
-        results=[
-            _result(verification, verdict, index, directory.absolute())
-            for index, verdict in enumerate(judged)
-            if verdict.status is Status.VIOLATED
-        ],
-        column_kind="utf16CodeUnits",
-        original_uri_base_ids={
-            ROOT: om.ArtifactLocation(description=om.Message(text="The root of the sources."))
-        },
+    invocation = om.Invocation(
+        execution_successful=not failure,
+        tool_execution_notifications=[
+            om.Notification(message=om.Message(text=failure), level="error")
+        ]
+        if failure
+        else None,
     )
-    return serialized(om.SarifLog(version="2.1.0", schema_uri=SCHEMA, runs=[run]))
+    results = [
+        _result(verification, verdict, index, directory.absolute())
+        for index, verdict in enumerate(judged)
+        if verdict.status is Status.VIOLATED
+    ]
+    return document([_rule(verdict) for verdict in judged], invocation, results)
 
 
 def _id(verdict: Verdict) -> str:

@@ -13,7 +13,7 @@ from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.states import leaves
 
-MOST = 50
+_MOST = 50
 """Batches that are noted: those of the first steps tell whether ranks share them."""
 _TENSORS = 20
 _LARGEST = 2**26
@@ -22,14 +22,14 @@ _LARGEST = 2**26
 
 def install(seen: Seen) -> None:
     """Wrap the ``__next__`` of what iterates over a ``DataLoader``."""
-    left = [MOST]
+    left = [_MOST]
 
     def note(batch: Any) -> None:
         parts = [access.local(leaf.tensor) for leaf in islice(leaves(batch), _TENSORS)]
         read = [part for part in parts if 0 < part.numel() <= _LARGEST and not part.is_meta]
         if read:
             left[0] -= 1
-            seen.write(Drawn(" ".join(map(access.digest, read)), seen.steps, seen.place()))
+            seen.write(Drawn(" ".join(map(access.digest, read)), seen.place()))
 
     noted = seen.recorder.probe("batches")(note)
 

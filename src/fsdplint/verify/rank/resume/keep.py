@@ -74,6 +74,7 @@ class Keeper:
 
     def finish(self) -> None:
         """Keep the state at the script's end, if it is that of the last step."""
+        # Another rank may not have come to its save yet.
         step = chosen(self._folder) or self._seen.steps
         if step != self._seen.steps or step in (0, self._kept):
             return
