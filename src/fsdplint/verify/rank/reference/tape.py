@@ -24,7 +24,7 @@ from fsdplint.verify.rank.reference import measure
 from fsdplint.verify.rank.reference.layout import Incomparable, Region
 from fsdplint.verify.rank.reference.measure import Shares
 
-_load, _save = torch.load, torch.save
+torch_load, torch_save = torch.load, torch.save
 """As they are before a probe takes what they write for the script's."""
 Key = tuple[int, str]
 """A parameter: its model's number and its name there."""
@@ -146,7 +146,7 @@ class Stride:
 
     def save(self, folder: Path, rank: int, number: int) -> None:
         """Write it under a name that `load` finds."""
-        _save(self, folder / f"{rank}.{number}.stride")
+        torch_save(self, folder / f"{rank}.{number}.stride")
 
 
 def count(folder: Path, rank: int) -> int:
@@ -156,7 +156,7 @@ def count(folder: Path, rank: int) -> int:
 
 def load(folder: Path, rank: int, number: int) -> Stride:
     """Read what `Stride.save` wrote."""
-    stride: Stride = _load(folder / f"{rank}.{number}.stride", weights_only=False)
+    stride: Stride = torch_load(folder / f"{rank}.{number}.stride", weights_only=False)
     return stride
 
 
@@ -168,13 +168,13 @@ def freeze(inputs: Any) -> bytes:
     """
     copied = pytree.tree_map(lambda leaf: _copy(leaf) if isinstance(leaf, Tensor) else leaf, inputs)
     file = io.BytesIO()
-    _save(copied, file)
+    torch_save(copied, file)
     return file.getvalue()
 
 
 def thaw(inputs: bytes) -> Any:
     """Return what was frozen, on this process's device."""
-    return _load(io.BytesIO(inputs), map_location=_here, weights_only=False)
+    return torch_load(io.BytesIO(inputs), map_location=_here, weights_only=False)
 
 
 def _copy(tensor: Tensor) -> Tensor:

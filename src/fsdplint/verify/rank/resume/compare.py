@@ -11,7 +11,7 @@ from fsdplint.verify.events import Restored, Resumed
 from fsdplint.verify.kept import chosen, state_files
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.reference.measure import distance, norm
-from fsdplint.verify.rank.reference.tape import _load
+from fsdplint.verify.rank.reference.tape import torch_load
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.feed import Feed
 from fsdplint.verify.rank.resume.state import KINDS, STATE, Entry, Taken, is_held, take, wholes
@@ -44,7 +44,8 @@ class Comparison:
             return
         self._done = True
         ranks: list[Taken] = [
-            _load(file, weights_only=False, mmap=True) for file in state_files(self._folder, step)
+            torch_load(file, weights_only=False, mmap=True)
+            for file in state_files(self._folder, step)
         ]
         mine = take(self._seen, self._feed.buffers())
         self._seen.write(Resumed(mine.unread[:_MOST]))

@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
 from fsdplint.verify.events import Kept, Save
 from fsdplint.verify.kept import chosen, files, mark, state_file
 from fsdplint.verify.rank.recorder import prepares_state
-from fsdplint.verify.rank.reference.tape import _save
+from fsdplint.verify.rank.reference.tape import torch_save
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.feed import Feed
 from fsdplint.verify.rank.resume.state import Taken, digests, take, take_buffers
@@ -101,7 +101,7 @@ class Keeper:
         taken = self._at_save
         if taken is None or taken.steps != step:
             taken = take(self._seen, self._feed.buffers())
-        _save(taken, state_file(self._folder, step, self._seen.recorder.rank))
+        torch_save(taken, state_file(self._folder, step, self._seen.recorder.rank))
         self._kept, self._at_save = step, None
         self._seen.write(Kept(step))
 
