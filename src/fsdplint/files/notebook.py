@@ -45,6 +45,12 @@ class Cell:
         return self._name if self._appends else ""
 
     @property
+    def body(self) -> str:
+        """What the cell writes to its script or adds to it, ending with a line end."""
+        body = self.source[self._writes.end() :] if self._writes else ""
+        return body if body.endswith("\n") else f"{body}\n"
+
+    @property
     def without_magic(self) -> str:
         """The `code` with the line blank that says which script the rest is."""
         magic = self._writes
@@ -83,6 +89,10 @@ class Notebook:
         index = min(bisect_right(self._starts, offset), len(self.cells)) - 1
         cell = self.cells[index]
         return cell.number, cell.code.count("\n", 0, offset - self._starts[index]) + 1
+
+    def lines_before(self, number: int) -> int:
+        """Return how many lines the joined code has before the cell of that number."""
+        return sum(cell.code.count("\n") for cell in self.cells if cell.number < number)
 
     def programs(self) -> dict[str, str]:
         """Return the code of the notebook itself, named "", and of each script that it writes.

@@ -5,6 +5,7 @@ Sizes are in elements unless they say bytes; places are lines of the user's own 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 FAILED = ("crash", "exit", "unmappable")
@@ -16,13 +17,31 @@ class Event:
     """Anything that a rank sees; `journal` finds its class by name in this module."""
 
 
+_CELL = re.compile(r"(?P<file>.+\.ipynb):cell (?P<number>\d+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the user's code; `path` is relative to the working directory if it lies there."""
+    """A line of the user's code; `path` is relative to the working directory if it lies there.
+
+    In a notebook, it ends with the cell, as in ``train.ipynb:cell 3``, and the line is the cell's.
+    """
 
     path: str
     line: int
     function: str = ""
+
+    @property
+    def file(self) -> str:
+        """The path without the cell."""
+        cell = _CELL.fullmatch(self.path)
+        return cell["file"] if cell else self.path
+
+    @property
+    def cell(self) -> int | None:
+        """The cell of a notebook, counted from 1 among all its cells; None elsewhere."""
+        cell = _CELL.fullmatch(self.path)
+        return int(cell["number"]) if cell else None
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"

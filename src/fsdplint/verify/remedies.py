@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fsdplint.check import check
-from fsdplint.finding import Finding, Fix, Safety
+from fsdplint.finding import Finding, Fix, Safety, Span
 from fsdplint.outcome import Outcome
 from fsdplint.pages.diagnosis import diagnose, known_errors
 from fsdplint.report.places import place
@@ -160,12 +160,19 @@ def _lines(
     """Return the findings of some rules, with the paths and lines that they are about."""
     return {
         finding: [
-            (_below(span.path, directory), place(outcome, span.path, span.start).line)
+            _located(outcome, span, directory)
             for span in (finding.span, *(evidence.span for evidence in finding.evidence))
         ]
         for finding in outcome.findings
         if finding.rule in names
     }
+
+
+def _located(outcome: Outcome, span: Span, directory: Path) -> tuple[str, int]:
+    """Return the path, with the cell in a notebook, and the line, as ranks name them."""
+    found = place(outcome, span.path, span.start)
+    cell = "" if found.cell is None else f":cell {found.cell}"
+    return f"{_below(span.path, directory)}{cell}", found.line
 
 
 def _below(path: str, directory: Path) -> str:

@@ -24,6 +24,7 @@ from fsdplint.verify.figures import plural, size
 from fsdplint.verify.judge import judge, judged
 from fsdplint.verify.kept import chosen, files
 from fsdplint.verify.launch import Elastic, Launcher
+from fsdplint.verify.notebook import NOTEBOOK, not_run
 from fsdplint.verify.processes import lifeline, read_deaths
 from fsdplint.verify.request import RELEASE, SCRATCH, Request
 from fsdplint.verify.verdict import Status, Verdict, Verification, is_violated
@@ -66,6 +67,11 @@ def verify(
     def run(wanted: Request) -> Run:
         return observe(wanted, directory, overlay, launcher, progress)
 
+    return _with_notes(_verified(request, run), directory)
+
+
+def _verified(request: Request, run: Callable[[Request], Run]) -> Verification:
+    """Run the script as often as the request asks for, and judge it."""
     if request.resume:
         saving, verdict = restarted(request, run)
         found = judge(request, saving, (verdict,))
@@ -76,6 +82,13 @@ def verify(
         return judge(request, run(request))
     sharded, verdict = compared(request, run)
     return judge(request, sharded, (verdict,))
+
+
+def _with_notes(found: Verification, directory: Path) -> Verification:
+    """Add what no rank has run of a notebook."""
+    if not found.script.endswith(NOTEBOOK):
+        return found
+    return replace(found, notes=(*found.notes, *not_run(directory / found.script)))
 
 
 def missing() -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fsdplint.verify import stacks
 from fsdplint.verify.events import FAILED, Ended, Frame
 from fsdplint.verify.processes import follow_lifeline
+from fsdplint.verify.rank import notebook
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.request import RELEASE, REQUEST_VARIABLE, SCRATCH, Request
 
@@ -87,7 +88,10 @@ def _run(recorder: Recorder, request: Request, began: float) -> Ended:
     try:
         observer.start()
         _take_exit_for_end(recorder, observer)
-        runpy.run_path(str(script), run_name="__main__")
+        if script.suffix == notebook.SUFFIX:
+            notebook.run(script)
+        else:
+            runpy.run_path(str(script), run_name="__main__")
     except Finished:
         how = "steps"
     except SystemExit as exit_:
@@ -118,15 +122,27 @@ def _ended(recorder: Recorder, how: str, steps: int, error: BaseException | None
     if error is None:
         return Ended(how, steps)
     frames = tuple(_frames(recorder, error.__traceback__))
-    text = "".join(traceback.format_exception(_without_ours(error)))
+    text = "".join(_refusal(recorder, error) if how == "unmappable" else _formatted(error))
     text = text.replace(f"{recorder.root}{os.sep}", "")
     return Ended(how, steps, type(error).__name__, str(error), text, frames)
 
 
+def _formatted(error: BaseException) -> list[str]:
+    return traceback.format_exception(_without_ours(error))
+
+
+def _refusal(recorder: Recorder, error: BaseException) -> list[str]:
+    """Return the user's own lines that lead to what verify cannot run, and why it cannot."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if recorder.owns(frame.filename)]
+    return ["Traceback (most recent call last):\n", *traceback.format_list(own), str(error)]
+
+
 def _without_ours(error: BaseException) -> BaseException:
-    """Cut the frames of this module and of runpy off the head of a traceback."""
+    """Cut the frames of what runs the script off the head of a traceback."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
+    runners = (__file__, notebook.__file__, runpy.__file__)
+    while trace is not None and trace.tb_frame.f_code.co_filename in runners:
         trace = trace.tb_next
     while trace is not None and trace.tb_frame.f_code.co_filename == "<frozen runpy>":
         trace = trace.tb_next

@@ -1,17 +1,23 @@
 """How scripts start their ranks: verify's ranks exist already, so each one runs its part.
 
-`torch.multiprocessing.spawn(fn, args, nprocs)` becomes ``fn(local_rank, *args)`` in every rank, and
-the launcher's addresses replace those that such scripts set, so that two verifications never meet.
+`torch.multiprocessing.spawn(fn, args, nprocs)` becomes ``fn(local_rank, *args)`` in every rank,
+torchrun's launcher, called as a function, becomes a call of what it launches, and the launcher's
+addresses replace those that such scripts set, so that two verifications never meet. A script that
+starts a launcher as a program of its own is not run: what that launches can be verified by itself.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import shlex
+import sys
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 import torch.distributed as dist
+import torch.distributed.launcher.api
 import torch.multiprocessing
 
 from fsdplint.verify.events import GroupMade
@@ -20,6 +26,10 @@ from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.shim import Unmappable
 
 _LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_PROGRAMS = ("torchrun", "accelerate", "deepspeed")
+_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_STARTS = {"subprocess.Popen": 1, "os.system": 0, "os.exec": 1, "os.posix_spawn": 1}
+"""Audit events (Python's audit events table) of a program's start: which argument has its words."""
 _RENDEZVOUS = ("init_method", "store", "rank", "world_size")
 
 
@@ -28,23 +38,75 @@ def install(local_rank: int, local_world_size: int) -> None:
     launcher = {name: os.environ[name] for name in _LAUNCHER if name in os.environ}
     signature = inspect.signature(dist.init_process_group)
 
+    def expect(ranks: int) -> None:
+        if ranks != local_world_size:
+            raise Unmappable(
+                f"the script spawns {ranks} ranks and verify has started {local_world_size}: "
+                f"pass --nproc {ranks}"
+            )
+
     def spawn(
         _: Any, fn: Callable[..., None], args: Any = (), nprocs: int = 1, *__: Any, **___: Any
     ) -> None:
-        if nprocs != local_world_size:
-            raise Unmappable(
-                f"the script spawns {nprocs} ranks and verify has started {local_world_size}: "
-                f"pass --nproc {nprocs}"
-            )
+        expect(nprocs)
         fn(local_rank, *args)
+
+    def launch_agent(
+        _: Any, config: Any, entrypoint: Any, args: list[Any], *__: Any, **___: Any
+    ) -> dict[int, Any]:
+        if not callable(entrypoint):
+            raise _launches([str(entrypoint), *map(str, args)])
+        expect(config.nproc_per_node)
+        return {local_rank: entrypoint(*args)}
 
     def init_process_group(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         os.environ.update(launcher)
         given = signature.bind(*args, **kwargs).arguments
         original(**{name: value for name, value in given.items() if name not in _RENDEZVOUS})
 
+    def refuse_launchers(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _STARTS:
+            words = _words(arguments[_STARTS[event]])
+            if _is_launcher(words):
+                raise _launches(words)
+
     wrap(torch.multiprocessing, "spawn", spawn)
+    wrap(torch.distributed.launcher.api, "launch_agent", launch_agent)
     wrap(dist, "init_process_group", init_process_group)
+    sys.addaudithook(refuse_launchers)
+
+
+def _words(command: Any) -> list[str]:
+    """Return the words of a command, of which a shell may be the first."""
+    if isinstance(command, str | bytes | os.PathLike):
+        text = os.fsdecode(command)
+    else:
+        words = [os.fsdecode(word) for word in command or ()]
+        if "-c" not in words[:2] or not words[0].endswith("sh"):
+            return words
+        text = words[-1]
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+def _is_launcher(words: list[str]) -> bool:
+    """True if a command starts ranks by torchrun or what stands for it."""
+    if not words:
+        return False
+    name = PurePath(words[0]).name
+    if name == "accelerate":
+        return words[1:2] == ["launch"]
+    return name in _PROGRAMS or (
+        name.startswith("python") and any(word in _MODULES for word in words[1:4])
+    )
+
+
+def _launches(words: list[str]) -> Unmappable:
+    script = next((word for word in words[1:] if word.endswith(".py")), "")
+    advice = f": verify {script} itself, with its arguments behind --" if script else ""
+    return Unmappable(f"the script launches its ranks by `{shlex.join(words)}`{advice}")
 
 
 def note_group(seen: Seen) -> None:

@@ -8,7 +8,8 @@ when one comes), ``script``, ``arguments``, ``torch`` and ``device`` (empty wher
 
 A verdict has ``clause``, ``contract``, ``status`` (confirmed, violated or not exercised),
 ``figures`` (what was seen; where not exercised, why), ``details`` (further lines) and ``places``
-(a list of ``path``, ``line`` from 1, and ``function``, the line to look at first leading).
+(a list of ``path``, ``line`` from 1, and ``function``, the line to look at first leading; in a
+notebook the path ends with the cell, as in ``train.ipynb:cell 3``, and the line is the cell's).
 
 A remedy has ``clause`` (null for that of the failure), ``rule`` (the name of the rule that it
 belongs to, with where that finds it, or several names), ``fix`` (what to do) and ``command`` (what

@@ -17,6 +17,7 @@ from fsdplint.files.discover import repository
 from fsdplint.report.sarif import document
 from fsdplint.report.sarif.artifacts import ROOT
 from fsdplint.verify.events import Place
+from fsdplint.verify.report.excerpt import stored_line
 from fsdplint.verify.verdict import Status, Verdict, Verification
 
 
@@ -86,13 +87,13 @@ def _message(verification: Verification, verdict: Verdict) -> str:
 
 def _location(place: Place, directory: Path, number: int = -1) -> om.Location:
     root = repository(directory)
-    path = Path(os.path.normpath(directory / place.path))
+    path = Path(os.path.normpath(directory / place.file))
     inside = path.is_relative_to(root)
     uri = quote(path.relative_to(root).as_posix()) if inside else path.as_uri()
     return om.Location(
         id=number,
         physical_location=om.PhysicalLocation(
             artifact_location=om.ArtifactLocation(uri=uri, uri_base_id=ROOT if inside else None),
-            region=om.Region(start_line=place.line),
+            region=om.Region(start_line=stored_line(place, directory)),
         ),
     )

@@ -1,0 +1,72 @@
+"""Scripts that start their ranks themselves: as functions in verify's ranks, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from verifier import Verifier
+
+WORKER = """
+import os, subprocess, sys
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+def train(width):
+    dist.init_process_group("gloo")
+    model = fully_shard(torch.nn.Linear(width, width))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(2, width)).sum().backward()
+        optimizer.step()
+    return dist.get_rank()
+"""
+ELASTIC = """
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+config = LaunchConfig(1, 1, {ranks}, rdzv_backend="c10d", rdzv_endpoint="localhost:0", run_id="a")
+ranks = elastic_launch(config, {what})({argument})
+assert ranks == {{int(os.environ["LOCAL_RANK"]): dist.get_rank()}}
+"""
+
+
+def test_torchruns_launcher_called_as_a_function(verifier: Verifier) -> None:
+    called = ELASTIC.format(ranks=2, what="train", argument=4)
+    found = verifier(WORKER + called, steps=None)
+    assert found.failure == ""
+    assert [rank.steps for rank in found.ranks] == [3, 3]
+
+
+def test_another_number_of_ranks_is_told(verifier: Verifier) -> None:
+    called = ELASTIC.format(ranks=4, what="train", argument=4)
+    assert "pass --nproc 4" in verifier(WORKER + called).failure
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        'subprocess.run([sys.executable, "-m", "torch.distributed.run", "train.py", "--worker"])',
+        'subprocess.run("torchrun --nproc-per-node 2 train.py", shell=True)',
+        'subprocess.Popen(["accelerate", "launch", "train.py"])',
+        'os.system("torchrun train.py")',
+        'os.execvp("torchrun", ["torchrun", "train.py"])',
+        'from torch.distributed.run import main; main(["train.py"])',
+    ],
+)
+def test_a_launcher_of_its_own_is_told(verifier: Verifier, start: str) -> None:
+    found = verifier(f"import os, subprocess, sys\n{start}\n")
+    assert found.exit_code == 2
+    assert "the script launches its ranks by `" in found.failure
+    assert found.failure.endswith(": verify train.py itself, with its arguments behind --")
+    assert "spawn.py" not in found.ranks[0].error
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        'subprocess.run([sys.executable, "-c", "pass"], check=True)',
+        'subprocess.run("true # torchrun", shell=True, check=True)',
+        'os.system("true \'torchrun")',
+    ],
+)
+def test_other_programs_run(verifier: Verifier, start: str) -> None:
+    found = verifier(f"{WORKER}{start}\ntrain(4)\n", steps=None)
+    assert found.failure == ""
