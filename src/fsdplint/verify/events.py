@@ -448,6 +448,26 @@ class ReadCombined(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ShardSent(Event):
+    """A collective of the script was given this rank's part of a sharded parameter to write to.
+
+    Attributes:
+        call: e.g. ``all_reduce``.
+        name: of the parameter.
+        of_gradient: it was given the gradient's part.
+        ranks: those of its group whose parts make one copy with this rank's, which is among them.
+        step: optimizer steps done.
+    """
+
+    call: str
+    name: str
+    of_gradient: bool
+    ranks: tuple[int, ...]
+    step: int
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """The slices of one write that are cut alike.
 

@@ -36,6 +36,7 @@ FIXES = {
     "forward": "call the module, or register the method with `register_fsdp_forward_method`",
     "data": "give the loader a `DistributedSampler`, or divide the data by the rank",
     "gradients": "switch gradient synchronization on before the last backward of a step",
+    "shards": "remove the collective: FSDP reduces gradients itself; copy values before sharding",
     "accumulation": "call `set_requires_gradient_sync`: FSDP2 has no `no_sync`",
     "parameters-change": "let all ranks step, and look at what undoes a step that was made",
     "replicas": "change all copies of a parameter in the same way",

@@ -11,6 +11,7 @@ from fsdplint.verify.clauses.initialisation import initialised
 from fsdplint.verify.clauses.numbers import gradient_norm, loss, reductions
 from fsdplint.verify.clauses.saves import saves
 from fsdplint.verify.clauses.sharding import blocks, coverage, fsdp1_calls, sharding_order, units
+from fsdplint.verify.clauses.shards import shards
 from fsdplint.verify.clauses.steps import (
     accumulation,
     forward,
@@ -32,6 +33,7 @@ CLAUSES: tuple[Clause, ...] = (
     forward,
     data,
     gradients,
+    shards,
     accumulation,
     parameters_change,
     replicas,

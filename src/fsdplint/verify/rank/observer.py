@@ -31,6 +31,7 @@ from fsdplint.verify.rank.probes import (
     replacements,
     saves,
     sharding,
+    shards,
     steps,
     storage,
 )
@@ -113,6 +114,7 @@ class Observer:
         steps.install(self._seen, self._snapshots, self._keeper)
         fsdp1.install(self._seen)
         numbers.install(self._seen)
+        shards.install(self._seen)
         saves.install(self._seen, self._keeper)
 
     def _started(self) -> Started:
