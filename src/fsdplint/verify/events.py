@@ -542,6 +542,26 @@ class Save(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AsyncSave(Event):
+    """What became of a checkpoint that ``async_save`` saves in the background.
+
+    Attributes:
+        done: it is over.
+        met: what began while it was not: the next ``save`` on its process group, or ``destroy``
+            of that group; empty for neither.
+        error: what its thread raised.
+        place: where it began; `at`: where it was met.
+    """
+
+    path: str
+    done: bool
+    met: str
+    error: str
+    place: Place | None
+    at: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class Fsdp1Call(Event):
     """A function of FSDP1's was called on a model that only FSDP2 shards."""
 

@@ -45,6 +45,7 @@ FIXES = {
     "reductions": "call `full_tensor()` before the number is read",
     "resume": "save and load all that it names, on the same steps, and advance what follows them",
     "saves": "gather the state on all ranks first, or save with `torch.distributed.checkpoint`",
+    "async-saves": "wait for `.result()` before the next save, and before the group is destroyed",
     "fsdp1-calls": "use what FSDP2 has instead of the call",
     "equivalence": "look at the first difference: what comes before it computes the same",
 }
@@ -53,6 +54,7 @@ _RELATED = {
     "device-per-rank": ("device-not-set", "global-rank-as-device", "local-rank-argument"),
     "collectives": ("step-skipped-on-one-rank", "save-without-gathered-state"),
     "sharding-order": ("root-sharded-before-children",),
+    "async-saves": ("async-save-not-awaited",),
     "ties": ("tied-weights-in-different-groups",),
     "initialised": ("rank-dependent-init",),
     "parameters-change": ("grad-scaler-on-fsdp1", "step-skipped-on-one-rank"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.verify.clauses import equivalence, resume
+from fsdplint.verify.clauses.async_saves import async_saves
 from fsdplint.verify.clauses.clause import Clause
 from fsdplint.verify.clauses.collectives import collectives, device_per_rank
 from fsdplint.verify.clauses.copies import replicas, ties
@@ -41,6 +42,7 @@ CLAUSES: tuple[Clause, ...] = (
     gradient_norm,
     reductions,
     saves,
+    async_saves,
     fsdp1_calls,
 )
 """Every clause, in the order of a training program's life."""

@@ -6,6 +6,7 @@ The texts of errors are those of torch 2.6 to 2.15.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from math import prod
 
@@ -40,6 +41,8 @@ CLIPPING_OR_STEP = ("clip_grad", "_get_total_norm", "_multi_tensor", "_single_te
 """Functions of torch that combine all parameters of a model, with what their names begin with."""
 
 
+_SHORT = 120
+"""Characters of a line of an error."""
 SHOWN = 6
 """Names a line of details lists before it only counts."""
 
@@ -104,6 +107,14 @@ def changes(rank: RankRun) -> Iterator[tuple[Step, Change]]:
     """Yield what each step did to each parameter."""
     for step in rank.of(Step):
         yield from ((step, change) for change in step.changes)
+
+
+def in_short(message: str) -> str:
+    """Return the first line of an error's message and the last one, which says what is wrong in
+    those of `load_state_dict` and of distributed checkpoints."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    told = dict.fromkeys([*lines[:1], *lines[-1:]])
+    return " … ".join(textwrap.shorten(line, _SHORT, placeholder=" …") for line in told)
 
 
 def listed(names: Iterable[str]) -> str:

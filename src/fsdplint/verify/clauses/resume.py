@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 
 from fsdplint.verify.clauses.clause import confirmed, not_exercised, violated
+from fsdplint.verify.clauses.queries import in_short
 from fsdplint.verify.events import (
     Backward,
     Fed,
@@ -29,8 +29,6 @@ Again = tuple[Run, list[Verdict]]
 """A resumed run, and the verdicts on clauses that it violates and the saving one does not."""
 _CLOSE = 1e-4
 """Relative difference of two losses from which they are told apart."""
-_SHORT = 120
-"""Characters of a line of an error."""
 _MOST = 5
 """Names of one kind that are listed."""
 _PROBES = ("resume",)
@@ -126,19 +124,11 @@ def _ended(saving: Run, run: Run) -> Verdict | None:
         if ended is not None and ended.how == "crash":
             places = tuple(frame.place for frame in ended.frames if frame.own)[-1:]
             after = " after it has taken steps" if stepped else ""
-            said = f"it ends with {ended.kind}{after}: {_in_short(ended.message)}"
+            said = f"it ends with {ended.kind}{after}: {in_short(ended.message)}"
             return violated(said, (), places)
     if run.stall is not None and run.stall.certain:
         return violated("it hangs")
     return None if stepped or run.stall is None else not_exercised("it comes to no step in time")
-
-
-def _in_short(message: str) -> str:
-    """Return the first line of a message and the last one, which says what is wrong in those of
-    `load_state_dict` and of distributed checkpoints."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    told = dict.fromkeys([*lines[:1], *lines[-1:]])
-    return " … ".join(textwrap.shorten(line, _SHORT, placeholder=" …") for line in told)
 
 
 def _loss(what: str, restored: list[Restored]) -> str:

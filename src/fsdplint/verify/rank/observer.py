@@ -35,6 +35,7 @@ from fsdplint.verify.rank.probes import (
     steps,
     storage,
 )
+from fsdplint.verify.rank.probes.async_saves import AsyncSaves
 from fsdplint.verify.rank.recorder import Recorder
 from fsdplint.verify.rank.reference import alone, capture, replay
 from fsdplint.verify.rank.reference.tape import Tapes
@@ -64,6 +65,7 @@ class Observer:
         self._resuming: list[Keeper | Comparison] = [self._keeper] if self._keeper else []
         if request.resumed:
             self._resuming.append(Comparison(self._seen))
+        self._async_saves = AsyncSaves(self._seen)
         self._local_rank = int(os.environ["LOCAL_RANK"])
         self._local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
         self._cuda = False
@@ -116,6 +118,7 @@ class Observer:
         numbers.install(self._seen)
         shards.install(self._seen)
         saves.install(self._seen, self._keeper)
+        self._async_saves.install()
 
     def _started(self) -> Started:
         return Started(
@@ -133,6 +136,7 @@ class Observer:
     def finish(self) -> None:
         """Write what is only known at the end."""
         self._recorder.probe("snapshot")(self._snapshots.take_last)()
+        self._recorder.probe("async-saves")(self._async_saves.finish)()
         for one in self._resuming:
             self._recorder.probe("resume")(one.finish)()
         self._recorder.probe("group")(self._note_device)()

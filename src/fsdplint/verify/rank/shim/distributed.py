@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.checkpoint import state_dict_saver
 
 from fsdplint.verify.rank.patch import replace, wrap
 from fsdplint.verify.rank.shim.devices import (
@@ -35,6 +36,10 @@ _asked: dict[str, str] = {}
 # interpreter's lock, which one of them may be waiting for. NCCL has no such threads.
 _kept: list[Any] = []
 _rounds = itertools.count()
+# Where a group has gloo for the CPU beside NCCL, another one for what goes on in the background:
+# on one backend, its collectives would meet those of the training.
+_background: dict[str, Any] = {}
+_new_group = c10d.new_group
 # Which argument of a process group's method is reduced, and whether it is also the result.
 _REDUCTIONS = {
     "allreduce": (0, True),
@@ -76,6 +81,7 @@ def install() -> None:
     for module in (c10d, dist):
         if not hasattr(module, "ProcessGroupNCCL"):
             setattr(module, "ProcessGroupNCCL", ProcessGroupNCCL)  # noqa: B010  -- not declared
+    wrap(state_dict_saver, "async_save", _async_save)
     wrap(Group, "_get_backend", lambda original, self, device: original(self, cpu_device(device)))
     wrap(device_mesh, "init_device_mesh", _init_device_mesh)
     wrap(device_mesh.DeviceMesh, "__init__", _mesh_init)
@@ -114,7 +120,18 @@ def _init_process_group(original: Callable[..., None], *args: Any, **kwargs: Any
     if backend is None:  # a build for CUDA would take NCCL
         bound.arguments["backend"] = BACKENDS["nccl"]
     original(*bound.args, **bound.kwargs)
-    _remember(c10d._get_default_group(), backend)
+    group = c10d._get_default_group()
+    _remember(group, backend)
+    if backend is not None and "nccl" in backend and "cpu:gloo" in backend:
+        _background[group.group_name] = _new_group(backend="gloo")
+
+
+def _async_save(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    bound = _signature(original).bind(*args, **kwargs)
+    if bound.arguments.get("process_group") is None and dist.is_initialized():
+        name = c10d._get_default_group().group_name
+        bound.arguments["process_group"] = _background.get(name)
+    return original(*bound.args, **bound.kwargs)
 
 
 def _rendezvous(original: Callable[..., Iterator[Any]], *args: Any, **kwargs: Any) -> Iterator[Any]:

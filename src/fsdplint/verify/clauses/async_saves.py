@@ -1,0 +1,41 @@
+"""Whether checkpoints that are saved in the background come to their end."""
+
+from __future__ import annotations
+
+from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.queries import in_short, listed
+from fsdplint.verify.events import AsyncSave
+from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
+from fsdplint.verify.verdict import Verdict
+
+_MET = {"save": "when the next save began", "destroy": "when the process group was destroyed"}
+
+
+@clause(
+    "async-saves",
+    "A save in the background is over before the next one, and before the process group ends.",
+    ("async-saves",),
+)
+def async_saves(run: Run) -> Verdict:
+    """Judge what ``async_save`` began: its threads agree through the process group."""
+    found = [event for _, event in run.all(AsyncSave)]
+    met = [event for event in found if event.met]
+    if met:
+        first = met[0]
+        paths = dict.fromkeys(event.path for event in met if event.met == first.met)
+        return violated(
+            f"{listed(paths)} {'was' if len(paths) == 1 else 'were'} being saved {_MET[first.met]}",
+            (),
+            (first.place, first.at),
+        )
+    failed = [event for event in found if event.error]
+    if failed:
+        first = failed[0]
+        figures = f"`{first.path}` was not saved: {in_short(first.error)}"
+        return violated(figures, (), (first.place,))
+    paths = dict.fromkeys(event.path for event in found if event.done)
+    if not paths:
+        under_way = "a save was under way when the script was ended"
+        return not_exercised(under_way if found else "nothing was saved by `async_save`")
+    return confirmed(f"{plural(len(paths), 'save')} over in time: {listed(paths)}")
