@@ -322,3 +322,29 @@ def test_a_file_that_lost_tensors_on_disk_is_violated(fsdp2: Run) -> None:
     ):
         found = verdict(replace(fsdp2, saved={"both.pt": stored}), "both.pt")
         assert (found.status.value, found.figures) == ("violated", figures)
+
+
+AVERAGED = f"""{HEAD}
+model = fully_shard(Net().cuda())
+average = {{name: p.detach()COPY for name, p in model.named_parameters()}}
+train(model)
+"""
+SAVED = 'dcp.save({"model": model.state_dict(), "ema": average}, checkpoint_id="last")'
+LIVE = "is no average: it is the trained parameters themselves, in"
+
+
+@pytest.mark.parametrize(
+    ("copy", "saved", "figures"),
+    [
+        ("", SAVED, f"`ema` {LIVE} `last`"),
+        ("", 'torch.save(average, f"ema{rank}.pt")', f"`ema0.pt` {LIVE} `ema0.pt`"),
+        (".clone()", SAVED, ""),
+        ("", 'dcp.save({"schema": average}, checkpoint_id="last")', ""),
+    ],
+)
+def test_an_average_that_is_the_parameters_themselves(
+    verifier: Verifier, copy: str, saved: str, figures: str
+) -> None:
+    result = verifier(f"{AVERAGED.replace('COPY', copy)}{saved}\n", steps=None)
+    assert result.failure == ""
+    assert [v.figures for v in result.violated if v.clause == "saves"] == [figures] * bool(figures)

@@ -519,6 +519,8 @@ class Save(Event):
         tensors: entries in all.
         states: whose tensors they are.
         step: optimizer steps done.
+        live_average: what it calls an average of the weights, and is the trained parameters
+            themselves; empty where there is no such thing.
     """
 
     writer: str
@@ -529,6 +531,7 @@ class Save(Event):
     step: int
     place: Place | None
     error: str = ""
+    live_average: str = ""
 
     @property
     def of_training(self) -> bool:

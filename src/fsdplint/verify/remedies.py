@@ -59,6 +59,7 @@ _RELATED = {
     "initialised": ("rank-dependent-init",),
     "parameters-change": ("grad-scaler-on-fsdp1", "step-skipped-on-one-rank"),
     "replicas": ("rank-dependent-init", "fsdp1-mesh-not-reduced"),
+    "saves": ("kept-state-is-live",),
     "resume": (
         "parameters-replaced-after-optimizer",
         "fresh-optimizer-in-dcp-load",
@@ -137,7 +138,7 @@ def _remedy(
     directory: Path,
 ) -> Remedy:
     """Return the remedy by what the rules find; without a finding, by what is known of them."""
-    fix = FIXES[verdict.clause] if verdict else ""
+    fix = (verdict.fix or FIXES[verdict.clause]) if verdict else ""
     places = {(p.path, p.line) for p in verdict.places} if verdict else set()
     lines = _lines(outcome, directory, names) if outcome else {}
     if not lines:

@@ -30,6 +30,7 @@ class Verdict:
         figures: one line with the numbers seen.
         details: further lines: which parameters, which ranks, the stacks.
         places: the source lines concerned, the one to look at first.
+        fix: what to do about it, where that is not what keeps the clause elsewhere.
     """
 
     clause: str
@@ -38,6 +39,7 @@ class Verdict:
     figures: str
     details: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
+    fix: str = ""
 
 
 def is_violated(verdict: Verdict) -> bool:

@@ -48,11 +48,18 @@ def confirmed(figures: str, details: tuple[str, ...] = ()) -> Verdict:
 
 
 def violated(
-    figures: str, details: tuple[str, ...] = (), places: tuple[Place | None, ...] = ()
+    figures: str,
+    details: tuple[str, ...] = (),
+    places: tuple[Place | None, ...] = (),
+    fix: str = "",
 ) -> Verdict:
-    """Return the verdict that the run shows the clause to be broken, at these places."""
+    """Return the verdict that the run shows the clause to be broken, at these places.
+
+    Args:
+        fix: what to do about it, where that is not what keeps the clause elsewhere.
+    """
     known = dict.fromkeys(place for place in places if place is not None)
-    return Verdict("", "", Status.VIOLATED, figures, details, tuple(known))
+    return Verdict("", "", Status.VIOLATED, figures, details, tuple(known), fix)
 
 
 def not_exercised(figures: str) -> Verdict:

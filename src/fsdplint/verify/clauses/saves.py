@@ -194,6 +194,7 @@ class Finding:
 
     text: str
     place: Place | None
+    fix: str = ""
 
 
 @clause("saves", "A save holds the whole model, or every rank's part of it.", ("saves",))
@@ -204,10 +205,13 @@ def saves(run: Run) -> Verdict:
     found = [pool for pool in pools(writes) if _concerns(pool)]
     short = [pool for pool in found if pool.lacking()]
     lost = [*map(_cut, (pool for pool in short if passed(run, pool))), *_overwritten(run)]
-    lost = list(dict.fromkeys([*_refused(run), *(lost or _not_on_disk(run, writes))]))
+    lost = list(
+        dict.fromkeys([*_refused(run), *_live_averages(run), *(lost or _not_on_disk(run, writes))])
+    )
     if lost:
         places = tuple(finding.place for finding in lost)
-        return violated(lost[0].text, tuple(f.text for f in lost[1 : SHOWN + 1]), places)
+        more = tuple(finding.text for finding in lost[1 : SHOWN + 1])
+        return violated(lost[0].text, more, places, lost[0].fix)
     if short:
         return not_exercised(f"{_cut(short[0]).text} when the other ranks were ended")
     kept = [pool for pool in found if not any(t.missing for t in pool.tallies.values())]
@@ -302,6 +306,15 @@ def _refused(run: Run) -> Iterator[Finding]:
         if save.error and any(state.parts for state in save.states):
             text = f"`{save.writer}` cannot write slices to {_named(save.path)}: {save.error}"
             yield Finding(text, save.place)
+
+
+def _live_averages(run: Run) -> Iterator[Finding]:
+    """Yield averages of the weights that share their memory with what is trained."""
+    for _, save in run.all(Save):
+        if save.live_average:
+            text = f"`{save.live_average}` is no average: it is the trained parameters themselves"
+            fix = "begin the average with copies (`.detach().clone()`) of the parameters"
+            yield Finding(f"{text}, in {_named(save.path)}", save.place, fix)
 
 
 def _overwritten(run: Run) -> Iterator[Finding]:

@@ -307,6 +307,14 @@ def elements(tensor: Tensor) -> tuple[int, int]:
     return local(tensor).numel(), tensor.numel()
 
 
+def address(tensor: Tensor) -> int:
+    """Return where this rank's part of a tensor lies in memory; 0 for one without elements."""
+    if isinstance(tensor, ShardedTensor):
+        shards = tensor.local_shards()
+        return shards[0].tensor.data_ptr() if shards else 0
+    return local(tensor).data_ptr()
+
+
 def digest(part: Tensor) -> str:
     """Return a digest of a tensor's bytes, computed without NumPy."""
     data = part.detach().cpu().contiguous()

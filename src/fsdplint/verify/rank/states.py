@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ from fsdplint.verify.rank.access import Cut, Held, cut, elements
 from fsdplint.verify.rank.registry import Seen
 
 _DEPTH = 12
+_AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|shadow|averaged?)(?![a-z])")
+"""What scripts call an average of the weights."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +215,28 @@ def states(seen: Seen, value: Any) -> tuple[int, tuple[State, ...]]:
         if total.wholes or total.odd or total.parts or total.whole_here:
             result.append(total.state(what, "", []))
     return len(found), tuple(result)
+
+
+def live_average(seen: Seen, value: Any, path: str) -> str:
+    """Return what a write calls an average of the weights though it is the trained parameters
+    themselves; empty where there is no such thing.
+
+    Args:
+        path: of the file.
+    """
+    held = {id(p) for optimizer in seen.optimizers for p in access.held_by(optimizer)}
+    trained = {
+        address
+        for h in seen.parameters()
+        if id(h.parameter) in held and (address := access.address(h.parameter))
+    }
+    for container in _containers(list(leaves(value))):
+        names = [*container[0].path[:-1], PurePath(path).name]
+        name = next((name for name in names if _AVERAGE.search(name)), "")
+        addresses = [access.address(leaf.tensor) for leaf in container]
+        if name and sum(address in trained for address in addresses) > len(addresses) // 2:
+            return name
+    return ""
 
 
 def _containers(found: list[Leaf]) -> list[list[Leaf]]:

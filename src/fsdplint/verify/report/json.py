@@ -39,7 +39,7 @@ import json
 from dataclasses import asdict
 
 from fsdplint.verify.report.sharding import Model, models
-from fsdplint.verify.verdict import RankSummary, Verification
+from fsdplint.verify.verdict import RankSummary, Verdict, Verification
 
 
 def as_json(verification: Verification) -> str:
@@ -57,9 +57,7 @@ def as_json(verification: Verification) -> str:
         "failure": verification.failure or None,
         "failed": verification.failed,
         "notes": verification.notes,
-        "verdicts": [
-            asdict(verdict) | {"status": verdict.status.value} for verdict in verification.verdicts
-        ],
+        "verdicts": [_verdict(verdict) for verdict in verification.verdicts],
         "remedies": [
             {"clause": clause or None, **asdict(remedy)}
             for clause, remedy in verification.remedies.items()
@@ -72,6 +70,13 @@ def as_json(verification: Verification) -> str:
         ],
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    """Return one verdict as the document has it; its fix is the remedy's."""
+    members = asdict(verdict) | {"status": verdict.status.value}
+    del members["fix"]
+    return members
 
 
 def _model(model: Model) -> dict[str, object]:

@@ -22,7 +22,7 @@ from fsdplint.verify.rank.recorder import called_by_torch
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.keep import Keeper
 from fsdplint.verify.rank.scratch import Scratch
-from fsdplint.verify.rank.states import states
+from fsdplint.verify.rank.states import live_average, states
 
 LOCK = "scratch.lock"
 _DCP = ("save", "async_save", "save_state_dict")
@@ -140,6 +140,7 @@ class _Saves:
             self._seen.steps,
             recorder.place(),
             error,
+            live_average(self._seen, value, path) if self._seen.steps else "",
         )
         if self._keeper is not None:
             self._keeper.saved(save, result)
