@@ -327,7 +327,7 @@ def test_a_file_that_lost_tensors_on_disk_is_violated(fsdp2: Run) -> None:
 AVERAGED = f"""{HEAD}
 model = fully_shard(Net().cuda())
 average = {{name: p.detach()COPY for name, p in model.named_parameters()}}
-train(model)
+optimizer = train(model)
 """
 SAVED = 'dcp.save({"model": model.state_dict(), "ema": average}, checkpoint_id="last")'
 LIVE = "is no average: it is the trained parameters themselves, in"
