@@ -97,6 +97,10 @@ def test_gradients_that_are_not_finite_are_gradients(verifier: Verifier) -> None
 def test_a_slow_run_is_at_work_and_not_stuck(verifier: Verifier) -> None:
     """Rank 0 waits for rank 1, which computes."""
     work = (
+        "from argparse import ArgumentParser\nparser = ArgumentParser()\n"
+        "for name in ('--batch-size', '--n_layer', '--seed', '--model'):\n"
+        "    parser.add_argument(name, default=name if name == '--model' else 8)\n"
+        "parser.parse_args()\n"
         "done = []\ndef work():\n    done.append(1)\n"
         "    while dist.get_rank() == 1 and len(done) == 3:\n"
         "        sum(range(20_000))\n        time.sleep(0.01)\n"
@@ -112,6 +116,11 @@ def test_a_slow_run_is_at_work_and_not_stuck(verifier: Verifier) -> None:
     first = result.failure.splitlines()[0]
     assert first.startswith("time ran out after 2")
     assert " while rank 1 was at work, with 2 steps of " in first
-    assert first.endswith(" done; `--timeout` gives them longer, `--steps` asks for fewer")
+    assert first.endswith(
+        " done; `--timeout` gives them longer, `--steps` asks for fewer, `--shrink` builds a "
+        "smaller model; the largest module that "
+        "is sharded has 432 elements; these options of the script may be smaller: "
+        "`--batch-size` (8), `--n_layer` (8)"
+    )
     assert "stuck" not in text(result)
     assert result.exit_code == 2

@@ -87,6 +87,11 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="SECONDS",
     help="For the whole run. [300]",
 )
+@click.option(
+    "--shrink",
+    is_flag=True,
+    help="Build models that take a configuration with few layers and a small width.",
+)
 @click.option("--reference", is_flag=True, help="Compare with a run that is not sharded.")
 @click.option("--resume", is_flag=True, help="Start again from the first save, and compare.")
 @click.option(
@@ -121,6 +126,7 @@ def verify(
     steps: int | None,
     device: str,
     timeout: float,
+    shrink: bool,
     reference: bool,
     resume: bool,
     resume_args: str,
@@ -156,6 +162,7 @@ def verify(
         timeout,
         _handed_through(launcher),
         reference=reference,
+        shrink=shrink,
         resume=(resume_nproc or (nproc,)) if resume else (),
         resume_arguments=_words(resume_args),
         clauses=clauses,

@@ -68,6 +68,24 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Options(Event):
+    """The script's own options that are whole numbers and, by their names, sizes."""
+
+    names: tuple[str, ...]
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk(Event):
+    """``--shrink`` made fields of a model's configuration smaller."""
+
+    cls: str
+    names: tuple[str, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupMade(Event):
     """``init_process_group`` returned."""
 

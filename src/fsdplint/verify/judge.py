@@ -19,14 +19,16 @@ from fsdplint.verify.events import (
     Forward,
     Memory,
     OptimizerBuilt,
+    Options,
     ProbeFailed,
     Save,
     Sharded,
+    Shrunk,
     Snapshot,
     Step,
 )
 from fsdplint.verify.evidence import RankRun, Run, Stall
-from fsdplint.verify.figures import plural, ranks_in_words
+from fsdplint.verify.figures import count, plural, ranks_in_words
 from fsdplint.verify.processes import Death, death_sentence
 from fsdplint.verify.request import Request
 from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification
@@ -36,6 +38,7 @@ _NOTICED = 0.25
 _ENDS = (-signal.SIGTERM, -signal.SIGKILL)
 """How torchrun ends the ranks that are left once one has failed."""
 _TAIL = 12
+_MOST_OPTIONS = 6
 _ESSENTIAL = {
     "sharding": "what is sharded",
     "snapshot": "the parameters",
@@ -197,7 +200,15 @@ def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
 
 def _notes(run: Run) -> tuple[str, ...]:
     away = run.world_size - run.started.local_world_size if run.started else 0
-    return (f"{away} of {plural(run.world_size, 'rank')} ran on other nodes",) if away else ()
+    nodes = (f"{away} of {plural(run.world_size, 'rank')} ran on other nodes",) if away else ()
+    shrunk = dict.fromkeys(event for _, event in run.all(Shrunk))
+    return (*nodes, *map(_shrunk, shrunk))
+
+
+def _shrunk(event: Shrunk) -> str:
+    fields = zip(event.names, event.before, event.after, strict=True)
+    told = ", ".join(f"{name} {after} (was {before})" for name, before, after in fields)
+    return f"`{event.cls}` was made smaller, as --shrink asks: {told}"
 
 
 def _failure(run: Run, failed: list[RankRun]) -> str:
@@ -225,8 +236,22 @@ def _too_slow(run: Run, working: tuple[int, ...]) -> str:
     return (
         f"time ran out after {run.seconds:.0f} s while {ranks_in_words(working)} "
         f"{'was' if len(working) == 1 else 'were'} at work, with {plural(steps, 'step')}{pace} "
-        "done; `--timeout` gives them longer, `--steps` asks for fewer"
+        f"done; `--timeout` gives them longer, `--steps` asks for fewer"
+        f"{'' if run.all(Shrunk) else ', `--shrink` builds a smaller model'}{_sizes(run)}"
     )
+
+
+def _sizes(run: Run) -> str:
+    """Describe how large the model is, and which of the script's options would make it less."""
+    elements = max((event.total for _, event in run.all(Sharded)), default=0)
+    told = f"; the largest module that is sharded has {count(elements)} elements" * bool(elements)
+    given = dict(
+        pair
+        for _, event in run.all(Options)
+        for pair in zip(event.names, event.values, strict=True)
+    )
+    named = ", ".join(f"`{name}` ({value})" for name, value in list(given.items())[:_MOST_OPTIONS])
+    return told + f"; these options of the script may be smaller: {named}" * bool(named)
 
 
 def _unseen(run: Run) -> str:

@@ -37,6 +37,7 @@ class Request:
         resume: start again from the first save, on each of these numbers of ranks.
         resume_arguments: what the script is given then, behind its arguments.
         clauses: those to judge; all where none is named.
+        shrink: build models that take a configuration with fewer layers and a smaller width.
         keep: the folder that gets what a save has to bring back, in the run that saves.
         resumed: the folder to compare with, in a run that resumes.
     """
@@ -55,6 +56,7 @@ class Request:
     resume: tuple[int, ...] = ()
     resume_arguments: tuple[str, ...] = ()
     clauses: tuple[str, ...] = ()
+    shrink: bool = False
     keep: str = ""
     resumed: str = ""
 

@@ -20,7 +20,7 @@ import torch.utils.checkpoint
 import torch.utils.data
 
 from fsdplint.verify.events import Device, Memory, Started
-from fsdplint.verify.rank import shim, spawn
+from fsdplint.verify.rank import shim, shrink, spawn
 from fsdplint.verify.rank.probes import (
     collectives,
     forwards,
@@ -28,6 +28,7 @@ from fsdplint.verify.rank.probes import (
     loaders,
     nans,
     numbers,
+    options,
     replacements,
     saves,
     sharding,
@@ -84,6 +85,8 @@ class Observer:
         if not self._cuda:
             shim.install(self._local_rank, devices)
         spawn.install(self._local_rank, devices)
+        if self._recorder.request.shrink:
+            shrink.install(self._seen)
         if self._recorder.request.replay:
             self._watch_calls()
             replay.install(self._seen, alone.install())
@@ -103,6 +106,7 @@ class Observer:
 
     def _watch(self) -> None:
         spawn.note_group(self._seen)
+        options.install(self._seen)
         collectives.install(self._seen)
         storage.install(self._seen)
         replacements.install(self._seen)
