@@ -320,6 +320,14 @@ class Backward(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LossMean(Event):
+    """A loss that is the mean over so many targets of this rank."""
+
+    targets: int
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn(Event):
     """A ``DataLoader`` gave out a batch.
 
@@ -342,6 +350,8 @@ class Change:
         digest: of this rank's part after the step.
         held: the optimizer that steps holds it; `moving`: with a learning rate that is not zero.
         due: at this rate and gradient, any optimizer moves it by more than its type resolves.
+        coarse: of a type of two bytes, the elements of this rank's part that have a gradient which
+            is not zero; `still`: those of them that are what they were.
     """
 
     name: str
@@ -353,6 +363,8 @@ class Change:
     held: bool
     moving: bool
     due: bool
+    coarse: int = 0
+    still: int = 0
 
 
 @dataclass(frozen=True, slots=True)

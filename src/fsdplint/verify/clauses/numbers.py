@@ -14,6 +14,7 @@ from fsdplint.verify.clauses.queries import SHOWN
 from fsdplint.verify.events import (
     Backward,
     FirstNan,
+    LossMean,
     Norm,
     NumberRead,
     Place,
@@ -21,7 +22,7 @@ from fsdplint.verify.events import (
     Step,
 )
 from fsdplint.verify.evidence import Run
-from fsdplint.verify.figures import plural, ranks_in_words
+from fsdplint.verify.figures import count, plural, ranks_in_words
 from fsdplint.verify.verdict import Verdict
 
 TOLERANCE = 1e-3
@@ -63,7 +64,25 @@ def loss(run: Run) -> Verdict:
     scaled = ", as scaled by the gradient scaler" * any(event.scaled for _, event in backwards)
     return confirmed(
         f"{plural(len(values), 'loss', 'losses')} between {min(values):.4g} and {max(values):.4g}"
-        f"{scaled}"
+        f"{scaled}{_own_means(run)}"
+    )
+
+
+def _own_means(run: Run) -> str:
+    """Describe losses that are means over other numbers of targets on each rank.
+
+    FSDP averages the gradients of ranks alike, so that a target counts more on one rank than on
+    another. Some scripts weigh their losses for that, which is not seen.
+    """
+    ranks = [[event.targets for event in rank.of(LossMean)] for rank in run.ranks]
+    apart = [row for row in zip(*ranks, strict=False) if len(set(row)) > 1]
+    if not apart:
+        return ""
+    worst = max(apart, key=lambda row: max(row) / max(1, min(row)))
+    few, many = count(min(worst)), count(max(worst))
+    return (
+        f"; a mean over {few} targets on one rank and {many} on another, and FSDP averages the "
+        "ranks alike"
     )
 
 

@@ -37,7 +37,7 @@ from fsdplint.verify.events import (
     SyncSwitched,
 )
 from fsdplint.verify.evidence import RankRun, Run
-from fsdplint.verify.figures import plural
+from fsdplint.verify.figures import percent, plural
 from fsdplint.verify.verdict import Verdict
 
 _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_norm)\b")
@@ -45,6 +45,8 @@ _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_no
 Key = tuple[int, str]
 """A parameter: its model's number and its name there."""
 _NO_SYNC = "no_sync"
+_MANY = 0.5
+"""Share of the elements from which it is told that they stay as they are."""
 _SHARDING = ("sharding", "resharding")
 """What replaces parameters without a call of its own."""
 
@@ -282,10 +284,29 @@ def parameters_change(run: Run) -> Verdict:
             f"{listed(name for _, name in stuck)}"
         )
     if len(still) == len(changed):
-        return not_exercised("the learning rate is too low so far for a step to show")
-    figures = f"{len(changed) - len(still)} of {every} moved in {steps}"
+        too_low = "the learning rate is too low so far for a step to show"
+        return not_exercised(f"{too_low}{_unmoved(run)}")
+    figures = f"{len(changed) - len(still)} of {every} moved in {steps}{_unmoved(run)}"
     low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
     return confirmed(figures, (low,) if still else ())
+
+
+def _unmoved(run: Run) -> str:
+    """Describe how much of what is stepped in a type of two bytes stays as it is.
+
+    It need not be wrong: some optimizers keep weights of their own in float32.
+    """
+    found = [
+        change for rank in run.ranks for _, change in changes(rank) if change.held and change.moving
+    ]
+    coarse = sum(change.coarse for change in found)
+    still = sum(change.still for change in found)
+    if still <= _MANY * coarse:
+        return ""
+    return (
+        f"; {percent(still / coarse)} of the elements with a gradient did not: these parameters "
+        "have two bytes, which resolve no smaller steps"
+    )
 
 
 def _stepped_apart(run: Run) -> Verdict | None:

@@ -26,6 +26,7 @@ from fsdplint.verify.rank.probes import (
     forwards,
     fsdp1,
     loaders,
+    means,
     nans,
     numbers,
     options,
@@ -112,6 +113,7 @@ class Observer:
         replacements.install(self._seen)
         nans.install(self._seen)
         loaders.install(self._seen)
+        means.install(self._seen)
         self._watch_calls()
         if self._recorder.request.capture:
             capture.install(self._seen)

@@ -240,4 +240,16 @@ def _change(before: _Before, rates: dict[int, float]) -> Change:
         rate is not None,
         bool(rate),
         bool(rate) and same and _due(before, rate or 0.0),
+        *_coarse(before, part),
     )
+
+
+def _coarse(before: _Before, part: Tensor) -> tuple[int, int]:
+    """Return how many elements of a type of two bytes have a gradient, and how many of them a
+    step has left as they were."""
+    gradient = before.held.parameter.grad
+    low = part.is_floating_point() and part.element_size() < 4
+    if not low or gradient is None or access.local(gradient).shape != part.shape:
+        return 0, 0
+    moving = access.local(gradient) != 0
+    return int(moving.sum()), int((moving & (part == before.part)).sum())

@@ -1,0 +1,42 @@
+"""Note over how many targets each mean of a loss goes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from fsdplint.verify.events import LossMean
+from fsdplint.verify.rank.patch import wrap
+from fsdplint.verify.rank.registry import Seen
+
+_MOST = 50
+"""Calls that are looked at: each waits for the device once."""
+
+
+def install(seen: Seen) -> None:
+    """Wrap ``cross_entropy``, which `CrossEntropyLoss` calls too."""
+    signature = inspect.signature(torch.nn.functional.cross_entropy)
+    noted: list[int] = []
+
+    def note(args: Any, kwargs: Any) -> None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given, target = bound.arguments, bound.arguments["target"]
+        plain = isinstance(target, Tensor) and not isinstance(target, DTensor)
+        if not plain or target.is_floating_point() or given["reduction"] != "mean":
+            return
+        noted.append(int((target != given["ignore_index"]).sum()))
+        seen.write(LossMean(noted[-1], seen.place()))
+
+    look = seen.recorder.probe("means")(note)
+
+    def cross_entropy(original: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and len(noted) < _MOST:
+            look(args, kwargs)
+        return original(*args, **kwargs)
+
+    wrap(torch.nn.functional, "cross_entropy", cross_entropy)
