@@ -35,6 +35,16 @@ def test_torchruns_launcher_called_as_a_function(verifier: Verifier) -> None:
     assert [rank.steps for rank in found.ranks] == [3, 3]
 
 
+@pytest.mark.parametrize("call", ["spawn", "start_processes"])
+def test_processes_that_a_function_starts_and_joins(verifier: Verifier, call: str) -> None:
+    worker = "def worker(rank, width):\n    train(width)\n"
+    started = f"torch.multiprocessing.{call}(worker, (4,), 2, join=False)"
+    script = f"{WORKER}{worker}import torch.multiprocessing\ncontext = {started}\n"
+    found = verifier(f"{script}while not context.join():\n    pass\n", steps=None)
+    assert found.failure == ""
+    assert [rank.steps for rank in found.ranks] == [3, 3]
+
+
 def test_another_number_of_ranks_is_told(verifier: Verifier) -> None:
     called = ELASTIC.format(ranks=4, what="train", argument=4)
     assert "pass --nproc 4" in verifier(WORKER + called).failure

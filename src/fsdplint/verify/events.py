@@ -96,6 +96,14 @@ class GroupMade(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessStarted(Event):
+    """The script started a process that runs a function of its own; nothing is seen of it."""
+
+    function: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sharded(Event):
     """A module became an FSDP unit.
 
@@ -163,9 +171,11 @@ class Unit:
     """One FSDP unit of a model.
 
     Attributes:
-        name: in the model; empty for the root.
+        name: in the model; empty for the root. Of several modules, the first one's.
+        cls: the class, or classes.
         parameters: its own.
         ranks: over how many ranks FSDP divides them; 0 where unknown.
+        others: the names of the other modules that ``fully_shard`` was given with it.
     """
 
     name: str
@@ -174,6 +184,7 @@ class Unit:
     number: int
     parameters: tuple[Parameter, ...]
     ranks: int = 0
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

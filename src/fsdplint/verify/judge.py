@@ -21,6 +21,7 @@ from fsdplint.verify.events import (
     OptimizerBuilt,
     Options,
     ProbeFailed,
+    ProcessStarted,
     Save,
     Sharded,
     Shrunk,
@@ -224,6 +225,7 @@ def _failure(run: Run, failed: list[RankRun]) -> str:
         done = [rank.rank for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
         if done:
             quiet += f"; {ranks_in_words(done)} had taken the steps asked for, the others had not"
+        quiet += _elsewhere(run)
         return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
     return _unseen(run)
 
@@ -238,6 +240,7 @@ def _too_slow(run: Run, working: tuple[int, ...]) -> str:
         f"{'was' if len(working) == 1 else 'were'} at work, with {plural(steps, 'step')}{pace} "
         f"done; `--timeout` gives them longer, `--steps` asks for fewer"
         f"{'' if run.all(Shrunk) else ', `--shrink` builds a smaller model'}{_sizes(run)}"
+        f"{_elsewhere(run)}"
     )
 
 
@@ -254,10 +257,21 @@ def _sizes(run: Run) -> str:
     return told + f"; these options of the script may be smaller: {named}" * bool(named)
 
 
+def _elsewhere(run: Run) -> str:
+    """Describe processes in which the script may do what no rank does."""
+    started = next((event for _, event in run.all(ProcessStarted)), None)
+    if started is None or run.all(Sharded):
+        return ""
+    return (
+        f"; `{started.function}` runs in processes that the script starts at {started.place}, of "
+        "which verify sees nothing: verify a script that calls it in each rank"
+    )
+
+
 def _unseen(run: Run) -> str:
     """Describe why a run proves nothing though its ranks ended well."""
     if not run.all(Sharded):
-        return "nothing to verify: no module became an FSDP unit on any rank"
+        return f"nothing to verify: no module became an FSDP unit on any rank{_elsewhere(run)}"
     failed = next((p for _, p in run.all(ProbeFailed) if p.probe in _ESSENTIAL), None)
     if failed is not None:
         return f"{_ESSENTIAL[failed.probe]} could not be observed: {failed.error}"

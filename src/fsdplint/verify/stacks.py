@@ -19,6 +19,7 @@ _PATIENCE = 1.0
 _INTERVAL = 0.05
 _THREAD = "(most recent call first):"
 _FATAL = "Fatal Python error: "
+_CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
 _STRUCK = re.compile(r"^Current thread .*(?:\n  .*)*", re.M)
 _FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.M)
 
@@ -27,7 +28,7 @@ def ask(folder: Path, pids: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
     """Returns, per rank, the lines of the user's own code that its main thread is in, innermost
     first; a rank that does not answer has none."""
     before = {rank: _size(folder, rank) for rank in pids}
-    for pid in pids.values():
+    for pid in filter(_answers, pids.values()):
         with suppress(ProcessLookupError):
             os.kill(pid, SIGNAL)
     deadline = time.monotonic() + _PATIENCE
@@ -35,6 +36,15 @@ def ask(folder: Path, pids: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
         time.sleep(_INTERVAL)
     time.sleep(_INTERVAL)  # the last one may be half written
     return {rank: read(folder, rank, before[rank]) for rank in pids}
+
+
+def _answers(pid: int) -> bool:
+    """Return whether a process does something about the signal, which would kill it otherwise;
+    where the system does not say, it does."""
+    with suppress(OSError):
+        caught = _CAUGHT.search(Path(f"/proc/{pid}/status").read_text("utf-8"))
+        return caught is None or bool(int(caught[1], 16) >> (SIGNAL - 1) & 1)
+    return True
 
 
 def read(folder: Path, rank: int, offset: int = 0) -> tuple[Place, ...]:

@@ -30,6 +30,7 @@ TOLERANCE = 1e-3
 stays below 1e-5, and a rank left out of two equal ones makes 0.3."""
 COARSE_TOLERANCE = 2e-2
 """The same for gradients of two bytes: bf16 rounds to 0.4 %, at each of three sums."""
+_NO_OUTPUT = "no output of a module had"
 _COMBINATIONS: dict[str, Callable[[list[float]], float]] = {
     "sum": math.fsum,
     "max": max,
@@ -54,11 +55,12 @@ def loss(run: Run) -> Verdict:
         return not_exercised(f"{bad[0][1].loss} from values that nothing wrote: see initialised")
     if bad:
         rank, first = bad[0]
-        nan, place = _origin(run)
+        nan, place = _origin(run, first.step)
         return violated(
             f"{first.loss} on rank {rank} at step {first.step + 1}",
             (f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite", *nan),
             (first.place, place),
+            "look at how the loss is computed" if nan[-1].startswith(_NO_OUTPUT) else "",
         )
     values = [float(event.loss) for _, event in backwards]
     scaled = ", as scaled by the gradient scaler" * any(event.scaled for _, event in backwards)
@@ -86,13 +88,18 @@ def _own_means(run: Run) -> str:
     )
 
 
-def _origin(run: Run) -> tuple[tuple[str, ...], Place | None]:
-    """Return where a NaN comes from, in lines, and the place of the module that returned it."""
+def _origin(run: Run, before: int) -> tuple[tuple[str, ...], Place | None]:
+    """Return where a NaN comes from, in lines, and the place of the module that returned it.
+
+    Args:
+        before: steps done at the first loss that is not finite.
+    """
     steps = [step.number for _, step in run.all(Step) if _broken(step)]
     lines = [f"the gradients are NaN or infinite from step {min(steps)} on"] if steps else []
-    found = run.all(FirstNan)
+    found = [(rank, event) for rank, event in run.all(FirstNan) if event.step <= before]
     if not found:
-        return (*lines, "no output of a module has a NaN"), None
+        until = " until then" if run.all(FirstNan) else ""
+        return (*lines, f"{_NO_OUTPUT} a NaN{until}"), None
     rank, first = min(found, key=lambda each: each[1].step)
     given = "its input has one" if first.given else "its input has none"
     name = f"`{first.name}`, a `{first.cls}`" if first.name else f"the `{first.cls}`"

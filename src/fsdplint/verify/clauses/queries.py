@@ -97,6 +97,8 @@ def shards_held(parameter: Parameter) -> tuple[int, ...]:
 
 def is_replicated(parameter: Parameter) -> bool:
     """True if other ranks keep the part of a parameter that this rank keeps."""
+    if not parameter.placements:
+        return len(parameter.ranks) > 1
     return any(
         not is_shard(placement) and size > 1
         for placement, size in zip(parameter.placements, parameter.mesh, strict=False)

@@ -141,7 +141,8 @@ def gradients(run: Run) -> Verdict:
 
 def _names(waiting: list[tuple[Step, Change]]) -> str:
     first = waiting[0][0].number
-    return plural(sum(step.number == first for step, _ in waiting), "parameter")
+    names = {(change.model, change.name) for step, change in waiting if step.number == first}
+    return plural(len(names), "parameter")
 
 
 def _switched_off(run: Run) -> tuple[Place | None, ...]:

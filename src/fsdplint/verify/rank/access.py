@@ -217,6 +217,22 @@ def fsdp1_group(unit: FullyShardedDataParallel) -> ProcessGroup | None:
     return unit.process_group if handle is not None and handle.uses_sharded_strategy else None
 
 
+def fsdp1_replicas(unit: nn.Module | None) -> tuple[int, ...]:
+    """Return the ranks that each keep all of an FSDP1 unit's parameters (``NO_SHARD``)."""
+    if not isinstance(unit, FullyShardedDataParallel) or unit._handle is None:
+        return ()
+    shared = None if unit._handle.uses_sharded_strategy else unit.process_group
+    return () if shared is None else tuple(dist.get_process_group_ranks(shared))
+
+
+def is_at_work(model: nn.Module) -> bool:
+    """True if an FSDP1 unit was left in its forward or backward, with its parameters gathered."""
+    return any(
+        isinstance(module, FullyShardedDataParallel) and module.training_state.name != "IDLE"
+        for module in model.modules()
+    )
+
+
 def divided_over(unit: nn.Module) -> int:
     """Return over how many ranks FSDP divides a unit's parameters; 0 where it has none."""
     if isinstance(unit, FullyShardedDataParallel):

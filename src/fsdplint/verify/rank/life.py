@@ -5,14 +5,17 @@ from __future__ import annotations
 import faulthandler
 import os
 import runpy
+import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fsdplint.verify import stacks
 from fsdplint.verify.events import FAILED, Ended, Frame
@@ -67,9 +70,24 @@ def _settle(folder: Path, rank: int) -> None:
     os.dup2(output, 2)
     trace = (folder / f"{rank}.stacks").open("w")
     faulthandler.enable(trace)
-    faulthandler.register(stacks.SIGNAL, trace, all_threads=True)
+    _keep_asking(partial(faulthandler.register, stacks.SIGNAL, trace, all_threads=True))
     follow_lifeline(folder)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
+
+
+def _keep_asking(register: Callable[[], None]) -> None:
+    """Answer the parent's signal, also behind a script or a library that sets or restores what is
+    done about it: the default is to die."""
+    set_handler = signal.signal
+
+    def keep(number: Any, handler: Any) -> Any:
+        before = set_handler(number, handler)
+        if number == stacks.SIGNAL:
+            register()
+        return before
+
+    signal.signal = keep  # type: ignore[assignment]  # it takes what the original takes
+    register()
 
 
 def _run(recorder: Recorder, request: Request, began: float) -> Ended:

@@ -107,6 +107,7 @@ class Observer:
 
     def _watch(self) -> None:
         spawn.note_group(self._seen)
+        spawn.note_processes(self._seen)
         options.install(self._seen)
         collectives.install(self._seen)
         storage.install(self._seen)

@@ -38,14 +38,20 @@ class Recorder:
         self._file = os.open(
             folder / f"{rank}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600
         )
+        self._pid = os.getpid()
         self._failed: set[str] = set()
         self._around = f"{folder / SURROUNDINGS}{os.sep}"
         self._owned: dict[str, bool] = {}
         self._places: dict[tuple[str, int, str], Place] = {}
 
     def write(self, event: Event) -> None:
-        """Append one event."""
-        os.write(self._file, f"{encode(event)}\n".encode())
+        """Append one event; what a process does that the script forks off is none of the rank's."""
+        if self.is_rank():
+            os.write(self._file, f"{encode(event)}\n".encode())
+
+    def is_rank(self) -> bool:
+        """Return whether this process is the rank, and not one that it has forked off."""
+        return os.getpid() == self._pid
 
     def probe(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
         """Make a probe's body harmless: what it cannot read is noted once and never raised."""

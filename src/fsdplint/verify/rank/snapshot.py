@@ -46,7 +46,7 @@ class Snapshots:
     def take_last(self) -> None:
         """Take snapshots at the end where no step has: of an ended script's models only parts may
         be left."""
-        if not self._models:
+        if not self._models and not any(map(access.is_at_work, self._seen.models())):
             self.take()
 
     def take(self) -> None:
@@ -78,27 +78,33 @@ class Snapshots:
         held = list(access.parameters(model))
         if any(isinstance(access.local(h.parameter), FakeTensor) for h in held):
             raise Unobservable("they are fake tensors, which hold no values")
-        units = [
-            Unit(
-                access.clean(name).removesuffix("._fsdp_wrapped_module"),
-                access.class_name(module),
-                self._seen.units[module].api,
-                self._seen.units[module].number,
-                tuple(self._parameter(h) for h in held if h.unit is module),
-                access.divided_over(module),
-            )
-            for name, module in model.named_modules()
-            if module in self._seen.units
-        ]
+        modules: dict[int, dict[str, nn.Module]] = {}
+        for name, module in model.named_modules():
+            if module in self._seen.units:
+                modules.setdefault(self._seen.units[module].number, {})[name] = module
         return Snapshot(
             number,
             access.class_name(model),
-            tuple(units),
+            tuple(self._unit(number, found, held) for number, found in modules.items()),
             tuple(self._parameter(h) for h in held if h.unit is None),
             tuple(_repeated(model, held)),
             tuple(_ties(self._seen, model)),
             tuple(sorted({str(h.parameter.device) for h in held})),
             self._seen.steps,
+        )
+
+    def _unit(self, number: int, modules: Mapping[str, nn.Module], held: list[Held]) -> Unit:
+        """Describe a unit of one module, or of several with their names in the model."""
+        names = [access.clean(name).removesuffix("._fsdp_wrapped_module") for name in modules]
+        found = list(modules.values())
+        return Unit(
+            names[0],
+            ", ".join(dict.fromkeys(map(access.class_name, found))),
+            self._seen.units[found[0]].api,
+            number,
+            tuple(self._parameter(h) for h in held if any(h.unit is module for module in found)),
+            max(map(access.divided_over, found)),
+            tuple(names[1:]),
         )
 
     def _initial(self, model: nn.Module, number: int) -> Initial:
@@ -135,7 +141,7 @@ class Snapshots:
             is_ignored(parameter),
             tuple(sorted(self._holders(parameter))),
             held.flat,
-            tuple(mesh.mesh.flatten().tolist()) if mesh else (),
+            tuple(mesh.mesh.flatten().tolist()) if mesh else access.fsdp1_replicas(held.unit),
             tuple(Original(name, prod(shape)) for name, shape in access.originals(held))
             if held.flat
             else (),

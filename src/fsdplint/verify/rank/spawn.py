@@ -13,6 +13,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import PurePath
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch.distributed as dist
 import torch.distributed.launcher.api
 import torch.multiprocessing
 
-from fsdplint.verify.events import GroupMade
+from fsdplint.verify.events import GroupMade, ProcessStarted
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.shim import Unmappable
@@ -28,9 +29,20 @@ from fsdplint.verify.rank.shim import Unmappable
 _LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _PROGRAMS = ("torchrun", "accelerate", "deepspeed")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_RAY = ("raylet", "gcs_server")
 _STARTS = {"subprocess.Popen": 1, "os.system": 0, "os.exec": 1, "os.posix_spawn": 1}
 """Audit events (Python's audit events table) of a program's start: which argument has its words."""
 _RENDEZVOUS = ("init_method", "store", "rank", "world_size")
+
+
+class _Ended:
+    """What stands for processes that have been spawned: their work is done."""
+
+    processes = ()
+
+    def join(self, *_: Any, **__: Any) -> bool:
+        """Return at once."""
+        return True
 
 
 def install(local_rank: int, local_world_size: int) -> None:
@@ -47,9 +59,10 @@ def install(local_rank: int, local_world_size: int) -> None:
 
     def spawn(
         _: Any, fn: Callable[..., None], args: Any = (), nprocs: int = 1, *__: Any, **___: Any
-    ) -> None:
+    ) -> _Ended:
         expect(nprocs)
         fn(local_rank, *args)
+        return _Ended()
 
     def launch_agent(
         _: Any, config: Any, entrypoint: Any, args: list[Any], *__: Any, **___: Any
@@ -69,8 +82,14 @@ def install(local_rank: int, local_world_size: int) -> None:
             words = _words(arguments[_STARTS[event]])
             if _is_launcher(words):
                 raise _launches(words)
+            if words and PurePath(words[0]).name in _RAY:
+                raise Unmappable(
+                    "the script starts Ray, of whose workers verify sees nothing: verify a script "
+                    "that does what one of them does"
+                )
 
-    wrap(torch.multiprocessing, "spawn", spawn)
+    for name in ("spawn", "start_processes"):
+        wrap(torch.multiprocessing, name, spawn)
     wrap(torch.distributed.launcher.api, "launch_agent", launch_agent)
     wrap(dist, "init_process_group", init_process_group)
     sys.addaudithook(refuse_launchers)
@@ -107,6 +126,23 @@ def _launches(words: list[str]) -> Unmappable:
     script = next((word for word in words[1:] if word.endswith(".py")), "")
     advice = f": verify {script} itself, with its arguments behind --" if script else ""
     return Unmappable(f"the script launches its ranks by `{shlex.join(words)}`{advice}")
+
+
+def note_processes(seen: Seen) -> None:
+    """Note the processes that run a function of the script's."""
+    note = seen.recorder.probe("processes")(_note_process)
+
+    def start(original: Callable[..., None], process: Any) -> None:
+        note(seen, process)
+        original(process)
+
+    wrap(BaseProcess, "start", start)
+
+
+def _note_process(seen: Seen, process: Any) -> None:
+    code = getattr(process._target, "__code__", None)
+    if code is not None and seen.recorder.owns(code.co_filename):
+        seen.write(ProcessStarted(process._target.__name__, seen.place()))
 
 
 def note_group(seen: Seen) -> None:

@@ -28,6 +28,10 @@ _INNERMOST_FIRST = "(most recent call first):"
 """What faulthandler writes above a stack."""
 
 
+_EXPLAINING = ("collectives", "device-per-rank", "async-saves")
+"""Clauses that can end the script in any way, and anywhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Error:
     """An error that ended some ranks.
@@ -72,6 +76,20 @@ def _error(line: str, status: int | None, group: Sequence[RankSummary]) -> Error
     if not line:
         said = death_sentence(ranks, status)
     return Error(ranks, said, line, _place(text), text.strip())
+
+
+def unexplained(verification: Verification) -> list[Error]:
+    """Return the errors that no violated clause is about, by its places or by what it quotes."""
+    violated = verification.violated
+    if not verification.failure or any(verdict.clause in _EXPLAINING for verdict in violated):
+        return []
+    places = {place for verdict in violated for place in verdict.places}
+    quoted = "\n".join(line for verdict in violated for line in verdict.details)
+    return [
+        error
+        for error in errors(verification)
+        if error.line and error.place not in places and error.line not in quoted
+    ]
 
 
 def one_line(error: Error) -> str:
@@ -127,7 +145,9 @@ def result(verification: Verification) -> str:
     if verification.violated:
         del rest[Status.VIOLATED]
         named = ", ".join(map(_named, verification.violated))
-        return "; ".join([f"Violated: {named}", *([", ".join(rest.values())] if rest else [])])
+        crash = [f"and {one_line(error)}" for error in unexplained(verification)[:1]]
+        counted = [", ".join(rest.values())] if rest else []
+        return "; ".join([f"Violated: {named}", *crash, *counted])
     if verification.failure and all(rank.ended in CLEAN for rank in verification.ranks):
         return f"{verification.failure[0].upper()}{verification.failure[1:]}"
     if verification.failure:

@@ -38,6 +38,7 @@ class Node:
     Attributes:
         names: of the units, in the model; the root's is empty.
         label: their names, without the parent's.
+        others: the other modules of the first one.
         pieces: the first one's own parameters.
         elements: of these in whole; `kept`: of these on each rank.
     """
@@ -50,6 +51,7 @@ class Node:
     elements: int
     kept: Kept
     children: tuple[Node, ...]
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,8 @@ def _node(name: str, by_rank: Mapping[int, Unit]) -> Node:
     unit = next(iter(by_rank.values()))
     pieces = _pieces({rank: unit.parameters for rank, unit in by_rank.items()})
     elements = sum(piece.elements for piece in pieces)
-    return Node((name,), name, unit.cls, unit.api, pieces, elements, _sum(pieces), ())
+    kept = _sum(pieces)
+    return Node((name,), name, unit.cls, unit.api, pieces, elements, kept, (), unit.others)
 
 
 def _pieces(by_rank: Mapping[int, Sequence[Parameter]]) -> tuple[Piece, ...]:
@@ -205,7 +208,8 @@ def _tree(parent: str | None, nodes: Mapping[str, Node]) -> tuple[Node, ...]:
     groups: dict[object, list[Node]] = {}
     for name, node in nodes.items():
         if _parent(name, nodes) == parent:
-            whole = replace(node, label=_short(name, parent), children=_tree(name, nodes))
+            label = ", ".join(_short(each, parent) for each in (name, *node.others))
+            whole = replace(node, label=label, children=_tree(name, nodes))
             groups.setdefault(_look(whole, name), []).append(whole)
     return tuple(_merged(group) for group in groups.values())
 

@@ -14,7 +14,7 @@ from fsdplint.verify.events import Place
 from fsdplint.verify.figures import TIMES, count, ranks_in_words, size
 from fsdplint.verify.remedies import FAILURE
 from fsdplint.verify.report import sharding
-from fsdplint.verify.report.ending import Error, errors, headline, how, summary, where
+from fsdplint.verify.report.ending import Error, errors, headline, how, summary, unexplained, where
 from fsdplint.verify.report.excerpt import framed
 from fsdplint.verify.report.sharding import Model, Node, counts, figures, remarks, walk
 from fsdplint.verify.verdict import RankSummary, Status, Traffic, Verdict, Verification
@@ -27,6 +27,8 @@ _SIDES = "<<>>>"
 _MOST_OUTSIDE = 8
 Row = tuple[str, str, str, str, str]
 _MARKS = {Status.CONFIRMED: "✓", Status.VIOLATED: "✗", Status.NOT_EXERCISED: "-"}
+_TOLD = ("resume", "equivalence")
+"""Clauses that compare two runs: what they tell besides is told where they are confirmed too."""
 _ROLES = {Status.CONFIRMED: "added", Status.VIOLATED: "error", Status.NOT_EXERCISED: "aside"}
 _MOST_PLACES = 6
 _TAB = "\t"
@@ -83,6 +85,9 @@ def _clause(verdict: Verdict, room: int, style: Style, width: int) -> Iterator[s
     if verdict.status is Status.NOT_EXERCISED:
         yield from (style(line, role) for line in lines)
         return
+    if verdict.clause in _TOLD and verdict.status is Status.CONFIRMED:
+        for detail in verdict.details:
+            lines += wrapped(detail, width, " " * len(head), " " * len(head))
     coloured = style(head[0], role) + " "
     coloured += style(name, role) if verdict.status is Status.VIOLATED else name
     yield coloured + lines[0][len(head) - 2 :]
@@ -143,9 +148,9 @@ def _errors(verification: Verification, style: Style, width: int) -> Iterator[li
     """Yield what ended the script: shortly where a violated clause says why, else whole."""
     if not verification.failure:
         return
-    found = errors(verification)
+    found, alone = errors(verification), unexplained(verification)
     for index, error in enumerate(found):
-        yield _error(error, style, width, whole=not (verification.violated or index))
+        yield _error(error, style, width, whole=not index and error in alone)
     if not found:
         head, *rest = verification.failure.strip().splitlines()
         more = [] if verification.violated else [f"  {printable(line, _TAB)}" for line in rest]

@@ -109,8 +109,10 @@ class _Log:
         self.queued = guard(self._queued)
         self.waiting, self.note = guard(self._waiting), guard(self._ring.note)
 
-    def _begin(self, group: Any, operation: str, tensors: Any) -> int:
+    def _begin(self, group: Any, operation: str, tensors: Any) -> int | None:
         """Write a collective down; `group` is a `ProcessGroup`, the name of one, or a label."""
+        if not self._seen.recorder.is_rank():
+            return None
         label = group if group == _EVERYONE else self._label(group)
         shape, size = _measure(tensors)
         return self._ring.issue(label, operation, shape, size, self._seen.steps, self._place())

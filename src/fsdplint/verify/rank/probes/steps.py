@@ -141,10 +141,28 @@ class _Steps:
             self._backwards = self._reduced = 0
         return result
 
-    def before(self, *_: Any) -> None:
-        """Run before every optimizer step."""
-        if not prepares_state():
+    def before(self, _: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Run before every optimizer step; of one with a closure, which may hold the backward,
+        behind the closure's first call."""
+        if prepares_state():
+            return None
+        self._before = []
+        given = kwargs.get("closure", args[1] if len(args) > 1 else None)  # behind the optimizer
+        if not callable(given):
             self._look()
+            return None
+        looked: list[bool] = []
+
+        def closure() -> Any:
+            result = given()
+            if not looked:
+                looked.append(True)
+                self._look()
+            return result
+
+        if "closure" in kwargs:
+            return args, kwargs | {"closure": closure}
+        return (args[0], closure, *args[2:]), kwargs
 
     def _remember(self) -> None:
         self._snapshots.take()

@@ -51,6 +51,11 @@ _REDUCTIONS = {
     "reduce_scatter_tensor_coalesced": (1, False),
     "reduce_scatter_single_coalesced": (1, False),
 }
+# NCCL asks only for the right number of elements, and takes tensors that require gradients.
+_IN_ONE_PIECE = (
+    *("_allgather_base", "all_gather_single"),
+    *("_reduce_scatter_base", "reduce_scatter_single"),
+)
 
 
 class ProcessGroupNCCL:
@@ -186,6 +191,8 @@ def _mesh_type(device_type: str) -> str:
 def _install_reductions() -> None:
     for name, inputs in _REDUCTIONS.items():
         wrap(Group, name, functools.partial(_reduce, inputs=inputs))
+    for name in _IN_ONE_PIECE:
+        wrap(Group, name, _in_one_piece)
     for name in ("all_reduce", "reduce_scatter_tensor", "reduce_scatter_single"):
         wrap(functional, name, _reduce_functionally)
         wrap(functional, f"{name}_autograd", _reduce_functionally)
@@ -218,6 +225,13 @@ def _reduce(
         work.wait()
         _divide(arguments[0], group.size())
     return work
+
+
+def _in_one_piece(
+    original: Callable[..., Any], group: Any, output: Any, given: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Hand gloo the elements alone, which compares shapes."""
+    return original(group, output.detach().view(-1), given.detach().reshape(-1), *args, **kwargs)
 
 
 def _factor(op: Any, size: int) -> float | None:

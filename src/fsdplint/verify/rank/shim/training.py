@@ -17,6 +17,11 @@ from torch.autograd import profiler
 from fsdplint.verify.rank.patch import replace, wrap
 from fsdplint.verify.rank.shim.devices import MACHINE, Unmappable, cpu_type, cuda_index
 
+_FLOAT32 = ("layer_norm", "group_norm")
+"""Operators that autocast runs in float32 on CUDA and leaves alone on the CPU, though there they
+refuse weights of another type (torch 2.6-2.15, ``aten/src/ATen/autocast_mode.h``)."""
+_library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch's
+
 
 def install() -> None:
     """Map autocast, gradient scaling, attention kernels, DDP, `torch.compile` and profilers."""
@@ -40,9 +45,32 @@ def _install_autocast() -> None:
         wrap(torch, name, _set_of_type)
     replace(torch, "get_autocast_gpu_dtype", lambda: torch.get_autocast_dtype("cpu"))
     replace(torch, "set_autocast_gpu_dtype", lambda d: torch.set_autocast_dtype("cpu", d))
+    _install_float32()
     wrap(
         autocast_mode, "_cast", lambda original, v, kind, dtype: original(v, cpu_type(kind), dtype)
     )
+
+
+def _install_float32() -> None:
+    """Let autocast run in float32 what it runs so on CUDA, where weights may have another type."""
+    excluded = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def kernel(operator: Any) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(excluded):
+                return operator(*map(_float32, args), **kwargs)
+
+        return run
+
+    for name in _FLOAT32:
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
+            instead = kernel(getattr(torch.ops.aten, name))
+            _library.impl(name, instead, "AutocastCPU")  # type: ignore[no-untyped-call]  # torch's
+
+
+def _float32(value: Any) -> Any:
+    low = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+    return value.float() if low else value
 
 
 def _autocast_init(
