@@ -20,7 +20,7 @@ from fsdplint.verify.rank.shim.devices import MACHINE, Unmappable, cpu_type, cud
 _FLOAT32 = ("layer_norm", "group_norm")
 """Operators that autocast runs in float32 on CUDA and leaves alone on the CPU, though there they
 refuse weights of another type (torch 2.6-2.15, ``aten/src/ATen/autocast_mode.h``)."""
-_library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch's
+_libraries: list[Any] = []
 
 
 def install() -> None:
@@ -62,10 +62,12 @@ def _install_float32() -> None:
 
         return run
 
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch's
+    _libraries.append(library)  # its kernels go with it
     for name in _FLOAT32:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
             instead = kernel(getattr(torch.ops.aten, name))
-            _library.impl(name, instead, "AutocastCPU")  # type: ignore[no-untyped-call]  # torch's
+            library.impl(name, instead, "AutocastCPU")  # type: ignore[no-untyped-call]  # torch's
 
 
 def _float32(value: Any) -> Any:
