@@ -163,6 +163,8 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
         return []  # parts of a unit that is a part itself, or that gathers nothing
     container = largest[0].rpartition(".")[0]
     name = f"`{container}`" if container else "the model"
+    if not any(parameter.held for _, parameter in parameters(snapshot)):
+        name += f" of a `{snapshot.cls}` that no optimizer trains"
     share = f"{100 * size / total:.0f} % of the sharded parameters"
     how = f"in {len(holders)} units" if len(holders) > 1 else "gathered at once by one unit"
     return [(f"{len(largest)} blocks of {name} ({share}) {how}", len(holders) > 1)]
