@@ -125,6 +125,7 @@ def test_what_changes_behind_a_save_is_not_what_was_saved(warm: Warm) -> None:
         Status.CONFIRMED,
         (
             "the data go on where they were",
+            "random numbers go on where they were",
             "loss 1 is 6.40282, and 14.4061 in the uninterrupted run",
         ),
     )
@@ -160,9 +161,20 @@ def test_a_path_by_rank_is_not_found_again(warm: Warm) -> None:
 
 def test_data_that_begin_anew_are_told_and_no_violation(warm: Warm) -> None:
     found = verdict(warm, "begins-anew")
-    assert (found.status, found.details[0]) == (
+    assert (found.status, found.details[:2]) == (
         Status.CONFIRMED,
-        "the data begin anew, with the first batch of all",
+        (
+            "the data begin anew, with the first batch of all",
+            "random numbers begin anew, with the first of all",
+        ),
+    )
+
+
+def test_random_numbers_that_nothing_seeds_are_told(warm: Warm) -> None:
+    found = verdict(warm, "draws")
+    assert (found.status, found.details[1]) == (
+        Status.CONFIRMED,
+        "random numbers are others than the uninterrupted run's",
     )
 
 

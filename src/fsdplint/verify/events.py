@@ -684,10 +684,15 @@ class Kept(Event):
 
 @dataclass(frozen=True, slots=True)
 class Fed(Event):
-    """What a call of a model with units in training was given, as a digest of its tensors."""
+    """What a call of a model with units in training was given, as a digest of its tensors.
+
+    Attributes:
+        random: a digest of the generators' states then.
+    """
 
     step: int
     digest: str
+    random: str
 
 
 @dataclass(frozen=True, slots=True)

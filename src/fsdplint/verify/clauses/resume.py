@@ -220,7 +220,19 @@ def _going_on(saving: Run, run: Run) -> list[str]:
             lines.append("the data begin anew, with the first batch of all")
         else:
             lines.append("the first batch is another one than the uninterrupted run's")
-    return lines + _losses(first, other, step)
+    return lines + _random(fed, again, step) + _losses(first, other, step)
+
+
+def _random(fed: list[Fed], again: list[Fed], step: int) -> list[str]:
+    """Compare the generators at the first forward behind the save."""
+    following = next((one.random for one in fed if one.step == step), None)
+    if following is None or not again:
+        return []
+    if again[0].random == following:
+        return ["random numbers go on where they were"]
+    if again[0].random == fed[0].random:
+        return ["random numbers begin anew, with the first of all"]
+    return ["random numbers are others than the uninterrupted run's"]
 
 
 def _losses(first: RankRun, other: RankRun, step: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -15,6 +16,14 @@ from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.state import Parts, settings, take_buffers
+
+
+def _random() -> str:
+    """Return a digest of the states of the CPU's generator and of this rank's device's."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_available():
+        states.append(torch.cuda.get_rng_state())
+    return " ".join(map(access.digest, states))
 
 
 class Feed:
@@ -60,7 +69,7 @@ class Feed:
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if tensors:
             given = [access.digest(access.local(tensor)) for tensor in tensors]
-            self._seen.write(Fed(self._seen.steps, " ".join(given)))
+            self._seen.write(Fed(self._seen.steps, " ".join(given), _random()))
 
     def _set(self, optimizer: Optimizer) -> None:
         built = self._seen.add_optimizer(optimizer, None)
