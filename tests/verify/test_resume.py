@@ -37,6 +37,8 @@ def verdict(
         ("async", 2, (2,)),
         ("fsdp1", 3, (2,)),
         ("fsdp1 original", 2, (3,)),
+        ("fsdp1 sharded", 2, (2,)),
+        ("safetensors", 2, (3,)),
         ("hsdp", 4, (2,)),
         ("twice", 2, (2,)),
         ("exported", 2, (2,)),

@@ -6,7 +6,10 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -15,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.utils.data import DataLoader
 
@@ -58,6 +61,31 @@ def build():
     return fully_shard(model, mesh=mesh)
 
 
+def sharded():
+    """Returns FSDP1's own sharded state dicts."""
+    with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        return {
+            "model": model.state_dict(),
+            "optimizer": FullyShardedDataParallel.optim_state_dict(model, optimizer),
+        }
+
+
+def load_sharded():
+    """Returns the step to go on with."""
+    with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        state = {"model": model.state_dict(), "step": 0}
+        dcp.load(state, checkpoint_id=name())
+        model.load_state_dict(state["model"])
+        saved = load_sharded_optimizer_state_dict(
+            state["model"], "optimizer", FileSystemReader(name())
+        )["optimizer"]
+        optimizer.load_state_dict(
+            FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, saved)
+        )
+    schedule.last_epoch = state["step"]
+    return state["step"]
+
+
 def everything(full):
     options = FULL if full else StateDictOptions()
     state = {
@@ -81,6 +109,16 @@ def name():
 
 
 def save():
+    if "safetensors" in WORDS:
+        state = everything(full=True)
+        if dist.get_rank() == 0:
+            save_file(state.pop("model"), "model.safetensors")
+            torch.save(state, "training.pt")
+        dist.barrier()
+        return
+    if "sharded" in WORDS:
+        dcp.save({**sharded(), "step": step}, checkpoint_id=name())
+        return
     if "full" in WORDS:
         state = everything(full=True)
         if dist.get_rank() == 0:
@@ -99,14 +137,18 @@ def save():
 
 def load():
     """Returns the step to go on with."""
+    if "sharded" in WORDS:
+        return load_sharded()
     if "slices" in WORDS:
         state = torch.load(f"rank{dist.get_rank()}.pt")
         for key, value in model.named_parameters():
             value.to_local().data.copy_(state["model"][key])
         return state["step"]
-    full = "full" in WORDS
+    full = bool({"full", "safetensors"} & WORDS)
     state = everything(full)
-    if full:
+    if "safetensors" in WORDS:
+        state = {"model": load_file("model.safetensors"), **torch.load("training.pt")}
+    elif full:
         state = torch.load("state.pt", weights_only=True)
     else:
         dcp.load(state, checkpoint_id=name())
