@@ -89,7 +89,7 @@ def test_a_fix_that_is_declined_is_made_by_hand(verifier: Verifier, tmp_path: Pa
     found = _remedied(verifier, tmp_path, f"{HEAD}{lines}")
     assert found.remedies[FAILURE] == Remedy(
         "container-sharded at train.py:10",
-        "by hand, since `model` is not always a container",
+        "by hand: `model` is not always a container",
         "fsdplint explain container-sharded",
     )
 

@@ -348,3 +348,15 @@ def test_an_average_that_is_the_parameters_themselves(
     result = verifier(f"{AVERAGED.replace('COPY', copy)}{saved}\n", steps=None)
     assert result.failure == ""
     assert [v.figures for v in result.violated if v.clause == "saves"] == [figures] * bool(figures)
+
+
+def test_a_path_by_rank_is_no_checkpoint_of_all(verifier: Verifier) -> None:
+    saved = 'dcp.save({"model": model.state_dict()}, checkpoint_id=f"last-{rank}")'
+    result = verifier(
+        f"{HEAD}model = fully_shard(Net().cuda())\ntrain(model)\n{saved}\n", steps=None
+    )
+    (verdict,) = result.violated
+    assert (
+        verdict.figures == "`last-0` holds the slices of rank 0 alone: 38 of 76 elements of `Net`"
+    )
+    assert verdict.fix == "give every rank the same path of the checkpoint"

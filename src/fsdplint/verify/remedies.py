@@ -59,7 +59,7 @@ _RELATED = {
     "initialised": ("rank-dependent-init",),
     "parameters-change": ("grad-scaler-on-fsdp1", "step-skipped-on-one-rank"),
     "replicas": ("rank-dependent-init", "fsdp1-mesh-not-reduced"),
-    "saves": ("kept-state-is-live",),
+    "saves": ("checkpoint-path-differs-by-rank", "kept-state-is-live"),
     "resume": (
         "parameters-replaced-after-optimizer",
         "fresh-optimizer-in-dcp-load",
@@ -141,6 +141,8 @@ def _remedy(
     fix = (verdict.fix or FIXES[verdict.clause]) if verdict else ""
     places = {(p.path, p.line) for p in verdict.places} if verdict else set()
     lines = _lines(outcome, directory, names) if outcome else {}
+    if not lines and verdict and verdict.fix:  # it is none of what the rules are about in general
+        return Remedy("", fix, "")
     if not lines:
         rule = f"{', '.join(names[:_MOST])}; not found in the code" if names else ""
         return Remedy(rule, fix, f"fsdplint explain {names[0]}" if names else "")
@@ -148,7 +150,7 @@ def _remedy(
     (path, line), *_ = lines[finding]
     rule = f"{finding.rule} at {path}:{line}"
     if finding.fix is None:
-        by_hand = f"by hand, since {finding.fix_declined}"
+        by_hand = f"by hand: {finding.fix_declined}"
         return Remedy(
             rule, "; ".join(filter(None, (fix, by_hand))), f"fsdplint explain {finding.rule}"
         )

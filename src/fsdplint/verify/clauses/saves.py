@@ -252,7 +252,8 @@ def _cut(pool: Pool) -> Finding:
         return Finding(f"{who} write {_named(path)}, and one's slices stay: {amounts}", pool.place)
     paths, who = _paths(pool), ranks_in_words(rank for rank, _ in pool.writes)
     verb = "holds" if len(pool.writers) == 1 else "hold"
-    return Finding(f"{paths} {verb} the slices of {who} alone: {amounts}", pool.place)
+    fix = "give every rank the same path of the checkpoint" if pool.distributed else ""
+    return Finding(f"{paths} {verb} the slices of {who} alone: {amounts}", pool.place, fix)
 
 
 def _kept(pool: Pool) -> str:
