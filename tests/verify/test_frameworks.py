@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from verifier import Verifier
 
+from fsdplint.verify.remedies import with_remedies
 from fsdplint.verify.report import render
 from fsdplint.verify.verdict import Status, Verification
 
@@ -263,3 +264,17 @@ process.join()
 """
     found = run(verifier, body)
     assert said(found, "loss")[1].startswith("6 losses between ")
+
+
+def test_a_world_of_one_that_is_written_down_is_no_matter_of_devices(
+    verifier: Verifier, tmp_path: Path
+) -> None:
+    script = """
+import torch.distributed as dist
+dist.init_process_group("gloo", rank=0, world_size=1, init_method="tcp://127.0.0.1:29501")
+"""
+    (tmp_path / "train.py").write_text(script)
+    found = with_remedies(verifier(tmp_path / "train.py"), tmp_path)
+    remedy = found.remedies["device-per-rank"]
+    assert (remedy.rule, remedy.command) == ("", "")
+    assert remedy.fix.startswith("leave rank and world size to the environment")
