@@ -63,10 +63,16 @@ def notebook(folder: Path, *cells: str) -> Path:
     return file
 
 
-@pytest.fixture
-def found(verifier: Verifier, tmp_path: Path) -> Verification:
-    file = notebook(tmp_path, SETUP, NET, HEAD, MORE, TRAIN, LAUNCH, SHELL)
-    return with_remedies(verifier(file), tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("notebook")
+    notebook(folder, SETUP, NET, HEAD, MORE, TRAIN, LAUNCH, SHELL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(verifier: Verifier, folder: Path) -> Verification:
+    return with_remedies(verifier(folder / "train.ipynb"), folder)
 
 
 def test_the_line_of_a_cell_and_the_rule_that_finds_it(found: Verification) -> None:
@@ -86,16 +92,16 @@ def test_what_is_not_run_is_told(found: Verification) -> None:
     )
 
 
-def test_reports_show_the_cells_lines(found: Verification, tmp_path: Path) -> None:
-    text = render(found, "text", tmp_path, color=False, width=100)
+def test_reports_show_the_cells_lines(found: Verification, folder: Path) -> None:
+    text = render(found, "text", folder, color=False, width=100)
     built = "   9 |     optimizer = torch.optim.AdamW(model.parameters())\n"
     assert built in text
-    page = render(found, "html", tmp_path, color=False, width=100)
+    page = render(found, "html", folder, color=False, width=100)
     assert ">train.ipynb:cell 6:9 in train, " in page
     assert "<i> 9  </i>" in page
-    log = json.loads(render(found, "sarif", tmp_path, color=False, width=100))
+    log = json.loads(render(found, "sarif", folder, color=False, width=100))
     (result,) = log["runs"][0]["results"]
-    stored = (tmp_path / "train.ipynb").read_text("utf-8").splitlines()
+    stored = (folder / "train.ipynb").read_text("utf-8").splitlines()
     where = result["locations"][0]["physicalLocation"]
     assert where["artifactLocation"]["uri"] == "train.ipynb"
     assert "AdamW" in stored[where["region"]["startLine"] - 1]
