@@ -46,30 +46,30 @@ END = "dist.destroy_process_group()"
         (
             f"one = save('one')\ntrain()\none.result()\nsave('two').result()\n{END}",
             Status.CONFIRMED,
-            "2 saves over in time: `one`, `two`",
+            "2 saves finished in time: `one`, `two`",
             (),
         ),
         (
             f"save('one')\ntrain()\n{END}",
             Status.VIOLATED,
-            "`one` was being saved when the process group was destroyed",
+            "`one` was still being saved when the process group was destroyed",
             (26, 31),
         ),
         (
             f"save('one')\nlast = save('two')\nlast.exception()\n{END}",
             Status.VIOLATED,
-            "`one` was being saved when the next save began",
+            "`one` was still being saved when the next save started",
             (26,),
         ),
         (
             f"save('one', Failing)\ntime.sleep(1)\n{END}",
             Status.VIOLATED,
-            "`one` was not saved: CheckpointException: CheckpointException ranks:dict_keys([0, 1])"
+            "saving `one` failed: CheckpointException: CheckpointException ranks:dict_keys([0, 1])"
             " … OSError: No space left on device",
             (26,),
         ),
-        ("save('one')", Status.CONFIRMED, "1 save over in time: `one`", ()),
-        (END, Status.NOT_EXERCISED, "nothing was saved by `async_save`", ()),
+        ("save('one')", Status.CONFIRMED, "1 save finished in time: `one`", ()),
+        (END, Status.NOT_EXERCISED, "`async_save` was not called", ()),
     ],
 )
 def test_what_becomes_of_saves(

@@ -170,7 +170,7 @@ for _ in range(3):
     found = run(verifier, body)
     (verdict,) = found.violated
     assert (verdict.clause, verdict.figures) == ("loss", "nan on rank 0 at step 1")
-    assert "no output of a module had a NaN until then" in verdict.details
+    assert "no module output had a NaN before that" in verdict.details
     assert verdict.fix == "look at how the loss is computed"
 
 
@@ -245,9 +245,9 @@ for process in processes:
     process.join()
 """
     assert verifier(script).failure == (
-        "nothing to verify: no module became an FSDP unit on any rank; `worker` runs in processes "
-        "that the script starts at train.py:9, of which verify sees nothing: verify a script that "
-        "calls it in each rank"
+        "nothing to verify: no module became an FSDP unit on any rank; the script starts its own "
+        "processes for `worker` at train.py:9, and verify cannot observe them: verify a script "
+        "that calls `worker` on each rank"
     )
 
 
@@ -277,4 +277,4 @@ dist.init_process_group("gloo", rank=0, world_size=1, init_method="tcp://127.0.0
     found = with_remedies(verifier(tmp_path / "train.py"), tmp_path)
     remedy = found.remedies["device-per-rank"]
     assert (remedy.rule, remedy.command) == ("", "")
-    assert remedy.fix.startswith("leave rank and world size to the environment")
+    assert remedy.fix.startswith("take rank and world size from the environment")

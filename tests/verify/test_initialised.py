@@ -201,7 +201,7 @@ def test_replicas_begin_equal(verifier: Verifier, same: bool) -> None:
         ),
         (
             "model = shard(Net())\ntrain(model, 1, lambda y: (y.sum() - 2e38) * 3e38 * 0)\n",
-            "no output of a module had a NaN",
+            "no module output had a NaN",
         ),
     ],
     ids=["a module", "the loss"],

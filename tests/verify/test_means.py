@@ -24,10 +24,9 @@ for step in range(3):
 """
 MEAN = "nn.CrossEntropyLoss()(logits, target)"
 SUM = "(F.cross_entropy(logits, target, reduction='sum') / 9)"
-APART = "; a mean over 4 targets on one rank and 6 on another, and FSDP averages the ranks alike"
+APART = "; each rank averages over its own targets (4 to 6), and FSDP weighs all ranks equally"
 STILL = (
-    " of the elements with a gradient did not: these parameters have two bytes, which resolve no "
-    "smaller steps"
+    " of the elements with a gradient did not change: their steps are too small for a 16-bit type"
 )
 
 

@@ -88,7 +88,7 @@ def test_the_line_of_a_cell_and_the_rule_that_finds_it(found: Verification) -> N
 
 def test_what_is_not_run_is_told(found: Verification) -> None:
     assert found.notes == (
-        "not run: `%pip install torch`, `!nvidia-smi`, `%%time` and 1 line more of IPython's own",
+        "not run: `%pip install torch`, `!nvidia-smi`, `%%time` and 1 more IPython line",
     )
 
 

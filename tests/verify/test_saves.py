@@ -330,14 +330,14 @@ average = {{name: p.detach()COPY for name, p in model.named_parameters()}}
 optimizer = train(model)
 """
 SAVED = 'dcp.save({"model": model.state_dict(), "ema": average}, checkpoint_id="last")'
-LIVE = "is no average: it is the trained parameters themselves, in"
+LIVE = "is the trained parameters' own memory: it never averages anything"
 
 
 @pytest.mark.parametrize(
     ("copy", "saved", "figures"),
     [
-        ("", SAVED, f"`ema` {LIVE} `last`"),
-        ("", 'torch.save(average, f"ema{rank}.pt")', f"`ema0.pt` {LIVE} `ema0.pt`"),
+        ("", SAVED, f"`ema` in `last` {LIVE}"),
+        ("", 'torch.save(average, f"ema{rank}.pt")', f"`ema0.pt` in `ema0.pt` {LIVE}"),
         (".clone()", SAVED, ""),
         ("", 'dcp.save({"schema": average}, checkpoint_id="last")', ""),
     ],

@@ -118,9 +118,8 @@ def test_a_slow_run_is_at_work_and_not_stuck(verifier: Verifier) -> None:
     assert " while rank 1 was at work, with 2 steps of " in first
     assert first.endswith(
         " done; `--timeout` gives them longer, `--steps` asks for fewer, `--shrink` builds a "
-        "smaller model; the largest module that "
-        "is sharded has 432 elements; these options of the script may be smaller: "
-        "`--batch-size` (8), `--n_layer` (8)"
+        "smaller model; the largest sharded module has 432 elements; script options that set "
+        "sizes: `--batch-size` (8), `--n_layer` (8)"
     )
     assert "stuck" not in text(result)
     assert result.exit_code == 2

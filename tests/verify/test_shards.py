@@ -50,10 +50,10 @@ def judged(verifier: Verifier, sharding: str, before: str, ranks: int = 2) -> Ve
 @pytest.mark.parametrize(
     "sharding, before, said",
     [
-        (FSDP1, AVERAGE, "`all_reduce` combines the gradients of 1 parameter"),
-        (ORIGINAL, AVERAGE, "`all_reduce` combines the gradients of 1 parameter"),
-        (FSDP2, AVERAGE_LOCALS.format(""), "`all_reduce` combines the gradients of 4 parameters"),
-        (FSDP2, COPY, "`broadcast` overwrites the values of 4 parameters"),
+        (FSDP1, AVERAGE, "`all_reduce` combines gradient shards of 1 parameter"),
+        (ORIGINAL, AVERAGE, "`all_reduce` combines gradient shards of 1 parameter"),
+        (FSDP2, AVERAGE_LOCALS.format(""), "`all_reduce` combines gradient shards of 4 parameters"),
+        (FSDP2, COPY, "`broadcast` overwrites shards of 4 parameters"),
     ],
 )
 def test_different_parts_are_mixed(
@@ -61,7 +61,7 @@ def test_different_parts_are_mixed(
 ) -> None:
     verdict = judged(verifier, sharding, before)
     assert verdict.status is Status.VIOLATED
-    assert verdict.figures.startswith(f"{said}, of which ranks 0, 1 hold different parts: ")
+    assert verdict.figures.startswith(f"{said}, though ranks 0, 1 hold different ones: ")
     assert [place.path for place in verdict.places] == ["train.py"]
 
 
@@ -69,13 +69,13 @@ def test_replicas_of_a_part_may_be_averaged(verifier: Verifier) -> None:
     group = AVERAGE_LOCALS.format(", group=mesh.get_group('replicate')")
     verdict = judged(verifier, HSDP, group, ranks=4)
     assert verdict.status is Status.CONFIRMED
-    assert verdict.figures == "4 parameters sent to ranks with the same part"
+    assert verdict.figures == "4 parameters sent only to ranks that hold the same shard"
 
 
 def test_parts_are_not_to_be_averaged_over_all_ranks(verifier: Verifier) -> None:
     verdict = judged(verifier, HSDP, AVERAGE_LOCALS.format(""), ranks=4)
     assert verdict.status is Status.VIOLATED
-    assert "ranks 0, 1 hold different parts" in verdict.figures
+    assert "ranks 0, 1 hold different ones" in verdict.figures
 
 
 @pytest.mark.parametrize(

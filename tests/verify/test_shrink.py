@@ -75,7 +75,7 @@ sum(p.sum() for p in model.parameters()).backward()
 optimizer.step()
 """
 OF_LIBRARY = (
-    "`Config` was made smaller, as --shrink asks: num_hidden_layers 2 (was 6), hidden_size 16 (was "
+    "--shrink changed `Config`: num_hidden_layers 2 (was 6), hidden_size 16 (was "
     "64), num_attention_heads 2 (was 8), num_key_value_heads 1 (was 4), intermediate_size 24 (was "
     "96)"
 )
@@ -95,8 +95,7 @@ def run(warm: Warm, folder: Path, model: str, shrink: bool = True) -> Verificati
     [
         (
             "model = Net(Sizes())",
-            "`Sizes` was made smaller, as --shrink asks: n_layer 2 (was 5), n_head 3 (was 6), "
-            "n_embd 48 (was 96)",
+            "--shrink changed `Sizes`: n_layer 2 (was 5), n_head 3 (was 6), n_embd 48 (was 96)",
             2,
         ),
         ("model = Model(Config())", OF_LIBRARY, 2),

@@ -64,8 +64,8 @@ def test_another_number_of_ranks_is_told(verifier: Verifier) -> None:
 def test_a_launcher_of_its_own_is_told(verifier: Verifier, start: str) -> None:
     found = verifier(f"import os, subprocess, sys\n{start}\n")
     assert found.exit_code == 2
-    assert "the script launches its ranks by `" in found.failure
-    assert found.failure.endswith(": verify train.py itself, with its arguments behind --")
+    assert "the script launches its ranks with `" in found.failure
+    assert found.failure.endswith(": verify train.py directly, with its arguments after --")
     assert "spawn.py" not in found.ranks[0].error
 
 

@@ -209,7 +209,7 @@ def _notes(run: Run) -> tuple[str, ...]:
 def _shrunk(event: Shrunk) -> str:
     fields = zip(event.names, event.before, event.after, strict=True)
     told = ", ".join(f"{name} {after} (was {before})" for name, before, after in fields)
-    return f"`{event.cls}` was made smaller, as --shrink asks: {told}"
+    return f"--shrink changed `{event.cls}`: {told}"
 
 
 def _failure(run: Run, failed: list[RankRun]) -> str:
@@ -247,14 +247,14 @@ def _too_slow(run: Run, working: tuple[int, ...]) -> str:
 def _sizes(run: Run) -> str:
     """Describe how large the model is, and which of the script's options would make it less."""
     elements = max((event.total for _, event in run.all(Sharded)), default=0)
-    told = f"; the largest module that is sharded has {count(elements)} elements" * bool(elements)
+    told = f"; the largest sharded module has {count(elements)} elements" * bool(elements)
     given = dict(
         pair
         for _, event in run.all(Options)
         for pair in zip(event.names, event.values, strict=True)
     )
     named = ", ".join(f"`{name}` ({value})" for name, value in list(given.items())[:_MOST_OPTIONS])
-    return told + f"; these options of the script may be smaller: {named}" * bool(named)
+    return told + f"; script options that set sizes: {named}" * bool(named)
 
 
 def _elsewhere(run: Run) -> str:
@@ -263,8 +263,8 @@ def _elsewhere(run: Run) -> str:
     if started is None or run.all(Sharded):
         return ""
     return (
-        f"; `{started.function}` runs in processes that the script starts at {started.place}, of "
-        "which verify sees nothing: verify a script that calls it in each rank"
+        f"; the script starts its own processes for `{started.function}` at {started.place}, and "
+        f"verify cannot observe them: verify a script that calls `{started.function}` on each rank"
     )
 
 

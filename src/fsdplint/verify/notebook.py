@@ -9,7 +9,6 @@ from textwrap import shorten
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import load
 from fsdplint.files.notebook import Cell
-from fsdplint.verify.figures import plural
 
 NOTEBOOK = ".ipynb"
 _MOST = 3
@@ -37,7 +36,7 @@ def not_run(path: Path) -> tuple[str, ...]:
         return ()
     shown = ", ".join(f"`{shorten(line, _LONGEST)}`" for line in lines[:_MOST])
     more = len(lines) - _MOST
-    rest = f" and {plural(more, 'line')} more of IPython's own" if more > 0 else ""
+    rest = f" and {more} more IPython line{'s'[: more != 1]}" if more > 0 else ""
     return (f"not run: {shown}{rest}",)
 
 

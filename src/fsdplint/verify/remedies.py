@@ -45,7 +45,7 @@ FIXES = {
     "reductions": "call `full_tensor()` before the number is read",
     "resume": "save and load all that it names, on the same steps, and advance what follows them",
     "saves": "gather the state on all ranks first, or save with `torch.distributed.checkpoint`",
-    "async-saves": "wait for `.result()` before the next save, and before the group is destroyed",
+    "async-saves": "call `.result()` before the next save and before `destroy_process_group`",
     "fsdp1-calls": "use what FSDP2 has instead of the call",
     "equivalence": "look at the first difference: what comes before it computes the same",
 }

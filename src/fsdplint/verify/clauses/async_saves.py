@@ -9,12 +9,12 @@ from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural
 from fsdplint.verify.verdict import Verdict
 
-_MET = {"save": "when the next save began", "destroy": "when the process group was destroyed"}
+_MET = {"save": "when the next save started", "destroy": "when the process group was destroyed"}
 
 
 @clause(
     "async-saves",
-    "A save in the background is over before the next one, and before the process group ends.",
+    "Each asynchronous save finishes before the next one and before the process group ends.",
     ("async-saves",),
 )
 def async_saves(run: Run) -> Verdict:
@@ -24,18 +24,19 @@ def async_saves(run: Run) -> Verdict:
     if met:
         first = met[0]
         paths = dict.fromkeys(event.path for event in met if event.met == first.met)
+        verb = "was" if len(paths) == 1 else "were"
         return violated(
-            f"{listed(paths)} {'was' if len(paths) == 1 else 'were'} being saved {_MET[first.met]}",
+            f"{listed(paths)} {verb} still being saved {_MET[first.met]}",
             (),
             (first.place, first.at),
         )
     failed = [event for event in found if event.error]
     if failed:
         first = failed[0]
-        figures = f"`{first.path}` was not saved: {in_short(first.error)}"
+        figures = f"saving `{first.path}` failed: {in_short(first.error)}"
         return violated(figures, (), (first.place,))
     paths = dict.fromkeys(event.path for event in found if event.done)
     if not paths:
-        under_way = "a save was under way when the script was ended"
-        return not_exercised(under_way if found else "nothing was saved by `async_save`")
-    return confirmed(f"{plural(len(paths), 'save')} over in time: {listed(paths)}")
+        running = "a save was still running when the script was ended"
+        return not_exercised(running if found else "`async_save` was not called")
+    return confirmed(f"{plural(len(paths), 'save')} finished in time: {listed(paths)}")

@@ -39,7 +39,7 @@ def device_per_rank(run: Run) -> Verdict:
             f"rank {rank} of {run.world_size} asks to be rank {made.rank} of {made.world_size}",
             (),
             (made.place,),
-            "leave rank and world size to the environment, where every launcher puts them",
+            "take rank and world size from the environment, which every launcher sets",
         )
     by_device: dict[int, list[int]] = {}
     for rank, device in run.all(Device):

@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 stays below 1e-5, and a rank left out of two equal ones makes 0.3."""
 COARSE_TOLERANCE = 2e-2
 """The same for gradients of two bytes: bf16 rounds to 0.4 %, at each of three sums."""
-_NO_OUTPUT = "no output of a module had"
+_NO_OUTPUT = "no module output had"
 _COMBINATIONS: dict[str, Callable[[list[float]], float]] = {
     "sum": math.fsum,
     "max": max,
@@ -83,8 +83,8 @@ def _own_means(run: Run) -> str:
     worst = max(apart, key=lambda row: max(row) / max(1, min(row)))
     few, many = count(min(worst)), count(max(worst))
     return (
-        f"; a mean over {few} targets on one rank and {many} on another, and FSDP averages the "
-        "ranks alike"
+        f"; each rank averages over its own targets ({few} to {many}), and FSDP weighs all ranks "
+        "equally"
     )
 
 
@@ -98,7 +98,7 @@ def _origin(run: Run, before: int) -> tuple[tuple[str, ...], Place | None]:
     lines = [f"the gradients are NaN or infinite from step {min(steps)} on"] if steps else []
     found = [(rank, event) for rank, event in run.all(FirstNan) if event.step <= before]
     if not found:
-        until = " until then" if run.all(FirstNan) else ""
+        until = " before that" if run.all(FirstNan) else ""
         return (*lines, f"{_NO_OUTPUT} a NaN{until}"), None
     rank, first = min(found, key=lambda each: each[1].step)
     given = "its input has one" if first.given else "its input has none"

@@ -313,9 +313,9 @@ def _live_averages(run: Run) -> Iterator[Finding]:
     """Yield averages of the weights that share their memory with what is trained."""
     for _, save in run.all(Save):
         if save.live_average:
-            text = f"`{save.live_average}` is no average: it is the trained parameters themselves"
-            fix = "begin the average with copies (`.detach().clone()`) of the parameters"
-            yield Finding(f"{text}, in {_named(save.path)}", save.place, fix)
+            text = f"`{save.live_average}` in {_named(save.path)} is the trained parameters' own"
+            fix = "start the average from copies (`.detach().clone()`) of the parameters"
+            yield Finding(f"{text} memory: it never averages anything", save.place, fix)
 
 
 def _overwritten(run: Run) -> Iterator[Finding]:

@@ -10,24 +10,28 @@ from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.verdict import Verdict
 
 
-@clause("shards", "Collectives of the script do not mix different parts.", ("shards",))
+@clause(
+    "shards", "The script's own collectives do not mix the ranks' different shards.", ("shards",)
+)
 def shards(run: Run) -> Verdict:
     """Judge collectives that write into parts of sharded parameters or of their gradients."""
     sent = [event for _, event in run.all(ShardSent)]
     if not sent:
-        return not_exercised("no collective of the script was given a part of a parameter")
+        return not_exercised("no collective of the script was given a parameter's shard")
     mixed = [event for event in sent if len(event.ranks) > 1]
     if not mixed:
         names = {event.name for event in sent}
-        return confirmed(f"{plural(len(names), 'parameter')} sent to ranks with the same part")
+        return confirmed(
+            f"{plural(len(names), 'parameter')} sent only to ranks that hold the same shard"
+        )
     first = mixed[0]
     same = [e for e in mixed if (e.call, e.of_gradient) == (first.call, first.of_gradient)]
     changed = dict.fromkeys(event.name for event in same)
-    what = "gradients" if first.of_gradient else "values"
+    what = "gradient shards" if first.of_gradient else "shards"
     does = "overwrites" if first.call == "broadcast" else "combines"
     return violated(
-        f"`{first.call}` {does} the {what} of {plural(len(changed), 'parameter')}, of which "
-        f"{ranks_in_words(first.ranks)} hold different parts: {listed(changed)}",
+        f"`{first.call}` {does} {what} of {plural(len(changed), 'parameter')}, though "
+        f"{ranks_in_words(first.ranks)} hold different ones: {listed(changed)}",
         ("FSDP has reduced them already",) if first.of_gradient else (),
         tuple(event.place for event in mixed),
     )

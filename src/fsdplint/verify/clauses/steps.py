@@ -305,8 +305,8 @@ def _unmoved(run: Run) -> str:
     if still <= _MANY * coarse:
         return ""
     return (
-        f"; {percent(still / coarse)} of the elements with a gradient did not: these parameters "
-        "have two bytes, which resolve no smaller steps"
+        f"; {percent(still / coarse)} of the elements with a gradient did not change: their steps "
+        "are too small for a 16-bit type"
     )
 
 

@@ -84,8 +84,8 @@ def install(local_rank: int, local_world_size: int) -> None:
                 raise _launches(words)
             if words and PurePath(words[0]).name in _RAY:
                 raise Unmappable(
-                    "the script starts Ray, of whose workers verify sees nothing: verify a script "
-                    "that does what one of them does"
+                    "the script starts Ray, and verify cannot observe Ray's workers: verify a "
+                    "script that runs the workers' function on each rank"
                 )
 
     for name in ("spawn", "start_processes"):
@@ -124,8 +124,8 @@ def _is_launcher(words: list[str]) -> bool:
 
 def _launches(words: list[str]) -> Unmappable:
     script = next((word for word in words[1:] if word.endswith(".py")), "")
-    advice = f": verify {script} itself, with its arguments behind --" if script else ""
-    return Unmappable(f"the script launches its ranks by `{shlex.join(words)}`{advice}")
+    advice = f": verify {script} directly, with its arguments after --" if script else ""
+    return Unmappable(f"the script launches its ranks with `{shlex.join(words)}`{advice}")
 
 
 def note_processes(seen: Seen) -> None:
