@@ -63,8 +63,8 @@ def test_what_was_proved_together_is_written_together(
 
     assert code == 2
     assert err.splitlines()[2:] == [
-        "No clause is about unused-suppression: the runs show only that the script still works and "
-        "violates no clause.",
+        "No clause is about unused-suppression: the runs show only that the script still takes its "
+        "first 3 steps and violates no clause.",
         "fsdplint: other.py: is read-only; not written",
         f"fsdplint: {SCRIPT}: is not written without other.py: they were tried together",
     ]
@@ -102,7 +102,7 @@ def test_a_fix_without_a_clause_is_written_and_said_to_be_unproved(
     assert code == 0
     assert err.splitlines()[1:] == [
         "No clause is about process-group-not-destroyed: the runs show only that the script still "
-        "works and violates no clause.",
+        "takes its first 3 steps and violates no clause.",
         "Fixed 1 finding.",
     ]
     assert "destroy_process_group()" in script.read_text()
@@ -122,6 +122,44 @@ def test_a_script_that_cannot_run_is_left_alone(
         "No module named 'no_such_module'."
     )
     assert script.read_bytes() == before
+
+
+CRASHING = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+policy = size_based_auto_wrap_policy(min_num_params=100)
+model = FSDP(nn.Linear(32, 32), auto_wrap_policy=policy, device_id=torch.cuda.current_device())
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(3):
+    model(torch.randn(4, 32, device="cuda")).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.usefixtures("shared_ranks")
+def test_a_fix_of_a_crash_is_proved_by_its_end(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text(CRASHING)
+    code, _, err = check(capsys, "--fix", "--unsafe-fixes", "--verify", SCRIPT)
+
+    assert err.splitlines()[1:] == [
+        "Without the fix: rank 0 ended with TypeError: size_based_auto_wrap_policy() missing 3 "
+        "required positional arguments: 'module', 'recurse', and 'nonwrapped_numel'. With it: no "
+        "error.",
+        "Fixed 1 finding.",
+    ]
+    assert code == 0
+    assert "partial(size_based_auto_wrap_policy, min_num_params=100)" in script.read_text()
 
 
 @pytest.mark.parametrize("arguments", [("--verify", SCRIPT), ("--fix", "--verify", ".")])

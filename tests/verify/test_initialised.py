@@ -197,7 +197,7 @@ def test_replicas_begin_equal(verifier: Verifier, same: bool) -> None:
             "model = shard(Net())\nwith torch.no_grad():\n"
             "    model.blocks[1].down.bias.fill_(float('nan'))\ntrain(model)\n",
             "NaN first in the output of `blocks.1.down`, a `Linear` on rank 0 at step 1; "
-            "its input has none",
+            "its input has none, its own parameters have one",
         ),
         (
             "model = shard(Net())\ntrain(model, 1, lambda y: (y.sum() - 2e38) * 3e38 * 0)\n",

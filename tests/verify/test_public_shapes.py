@@ -17,6 +17,7 @@ import os, sys
 import torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy, StateDictType
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 dist.init_process_group("nccl")
@@ -120,6 +121,136 @@ model = FSDP(nn.Sequential(inner, nn.Linear(4, 4)), device_id=rank, ignored_modu
     status, figures = said(run(verifier, tmp_path, body), "coverage")
     assert status is Status.NOT_EXERCISED
     assert figures.startswith("2 ignored parameters that an optimizer holds (`0.bias`, `0.weight`)")
+
+
+TIED = """
+torch.cuda.set_device(rank)
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(self.embed(x.abs().long().clamp(max=7)))
+
+{wrapped}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "told"),
+    [
+        (
+            "policy = ModuleWrapPolicy({nn.Embedding})\n"
+            "model = FSDP(Tied().cuda(), device_id=rank, auto_wrap_policy=policy)",
+            (
+                Status.VIOLATED,
+                "`embed.weight` and `head.weight` were one parameter and are not any more (seen at "
+                "step 0)",
+            ),
+        ),
+        (
+            "model = FSDP(Tied().cuda(), device_id=rank)",
+            (Status.CONFIRMED, "`embed.weight` = `head.weight`"),
+        ),
+        (
+            "model = FSDP(Tied().cuda(), device_id=rank, use_orig_params=True)",
+            (Status.CONFIRMED, "`embed.weight` = `head.weight`"),
+        ),
+    ],
+)
+def test_ties_of_what_fsdp1_flattens(
+    verifier: Verifier, tmp_path: Path, wrapped: str, told: tuple[Status, str]
+) -> None:
+    body = TIED.replace("{wrapped}", wrapped) + TRAIN
+    assert said(run(verifier, tmp_path, body), "ties") == told
+
+
+def test_coverage_is_not_known_before_a_step(verifier: Verifier, tmp_path: Path) -> None:
+    body = """
+torch.cuda.set_device(rank)
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).cuda()
+fully_shard(model[0])
+raise ValueError
+"""
+    (tmp_path / "train.py").write_text(HEAD + body)
+    found = verifier(tmp_path / "train.py", steps=None)
+    assert said(found, "coverage") == (
+        Status.NOT_EXERCISED,
+        "the script failed before a step",
+    )
+
+
+def test_a_backward_outside_of_fsdp1s_no_sync(verifier: Verifier, tmp_path: Path) -> None:
+    body = """
+torch.cuda.set_device(rank)
+model = FSDP(nn.Linear(4, 4), device_id=rank)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    with model.no_sync():
+        loss = model(torch.randn(4, 4, device=device)).sum()
+    loss.backward()
+    model(torch.randn(4, 4, device=device)).sum().backward()
+    optimizer.step()
+"""
+    (verdict,) = run(verifier, tmp_path, body).violated
+    assert verdict.clause == "accumulation"
+    assert verdict.fix.startswith("run the backward inside `no_sync` too")
+
+
+def test_an_error_that_a_rank_swallows_is_told(verifier: Verifier, tmp_path: Path) -> None:
+    body = f"""
+torch.cuda.set_device(rank)
+model = fully_shard(nn.Linear(4, 4).cuda())
+try:
+    if rank == 0:
+        raise ValueError("unknown device")
+    {TRAIN.strip().replace(chr(10), chr(10) + "    ")}
+except ValueError:
+    dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(HEAD + body)
+    found = verifier(tmp_path / "train.py", steps=None)
+    (verdict,) = found.violated
+    assert verdict.clause == "collectives"
+    assert verdict.details[0] == (
+        "rank 0: ended its script without it, after ValueError at train.py:24: unknown device"
+    )
+
+
+def test_parameters_with_zero_gradients_are_counted(verifier: Verifier, tmp_path: Path) -> None:
+    body = f"""
+torch.cuda.set_device(rank)
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).cuda()
+nn.init.zeros_(model[1].weight)
+model[1].weight.requires_grad_(False)
+fully_shard(model)
+{TRAIN}
+"""
+    assert said(run(verifier, tmp_path, body), "parameters-change") == (
+        Status.CONFIRMED,
+        "1 of 1 parameter moved in 3 steps; the gradients of 2 more are zero",
+    )
+
+
+def test_tensor_parallelism_under_fsdp1_is_no_copy(verifier: Verifier, tmp_path: Path) -> None:
+    body = f"""
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+torch.cuda.set_device(rank)
+mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("data", "tensor"))
+model = nn.Sequential(nn.Linear(4, 8, bias=False).cuda())
+parallelize_module(model, mesh["tensor"], {{"0": ColwiseParallel()}})
+model = FSDP(model, device_mesh=mesh["data"], use_orig_params=True)
+{TRAIN}
+"""
+    (tmp_path / "train.py").write_text(HEAD + body)
+    found = verifier(tmp_path / "train.py", steps=None, ranks=4)
+    assert said(found, "units") == (
+        Status.CONFIRMED,
+        "1 unit, 1 parameter; each rank keeps 25.0 % of 32 elements",
+    )
 
 
 def test_devices_draw_numbers_of_their_own_where_nothing_seeds_them(

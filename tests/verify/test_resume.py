@@ -133,7 +133,7 @@ def test_what_changes_behind_a_save_is_not_what_was_saved(warm: Warm) -> None:
     )
 
 
-@pytest.mark.parametrize(("variant", "given"), [("stale", "--resume"), ("", "")])
+@pytest.mark.parametrize(("variant", "given"), [("stale", "--resume"), ("", ""), ("frozen", "")])
 def test_a_run_that_resumes_from_nothing_known_fails(warm: Warm, variant: str, given: str) -> None:
     request = Request(SCRIPT.name, (variant,), 2, 3, "cpu", LONG, resume=(2,))
     request = replace(request, resume_arguments=tuple(given.split()))

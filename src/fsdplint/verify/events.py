@@ -96,6 +96,15 @@ class GroupMade(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorHandled(Event):
+    """The process group is destroyed in the handler of an exception, which nothing else shows."""
+
+    kind: str
+    message: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessStarted(Event):
     """The script started a process that runs a function of its own; nothing is seen of it."""
 
@@ -302,12 +311,14 @@ class FirstNan(Event):
     Attributes:
         name: in its model.
         given: what it was called with has one too.
+        weights: a parameter of its own has one.
         step: optimizer steps done.
     """
 
     name: str
     cls: str
     given: bool
+    weights: bool
     step: int
     place: Place | None
 

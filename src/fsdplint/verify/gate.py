@@ -12,11 +12,13 @@ import click
 
 from fsdplint.finding import Finding
 from fsdplint.outcome import Changes
+from fsdplint.pages.diagnosis import diagnose
 from fsdplint.process.terminal import printable, status_line
 from fsdplint.rules import RULES
 from fsdplint.verify.command import below, ensure_torch, length
 from fsdplint.verify.figures import plural
 from fsdplint.verify.launch import Launcher
+from fsdplint.verify.remedies import failure_text
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
 from fsdplint.verify.verdict import Status, Verification
@@ -48,6 +50,7 @@ def prove(
     directory: Path,
     overlay: Mapping[str, bytes],
     clauses: tuple[str, ...],
+    rules: tuple[str, ...],
     launcher: Launcher,
     progress: Callable[[str], None],
 ) -> Proof:
@@ -61,14 +64,19 @@ def prove(
     before = verify(request, directory, launcher=launcher)
     progress("verifying the fixed script")
     after = verify(request, directory, overlay=overlay, launcher=launcher)
-    return Proof(before, after, clauses, _refusal(before, after, clauses))
+    return Proof(before, after, clauses, _refusal(before, after, clauses, rules))
 
 
-def _refusal(before: Verification, after: Verification, clauses: tuple[str, ...]) -> str:
+def _refusal(
+    before: Verification, after: Verification, clauses: tuple[str, ...], rules: tuple[str, ...]
+) -> str:
     """Return one sentence, or nothing where every fixed clause went from violated to confirmed
-    and nothing else is broken."""
+    and nothing else is broken; or where a crash is gone that a fixed rule explains."""
     if before.failure and not before.violated:
-        return f"the script fails as it is: {before.failure.splitlines()[0]}"
+        explained = {match.rule.name for match in diagnose(failure_text(before), RULES)}
+        if not explained & {*rules}:
+            return f"the script fails as it is: {before.failure.splitlines()[0]}"
+        clauses = ()
     was = {verdict.clause: verdict for verdict in before.verdicts}
     now = {verdict.clause: verdict for verdict in after.verdicts}
     for clause in clauses:
@@ -104,6 +112,7 @@ def proved(
     ensure_torch()
     directory = Path.cwd()
     clauses = tuple(dict.fromkeys(filter(None, map(_clause, changes.fixed))))
+    rules = tuple(dict.fromkeys(each.rule for each in changes.fixed))
     unshown = dict.fromkeys(each.rule for each in changes.fixed if _clause(each) is None)
     request = Request(below(script, directory), _split(arguments), ranks, timeout=timeout)
     if steps or _SAVES in clauses:
@@ -115,19 +124,28 @@ def proved(
     try:
         with status_line() as progress, Warm() as launcher:
             overlay = _overlay(changes, directory)
-            proof = prove(request, directory, overlay, clauses, launcher, progress)
+            proof = prove(request, directory, overlay, clauses, rules, launcher, progress)
             if not steps and request.steps is not None and _may_come_later(proof):
-                to_its_end = replace(request, steps=None)
-                proof = prove(to_its_end, directory, overlay, clauses, launcher, progress)
+                request = replace(request, steps=None)
+                proof = prove(request, directory, overlay, clauses, rules, launcher, progress)
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
     _say(proof)
-    if unshown and not proof.refusal:
+    crashed = bool(proof.before.failure and not proof.before.violated)
+    if crashed and not proof.refusal:
+        _print(f"Without the fix: {proof.before.failure.splitlines()[0]}. With it: no error.")
+    elif unshown and not proof.refusal:
         _print(
             f"No clause is about {', '.join(unshown)}: the runs show only that the script still "
-            "works and violates no clause."
+            f"{_reached(request)} and violates no clause."
         )
     return not proof.refusal
+
+
+def _reached(request: Request) -> str:
+    if request.steps is None:
+        return "comes to its end"
+    return f"takes its first {plural(request.steps, 'step')}"
 
 
 def _may_come_later(proof: Proof) -> bool:

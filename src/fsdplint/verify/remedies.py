@@ -89,7 +89,7 @@ def with_remedies(verification: Verification, directory: Path) -> Verification:
         if names or clause in FIXES
     }
     if FAILURE in wanted and not (outcome and outcome.findings):
-        for known in known_errors(_failure(verification))[:1]:
+        for known in known_errors(failure_text(verification))[:1]:
             named = remedies.get(FAILURE, Remedy("", "", ""))
             remedies[FAILURE] = replace(named, fix=f"{known.error.cause} {known.error.cure}")
     return replace(verification, remedies=remedies)
@@ -102,10 +102,10 @@ def rules_of(clause: str) -> list[str]:
 
 
 def _of_failure(verification: Verification) -> list[str]:
-    return [match.rule.name for match in diagnose(_failure(verification), RULES)]
+    return [match.rule.name for match in diagnose(failure_text(verification), RULES)]
 
 
-def _failure(verification: Verification) -> str:
+def failure_text(verification: Verification) -> str:
     """Return what ended the script, and what the first rank that it ended printed."""
     printed = [rank.output for rank in verification.ranks if rank.rank in verification.failed]
     return "\n".join([verification.failure, *printed[:1]])

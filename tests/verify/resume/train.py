@@ -46,6 +46,7 @@ class Net(nn.Module):
 def build():
     torch.manual_seed(0)
     model = Net()
+    model.layers[0].bias.requires_grad_("frozen" not in WORDS)
     if "fsdp1" in WORDS:
         policy, original = ModuleWrapPolicy({nn.Linear}), "original" in WORDS
         return FullyShardedDataParallel(

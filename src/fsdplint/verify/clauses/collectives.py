@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from fsdplint.verify import order
 from fsdplint.verify.clauses.clause import clause, confirmed, not_exercised, violated
+from fsdplint.verify.clauses.queries import in_short
 from fsdplint.verify.collective_log import BLOCKING, Collective
-from fsdplint.verify.events import Device, GroupMade, Place, Sharded
+from fsdplint.verify.events import Device, ErrorHandled, GroupMade, Place, Sharded
 from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.order import Parting
@@ -163,11 +164,19 @@ def _line(rank: RankRun, collective: Collective | None) -> str:
             if rank.ended.how == "steps"
             else "its script"
         )
-        return f"rank {rank.rank}: ended {steps} without it"
+        return f"rank {rank.rank}: ended {steps} without it{_handled(rank)}"
     last = rank.collectives[-1] if rank.collectives else None
     if last is None:
         return f"rank {rank.rank}: has issued no collective"
     return f"rank {rank.rank}: came as far as {_what(last)}{_at(last.place)}"
+
+
+def _handled(rank: RankRun) -> str:
+    error = rank.first(ErrorHandled)
+    if error is None:
+        return ""
+    where = f" at {error.place}" if error.place else ""
+    return f", after {error.kind}{where}: {in_short(error.message)}"
 
 
 def _what(collective: Collective) -> str:

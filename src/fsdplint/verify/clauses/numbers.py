@@ -60,7 +60,7 @@ def loss(run: Run) -> Verdict:
             f"{first.loss} on rank {rank} at step {first.step + 1}",
             (f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite", *nan),
             (first.place, place),
-            "look at how the loss is computed" if nan[-1].startswith(_NO_OUTPUT) else "",
+            _look_at(run, nan[0]),
         )
     values = [float(event.loss) for _, event in backwards]
     scaled = ", as scaled by the gradient scaler" * any(event.scaled for _, event in backwards)
@@ -68,6 +68,15 @@ def loss(run: Run) -> Verdict:
         f"{plural(len(values), 'loss', 'losses')} between {min(values):.4g} and {max(values):.4g}"
         f"{scaled}{_own_means(run)}"
     )
+
+
+def _look_at(run: Run, origin: str) -> str:
+    """Return what to do about a NaN, where it is not to look at the module and its input."""
+    if _NO_OUTPUT in origin or not run.all(FirstNan):
+        return "look at how the loss is computed"
+    if any(event.weights for _, event in run.all(FirstNan)):
+        return "look at what made the module's parameters NaN: a step or a load"
+    return ""
 
 
 def _own_means(run: Run) -> str:
@@ -99,9 +108,11 @@ def _origin(run: Run, before: int) -> tuple[tuple[str, ...], Place | None]:
     found = [(rank, event) for rank, event in run.all(FirstNan) if event.step <= before]
     if not found:
         until = " before that" if run.all(FirstNan) else ""
-        return (*lines, f"{_NO_OUTPUT} a NaN{until}"), None
+        return (f"{_NO_OUTPUT} a NaN{until}", *lines), None
     rank, first = min(found, key=lambda each: each[1].step)
     given = "its input has one" if first.given else "its input has none"
+    if first.weights:
+        given = f"{given}, its own parameters have one"
     name = f"`{first.name}`, a `{first.cls}`" if first.name else f"the `{first.cls}`"
     line = f"NaN first in the output of {name} on rank {rank} at step {first.step + 1}; {given}"
     return (line, *lines), first.place

@@ -29,6 +29,7 @@ Again = tuple[Run, list[Verdict]]
 """A resumed run, and the verdicts on clauses that it violates and the saving one does not."""
 _CLOSE = 1e-4
 """Relative difference of two losses from which they are told apart."""
+_NEARLY_ALL = 0.8
 _MOST = 5
 """Names of one kind that are listed."""
 _PROBES = ("resume",)
@@ -91,7 +92,7 @@ def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
     restored = [event for _, event in run.all(Restored)]
     if not any(event.what == "parameter" for event in restored):
         return not_exercised("it took no step, and no model was left at its end")
-    if restored and all(event.apart + event.missing == event.count for event in restored):
+    if _is_another_state(restored):
         return not_exercised(
             "all of it differs: nothing was loaded, or another checkpoint; `--resume-args` takes "
             "what the script needs"
@@ -109,6 +110,16 @@ def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
     counts = {event.what: event.count for event in restored}
     told = ", ".join(plural(count, what) for what, count in counts.items())
     return confirmed(f"{told} as they were", details)
+
+
+def _is_another_state(restored: list[Restored]) -> bool:
+    """True if nearly all parameters differ, and all optimizer states where there were some: those
+    of a fresh start, in which a few parameters may be what they were."""
+    for what, least in (("parameter", _NEARLY_ALL), ("optimizer state", 1.0)):
+        found = [event for event in restored if event.what == what]
+        if sum(e.apart + e.missing for e in found) < least * sum(e.count for e in found):
+            return False
+    return True
 
 
 def _ended(saving: Run, run: Run) -> Verdict | None:

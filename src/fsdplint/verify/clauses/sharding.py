@@ -31,6 +31,7 @@ from fsdplint.verify.events import (
     Place,
     Sharded,
     Snapshot,
+    Step,
     Unit,
 )
 from fsdplint.verify.evidence import RankRun, Run
@@ -249,6 +250,8 @@ def coverage(run: Run) -> Verdict:
             f"({listed(sorted(own))}), with other values on each rank from the start, as experts "
             "have"
         )
+    if not outside and not drifting and not run.all(Step) and _failed(run):
+        return not_exercised("the script failed before a step")
     if not outside and not drifting:
         return confirmed("no trainable parameter outside the units")
     places = _outermost_places(run)
@@ -272,6 +275,10 @@ def coverage(run: Run) -> Verdict:
         f"{plural(len(outside), 'parameter')} outside every unit ({listed(outside)}), equal on "
         "every rank so far, though nothing was seen that keeps them so"
     )
+
+
+def _failed(run: Run) -> bool:
+    return any(rank.ended is None or rank.ended.how in FAILED for rank in run.ranks)
 
 
 def _outside(
@@ -352,7 +359,7 @@ def fsdp1_calls(run: Run) -> Verdict:
         figures = f"FSDP2 modules have no `{name}`; the script asks for it"
         details = (f"{ended.kind}: {ended.message}",)
         return violated(figures, details, (own_place(ended),))
-    if any(rank.ended is None or rank.ended.how in FAILED for rank in run.ranks):
+    if _failed(run):
         return not_exercised("none until the script failed")
     return confirmed(f"none on {plural(_units(run), 'unit')}")
 

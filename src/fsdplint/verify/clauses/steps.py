@@ -45,6 +45,7 @@ _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_no
 Key = tuple[int, str]
 """A parameter: its model's number and its name there."""
 _NO_SYNC = "no_sync"
+_INSIDE = "run the backward inside `no_sync` too: FSDP1 decides there whether it reduces"
 _MANY = 0.5
 """Share of the elements from which it is told that they stay as they are."""
 _SHARDING = ("sharding", "resharding")
@@ -175,6 +176,7 @@ def accumulation(run: Run) -> Verdict:
             f"{figures}, though the script asks for `no_sync`",
             (),
             tuple(event.place for event in asked),
+            _INSIDE if any(made.api == "fsdp1" for _, made in run.all(Sharded)) else "",
         )
     if not most.reduced:
         return not_exercised(f"{most.backwards} backwards a step, none reduced: see gradients")
@@ -287,9 +289,21 @@ def parameters_change(run: Run) -> Verdict:
     if len(still) == len(changed):
         too_low = "the learning rate is too low so far for a step to show"
         return not_exercised(f"{too_low}{_unmoved(run)}")
-    figures = f"{len(changed) - len(still)} of {every} moved in {steps}{_unmoved(run)}"
+    figures = f"{len(changed) - len(still)} of {every} moved in {steps}"
+    figures += _without_gradients(run) + _unmoved(run)
     low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
     return confirmed(figures, (low,) if still else ())
+
+
+def _without_gradients(run: Run) -> str:
+    """Describe held parameters whose gradients are zero in every step on every rank."""
+    seen: dict[Key, set[str]] = {}
+    for rank in run.ranks:
+        for _, change in changes(rank):
+            if change.held:
+                seen.setdefault((change.model, change.name), set()).add(change.gradient)
+    number = sum(found == {"zero"} for found in seen.values())
+    return f"; the gradients of {number} more are zero" if number else ""
 
 
 def _unmoved(run: Run) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any, cast
 
 import torch.distributed as dist
@@ -110,13 +111,43 @@ def _fsdp1_parameters(model: nn.Module) -> Iterator[Entry]:
         flat = handle.flat_param
         if flat._params is None:
             key = (id(module.module), "_flat_param")
-            whole = (int(flat._unpadded_unsharded_size.numel()),)
+            whole = (sum(map(prod, _shapes(flat))),)
             yield key, (flat, module, whole, flat._num_params)
             continue
         for info, original, shape in zip(
-            flat._param_infos, flat._params, flat._shapes, strict=True
+            flat._param_infos, flat._params, _shapes(flat), strict=True
         ):
-            yield (id(info.module), info.param_name), (original, module, tuple(shape), 0)
+            yield (id(info.module), info.param_name), (original, module, shape, 0)
+
+
+def _shapes(flat: Any) -> list[tuple[int, ...]]:
+    """Return the whole shapes of what FSDP1 has flattened, which may be DTensors of tensor
+    parallelism.
+
+    Source: `DTensorExtensions.pre_flatten_transform` returns their `DTensorSpec` (torch 2.6-2.15).
+    """
+    specs = getattr(flat, "_param_extensions", None) or [None] * len(flat._shapes)
+    pairs = zip(specs, flat._shapes, strict=True)
+    return [tuple(shape if spec is None else spec.shape) for spec, shape in pairs]
+
+
+def flattened(model: nn.Module) -> Iterator[tuple[tuple[int, str], tuple[int, int]]]:
+    """Yield what FSDP1 has flattened, by module and name: the flat parameter, and its place there.
+
+    Modules of one unit that share a parameter have one place.
+    """
+    for module in model.modules():
+        handle = getattr(module, "_handle", None)
+        if not isinstance(module, FullyShardedDataParallel) or handle is None:
+            continue
+        flat = handle.flat_param
+        places = {}
+        for index, info in enumerate(flat._param_infos):
+            places[id(info.module), info.param_name] = index
+            yield (id(info.module), info.param_name), (id(flat), index)
+        for shared in flat._shared_param_infos:
+            index = places[id(shared.prim_module), shared.prim_param_name]
+            yield (id(shared.module), shared.param_name), (id(flat), index)
 
 
 def class_name(module: nn.Module) -> str:
@@ -208,7 +239,7 @@ def originals(held: Held) -> list[tuple[str, tuple[int, ...]]]:
     prefix = held.name.removesuffix("_flat_param")
     flat: Any = held.parameter
     names = [clean(f"{prefix}{name}") for name in flat._fqns]
-    return list(zip(names, map(tuple, flat._shapes), strict=True))
+    return list(zip(names, _shapes(flat), strict=True))
 
 
 def fsdp1_group(unit: FullyShardedDataParallel) -> ProcessGroup | None:

@@ -228,6 +228,7 @@ def _repeated(model: nn.Module, held: list[Held]) -> list[tuple[str, ...]]:
 
 
 def _ties(seen: Seen, model: nn.Module) -> list[Tie]:
+    flattened = dict(access.flattened(model))
     names: dict[int, list[tuple[str, nn.Module, str]]] = {}
     for prefix, module in model.named_modules():
         for key, number in seen.assigned.get(module, {}).items():
@@ -236,13 +237,20 @@ def _ties(seen: Seen, model: nn.Module) -> list[Tie]:
     return [
         Tie(tuple(name for name, _, _ in tied), alive)
         for tied in names.values()
-        if len(tied) > 1 and (alive := _alive(tied)) is not None
+        if len(tied) > 1 and (alive := _alive(tied, flattened)) is not None
     ]
 
 
-def _alive(tied: list[tuple[str, nn.Module, str]]) -> bool | None:
-    """True if tied names are one parameter now; None where FSDP1 has flattened them."""
-    now = [module._parameters.get(key) for _, module, key in tied]
-    if any(parameter is None for parameter in now):
+def _alive(
+    tied: list[tuple[str, nn.Module, str]], flattened: Mapping[tuple[int, str], tuple[int, int]]
+) -> bool | None:
+    """True if tied names are one parameter now, also as a part of one of FSDP1's; None if one of
+    them is gone."""
+    now: list[object] = []
+    for _, module, key in tied:
+        parameter = module._parameters.get(key)
+        own = None if parameter is None else id(parameter)
+        now.append(flattened.get((id(module), key), own))
+    if any(each is None for each in now):
         return None
-    return all(parameter is now[0] for parameter in now)
+    return len(set(now)) == 1

@@ -24,6 +24,7 @@ _ENDED = {
     "unmappable": "not possible here",
 }
 _FRAME = re.compile(r'^  File "(?P<path>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$', re.M)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _INNERMOST_FIRST = "(most recent call first):"
 """What faulthandler writes above a stack."""
 
@@ -88,7 +89,7 @@ def unexplained(verification: Verification) -> list[Error]:
     return [
         error
         for error in errors(verification)
-        if error.line and error.place not in places and error.line not in quoted
+        if error.place not in places and (not error.line or error.line not in quoted)
     ]
 
 
@@ -106,7 +107,7 @@ def where(error: Error) -> str:
 
 def last_line(traceback: str) -> str:
     """Return the exception and the first line of its message."""
-    lines = traceback.strip().splitlines() or [""]
+    lines = _COLOUR.sub("", traceback).strip().splitlines() or [""]
     frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]
     after = lines[frames[-1] + 1 :] if frames else lines
     return next((line for line in after if line[:1].strip()), lines[-1]).strip()

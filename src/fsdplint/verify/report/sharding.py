@@ -325,7 +325,8 @@ def _optimizers(model: Model) -> Iterator[str]:
     for number in sorted(held):
         mine = sum(number in piece.parameter.held for piece in trainable)
         which = "the optimizer" if held == {0} else f"optimizer {number}"
-        yield f"{which} holds {_of(mine, len(trainable))} trainable parameters"
+        noun = "trainable parameter" + "s"[: len(trainable) != 1]
+        yield f"{which} holds {_of(mine, len(trainable))} {noun}"
     idle = [piece for piece in trainable if not piece.parameter.held]
     if idle and len(idle) == len(trainable):
         yield f"none of the {len(trainable)} trainable parameters is in an optimizer"
@@ -335,7 +336,9 @@ def _optimizers(model: Model) -> Iterator[str]:
 
 
 def _of(part: int, whole: int) -> str:
-    return f"all {whole}" if part == whole else f"{part} of {whole}"
+    if part == whole:
+        return "the" if whole == 1 else f"all {whole}"
+    return f"{part} of {whole}"
 
 
 def _names(pieces: list[Piece]) -> str:

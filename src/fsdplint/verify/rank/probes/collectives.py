@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import ProcessGroup
 
 from fsdplint.verify.collective_log import Ring, State
-from fsdplint.verify.events import Place
+from fsdplint.verify.events import ErrorHandled, Place
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.registry import Seen
 
@@ -88,6 +88,7 @@ def install(seen: Seen) -> None:
     _replace("_c10d_functional", "wait_tensor", functools.partial(_WaitTensor, log))
     for name in ("init_process_group", "new_group"):
         wrap(dist, name, functools.partial(_make, log))
+    wrap(dist, "destroy_process_group", functools.partial(_destroy, seen))
 
 
 def _operators() -> Iterator[tuple[str, str]]:
@@ -209,6 +210,23 @@ def _make(log: _Log, original: Any, *args: Any, **kwargs: Any) -> Any:
     if index is not None:
         log.note(index, State.DONE)
     return group
+
+
+def _destroy(seen: Seen, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Destroy a process group, and note the exception in whose handler that is done."""
+    seen.recorder.probe("errors")(_note_handled)(seen)
+    return original(*args, **kwargs)
+
+
+def _note_handled(seen: Seen) -> None:
+    error = sys.exc_info()[1]
+    trace = error.__traceback__ if error is not None else None
+    if error is None or trace is None:
+        return
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    place = seen.recorder.place(trace.tb_frame)
+    seen.write(ErrorHandled(type(error).__name__, str(error), place))
 
 
 def _replace(space: str, name: str, wrap: Callable[[Any], Any]) -> None:

@@ -28,7 +28,8 @@ def install(seen: Seen) -> None:
             path = seen.path(module)
             name = access.clean(path[1]) if path else ""
             cls = access.class_name(module)
-            seen.write(FirstNan(name, cls, _has_nan(given), seen.steps, seen.place()))
+            weights = _has_nan(list(module._parameters.values()))
+            seen.write(FirstNan(name, cls, _has_nan(given), weights, seen.steps, seen.place()))
 
     guarded = seen.recorder.probe("nans")(look)
 

@@ -19,7 +19,7 @@ from fsdplint.verify.rank.shim import memory, random
 from fsdplint.verify.rank.shim.devices import DEVICE, MACHINE, Unmappable, choose, cuda_index
 
 # An A100's: the oldest device that does everything FSDP scripts ask for.
-_NAME = "NVIDIA A100-SXM4-80GB (on CPU, by fsdplint)"
+_NAME = "NVIDIA A100-SXM4-80GB"
 _CAPABILITY = (8, 0)
 _GRAPHS = "CUDA graphs record GPU kernels"
 _ALLOCATORS = "an allocator of GPU memory cannot run without a GPU"
