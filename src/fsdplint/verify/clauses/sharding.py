@@ -250,7 +250,8 @@ def coverage(run: Run) -> Verdict:
             f"({listed(sorted(own))}), with other values on each rank from the start, as experts "
             "have"
         )
-    if not outside and not drifting and not run.all(Step) and _failed(run):
+    failed = any(rank.ended and rank.ended.how in FAILED for rank in run.ranks)
+    if not outside and not drifting and failed and not run.all(Step):
         return not_exercised("the script failed before a step")
     if not outside and not drifting:
         return confirmed("no trainable parameter outside the units")
@@ -275,10 +276,6 @@ def coverage(run: Run) -> Verdict:
         f"{plural(len(outside), 'parameter')} outside every unit ({listed(outside)}), equal on "
         "every rank so far, though nothing was seen that keeps them so"
     )
-
-
-def _failed(run: Run) -> bool:
-    return any(rank.ended is None or rank.ended.how in FAILED for rank in run.ranks)
 
 
 def _outside(
@@ -359,7 +356,7 @@ def fsdp1_calls(run: Run) -> Verdict:
         figures = f"FSDP2 modules have no `{name}`; the script asks for it"
         details = (f"{ended.kind}: {ended.message}",)
         return violated(figures, details, (own_place(ended),))
-    if _failed(run):
+    if any(rank.ended is None or rank.ended.how in FAILED for rank in run.ranks):
         return not_exercised("none until the script failed")
     return confirmed(f"none on {plural(_units(run), 'unit')}")
 
