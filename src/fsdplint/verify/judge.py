@@ -120,7 +120,7 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
         verdicts,
         tuple(_summary(run, rank) for rank in run.ranks),
         {rank.rank: tuple(first_snapshots(rank)) for rank in run.ranks},
-        _notes(run),
+        _notes(request, run),
         _failure(run, failed),
         tuple(rank.rank for rank in failed),
     )
@@ -199,10 +199,12 @@ def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
     return tuple(Traffic(name, calls[name], sizes[name]) for name in sorted(calls))
 
 
-def _notes(run: Run) -> tuple[str, ...]:
+def _notes(request: Request, run: Run) -> tuple[str, ...]:
     away = run.world_size - run.started.local_world_size if run.started else 0
     nodes = (f"{away} of {plural(run.world_size, 'rank')} ran on other nodes",) if away else ()
     shrunk = dict.fromkeys(event for _, event in run.all(Shrunk))
+    if request.shrink and run.started and not shrunk:
+        return (*nodes, "--shrink found no configuration to change")
     return (*nodes, *map(_shrunk, shrunk))
 
 

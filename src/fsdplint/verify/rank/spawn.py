@@ -84,7 +84,8 @@ def install(local_rank: int, local_world_size: int) -> None:
                 raise _launches(words)
             if words and PurePath(words[0]).name in _RAY:
                 raise Unmappable(
-                    "the script starts Ray, and verify cannot observe Ray's workers: verify a "
+                    "the script starts Ray, and verify cannot observe Ray's workers: set "
+                    "`num_workers=0`, with which Ray Train runs on verify's ranks, or verify a "
                     "script that runs the workers' function on each rank"
                 )
 
