@@ -40,6 +40,7 @@ def verdict(
         ("fsdp1 sharded", 2, (2,)),
         ("safetensors", 2, (3,)),
         ("hsdp", 4, (2,)),
+        ("tp", 4, (2,)),
         ("twice", 2, (2,)),
         ("exported", 2, (2,)),
         ("best", 2, (2,)),
@@ -96,6 +97,15 @@ def test_what_a_checkpoint_loses_is_told_by_name(
     assert detail in found.details
     assert found.status is Status.VIOLATED
     assert [place.function for place in found.places] == ["save"]
+
+
+def test_what_tensor_parallelism_divides_is_compared(warm: Warm) -> None:
+    found = verdict(warm, "tp no-optimizer", 4, (4,))
+    assert (found.status, found.figures) == (
+        Status.VIOLATED,
+        "saved after 2 steps on 4 ranks; resumed on 4: 18 of 18 optimizer states changed (by up "
+        "to 1)",
+    )
 
 
 def test_slices_of_ranks_need_as_many_ranks(warm: Warm) -> None:

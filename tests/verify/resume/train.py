@@ -20,6 +20,11 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.utils.data import DataLoader
 
 WORDS = set(sys.argv[1:])
@@ -27,6 +32,7 @@ if "--unknown" in WORDS:
     sys.exit("error: unrecognized arguments: --unknown")
 CPU = torch.device("cpu")
 STEPS = 6
+WIDTH = 6 if "tp" in WORDS else 5
 SAVED_AFTER = STEPS if "last" in WORDS else 2
 FULL = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
@@ -34,13 +40,22 @@ FULL = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(2))
-        self.norm = nn.BatchNorm1d(5)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.norm = nn.BatchNorm1d(WIDTH)
 
     def forward(self, x):
         for layer in self.layers:
             x = layer(x).relu()
         return self.norm(x)
+
+
+def tensor_parallel(model, size):
+    mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("data", "tensor"))
+    plan = {"layers.0": ColwiseParallel(), "layers.1": RowwiseParallel()}
+    parallelize_module(model, mesh["tensor"], plan)
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh["data"])
+    return fully_shard(model, mesh=mesh["data"])
 
 
 def build():
@@ -53,6 +68,8 @@ def build():
             model, auto_wrap_policy=policy, device_id=CPU, use_orig_params=original
         )
     size = dist.get_world_size()
+    if "tp" in WORDS:
+        return tensor_parallel(model, size)
     names = ("replicate", "shard")
     mesh = (
         init_device_mesh("cpu", (2, size // 2), mesh_dim_names=names) if "hsdp" in WORDS else None
@@ -181,7 +198,7 @@ count = 0 if "begins-anew" in WORDS else step
 while step < STEPS:
     torch.manual_seed(100 * count + dist.get_rank())
     count += 1
-    x = torch.randn(4, 5)
+    x = torch.randn(4, WIDTH)
     if "draws" in WORDS:
         torch.seed()
     if "loader" in WORDS:

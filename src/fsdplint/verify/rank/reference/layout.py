@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
@@ -64,6 +66,31 @@ def whole(shape: tuple[int, ...]) -> Region:
 
 
 @dataclass(frozen=True)
+class Box:
+    """A part of a whole tensor that is a range of every dimension, as where tensor parallelism and
+    FSDP both divide it."""
+
+    shape: tuple[int, ...]
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    def of(self, whole: Tensor) -> Tensor:
+        """Return the part of a whole tensor, a view."""
+        for dim, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
+            whole = whole.narrow(dim, start, length)
+        return whole
+
+    def write(self, whole: Tensor, part: Tensor) -> None:
+        """Put a part in its place."""
+        self.of(whole).copy_(part.reshape(self.lengths))
+
+    @property
+    def elements(self) -> int:
+        """How many elements the part has."""
+        return prod(self.lengths)
+
+
+@dataclass(frozen=True)
 class Piece:
     """A parameter as this rank has it.
 
@@ -76,7 +103,7 @@ class Piece:
     """
 
     name: str
-    region: Region
+    region: Region | Box
     parameter: nn.Parameter
     unit: nn.Module | None
     degree: int
@@ -123,22 +150,41 @@ class Piece:
             gradient.copy_(part.reshape(gradient.shape))
 
 
-def pieces(model: nn.Module) -> Iterator[Piece]:
+def pieces(model: nn.Module, *, tensor_parallel: bool = False) -> Iterator[Piece]:
     """Yield this rank's piece of every parameter, each original of FSDP1's flat ones apart.
 
+    Args:
+        tensor_parallel: FSDP2's parameters may be divided by tensor parallelism too.
+
     Raises:
-        Incomparable: a parameter is divided by more than FSDP.
+        Incomparable: a parameter is divided in a way that is not known.
     """
     prefixes = {id(module): name for name, module in model.named_modules()}
     for held in access.parameters(model):
         if isinstance(held.unit, FullyShardedDataParallel):
             yield from _fsdp1(held, held.unit, prefixes)
         elif isinstance(held.parameter, DTensor):
-            region = _placed(held, held.parameter)
+            place = _boxed if tensor_parallel else _placed
+            region = place(held, held.parameter)
             degree = held.parameter.device_mesh.size()
             yield Piece(held.name, region, held.parameter, held.unit, degree)
         else:
             yield Piece(held.name, whole(held.shape), held.parameter, None, 1)
+
+
+def _boxed(held: Held, parameter: DTensor) -> Box:
+    """Return the part of a DTensor that is sharded in any number of mesh dimensions.
+
+    Source: ``torch.distributed.tensor._utils`` (torch 2.6-2.15), also for `_StridedShard`, with
+    which FSDP2 divides what tensor parallelism has divided.
+    """
+    known = all(isinstance(p, Replicate | Shard | _StridedShard) for p in parameter.placements)
+    lengths, starts = compute_local_shape_and_global_offset(
+        held.shape, parameter.device_mesh, parameter.placements
+    )
+    if not known or tuple(lengths) != tuple(access.local(parameter).shape):
+        raise Incomparable(f"how `{held.name}` is divided is not known")
+    return Box(held.shape, tuple(starts), tuple(lengths))
 
 
 def _placed(held: Held, parameter: DTensor) -> Region:
@@ -172,6 +218,8 @@ def _tensor_parallel(held: Held) -> bool:
 def _fsdp1(held: Held, unit: FullyShardedDataParallel, prefixes: dict[int, str]) -> Iterator[Piece]:
     """Yield the piece of each original parameter that FSDP1 has flattened into one."""
     flat: Any = unit._handle.flat_param  # type: ignore[union-attr]
+    if any(each is not None for each in getattr(flat, "_param_extensions", None) or ()):
+        raise Incomparable(f"`{held.name}` is divided by tensor parallelism too")
     across = getattr(unit, "_inter_node_pg", None)
     group: Any = unit.process_group
     degree = group.size() * (across.size() if across is not None else 1)

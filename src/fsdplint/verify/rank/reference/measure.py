@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fsdplint.verify.rank.reference.layout import Region
+from fsdplint.verify.rank.reference.layout import Box, Region
 
 TOLERANCE = 1e-5
 """Relative L2 for 32-bit numbers: ranks add up in another order, which costs some 1e-7."""
@@ -17,7 +17,7 @@ SHORT_TOLERANCE = 2e-2
 FLOOR = 0.1
 """Of the average gradient: what is smaller than this may be cancellation, and is measured by it."""
 _LAST_BITS = 4
-Shares = list[tuple[Region, Tensor | None]]
+Shares = list[tuple[Region | Box, Tensor | None]]
 """The ranks' parts of a tensor, with where they lie; a part that is None is zero."""
 
 

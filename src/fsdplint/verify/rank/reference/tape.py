@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fsdplint.verify.events import Place
 from fsdplint.verify.rank.reference import measure
-from fsdplint.verify.rank.reference.layout import Incomparable, Region
+from fsdplint.verify.rank.reference.layout import Box, Incomparable, Region
 from fsdplint.verify.rank.reference.measure import Shares
 
 torch_load, torch_save = torch.load, torch.save
@@ -121,7 +121,7 @@ class Stride:
         obstacle: why it cannot be computed again; empty where it can.
     """
 
-    layout: dict[Key, Region] = field(default_factory=dict)
+    layout: dict[Key, Region | Box] = field(default_factory=dict)
     units: frozenset[Key] = frozenset()
     before: Parts = field(default_factory=dict)
     base: Parts = field(default_factory=dict)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fsdplint.verify.rank import access
-from fsdplint.verify.rank.reference.layout import Piece, Region, pieces, whole
+from fsdplint.verify.rank.reference.layout import Box, Piece, Region, pieces, whole
 from fsdplint.verify.rank.registry import Seen
 
 PARAMETER, BUFFER, STATE = "parameter", "buffer", "optimizer state"
@@ -19,7 +19,7 @@ KINDS = (PARAMETER, BUFFER, STATE)
 """Kinds of entries."""
 Entry = tuple[str, str]
 """A kind, and the name of one of its entries."""
-Parts = dict[Entry, tuple[Region, Tensor]]
+Parts = dict[Entry, tuple[Region | Box, Tensor]]
 _EVERY_RANKS_OWN = (BUFFER,)
 """Kinds of which each rank may have values of its own, of which a save holds one rank's."""
 
@@ -45,13 +45,13 @@ def take(seen: Seen, buffers: Parts) -> Taken:
         buffers: as they were before a forward changed them.
 
     Raises:
-        Incomparable: a parameter is divided by more than FSDP.
+        Incomparable: a parameter is divided in a way that is not known.
     """
     parts: Parts = dict(buffers)
     unread: list[str] = []
     optimizers = list(seen.optimizers)
     for of, model in _models(seen):
-        for piece in pieces(model):
+        for piece in pieces(model, tensor_parallel=True):
             parts[PARAMETER, f"{of}{piece.name}"] = (piece.region, _copy(piece.value()))
             for key, value in _states(optimizers, piece):
                 name = f"{key} of {of}{piece.name}"
@@ -77,7 +77,7 @@ def take_buffers(seen: Seen) -> Parts:
 
 def digests(seen: Seen) -> tuple[str, ...]:
     """Return digests of this rank's parts of all parameters."""
-    every = (piece for _, model in _models(seen) for piece in pieces(model))
+    every = (piece for _, model in _models(seen) for piece in pieces(model, tensor_parallel=True))
     return tuple(access.digest(piece.value()) for piece in every)
 
 
@@ -103,7 +103,7 @@ def _states(optimizers: list[Optimizer], piece: Piece) -> Iterator[tuple[str, An
             yield str(key), torch.tensor(float(value)) if number else value
 
 
-def _part(piece: Piece, value: Any) -> tuple[Region, Tensor] | None:
+def _part(piece: Piece, value: Any) -> tuple[Region | Box, Tensor] | None:
     """Return the part of an optimizer's tensor that belongs to a piece, and where it lies."""
     if not isinstance(value, Tensor):
         return None
