@@ -68,6 +68,13 @@ END = "dist.destroy_process_group()"
             " … OSError: No space left on device",
             (26,),
         ),
+        (
+            "state, own = {'m': model.weight.to_local()}, Slow(f'own{dist.get_rank()}')\n"
+            f"dcp.async_save(state, storage_writer=own, no_dist=True)\n{END}",
+            Status.NOT_EXERCISED,
+            "`async_save` was not called",
+            (),
+        ),
         ("save('one')", Status.CONFIRMED, "1 save finished in time: `one`", ()),
         (END, Status.NOT_EXERCISED, "`async_save` was not called", ()),
     ],

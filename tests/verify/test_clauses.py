@@ -338,7 +338,7 @@ def test_replicas_are_compared_shard_by_shard() -> None:
 
 def test_replicas_on_other_meshes_are_other_parameters() -> None:
     apart = (hybrid(0, "x", ranks=(0, 2)), hybrid(1, "y", ranks=(1, 3)))
-    reason = "no two ranks keep the same part of a DTensor"
+    reason = "no two ranks keep the same shard"
     assert said(replicas, two_ranks(*apart)) == ("not exercised", reason)
     assert said(replicas, two_ranks(hybrid(0, "x"))) == ("not exercised", reason)
     assert said(replicas, run_of([sharded()])) == ("not exercised", "no optimizer stepped")

@@ -70,6 +70,43 @@ def test_a_backward_in_the_steps_closure(verifier: Verifier, closure: str) -> No
     assert said(found, "parameters-change")[1] == "2 of 2 parameters moved in 3 steps"
 
 
+@pytest.mark.parametrize("order", ["closure first", "update first", "never"])
+def test_an_optimizer_of_ones_own_with_a_closure(verifier: Verifier, order: str) -> None:
+    body = f"""
+class Mine(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, dict(lr=0.1))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        if "{order}" == "closure first":
+            with torch.enable_grad():
+                closure()
+        for p in self.param_groups[0]["params"]:
+            if p.grad is not None:
+                p -= 0.1 * p.grad
+        if "{order}" == "update first":
+            with torch.enable_grad():
+                closure()
+
+model = fully_shard(nn.Linear(8, 8).cuda())
+optimizer = Mine(model.parameters())
+
+def closure():
+    model(batch()).square().mean().backward()
+
+closure()
+for _ in range(3):
+    optimizer.step(closure)
+"""
+    found = run(verifier, body)
+    assert (found.failure, found.violated) == ("", ())
+    assert said(found, "parameters-change") == (
+        Status.CONFIRMED,
+        "2 of 2 parameters moved in 3 steps",
+    )
+
+
 def test_a_fault_in_the_steps_closure_shows_at_its_step(verifier: Verifier) -> None:
     body = CLOSURE.format(
         model="fully_shard(nn.Linear(8, 8).cuda())",
@@ -158,6 +195,22 @@ if rank == 0:
     assert "rank 0: barrier at train.py" in verdict.details[0]
 
 
+def test_a_handler_of_the_scripts_own_runs_too(verifier: Verifier) -> None:
+    body = f"""
+import os
+caught = []
+signal.signal(signalnum=signal.SIGUSR1, handler=lambda *_: caught.append(1))
+os.kill(os.getpid(), signal.SIGUSR1)
+assert caught == [1]
+model = fully_shard(nn.Linear(8, 8).cuda()){TRAIN}
+if rank == 0:
+    dist.barrier()
+"""
+    found = run(verifier, body)
+    (verdict,) = found.violated
+    assert "rank 0 is at train.py" in verdict.details[-1]
+
+
 def test_a_nan_that_comes_after_the_loss_is_not_its_cause(verifier: Verifier) -> None:
     body = """
 model = fully_shard(nn.Linear(8, 8).cuda())
@@ -212,21 +265,31 @@ FSDP(Bad(8, 8), device_id=rank)(batch())
     assert "sharding of" not in shown
 
 
-@pytest.mark.parametrize(("sync", "status"), [(False, "violated"), (True, "confirmed")])
+@pytest.mark.parametrize(
+    ("sync", "average", "status"),
+    [(False, False, "violated"), (True, False, "confirmed"), (False, True, "confirmed")],
+)
 def test_whole_copies_of_fsdp1_have_to_stay_equal(
-    verifier: Verifier, sync: bool, status: str
+    verifier: Verifier, sync: bool, average: bool, status: str
 ) -> None:
     strategy = "sharding_strategy=ShardingStrategy.NO_SHARD"
     context = "nullcontext" if sync else "model.no_sync"
     body = f"""
 from contextlib import nullcontext
 model = FSDP(nn.Linear(8, 8), device_id=rank, {strategy})
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(3):
     with {context}():
         model(batch()).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+    if {average}:  # before the next step, as in local SGD
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= size
+if {average}:
+    model(batch()).square().mean().backward()
+    optimizer.step()
 """
     assert said(run(verifier, body), "replicas")[0].value == status
 

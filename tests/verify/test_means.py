@@ -45,6 +45,7 @@ def said(
     [
         ("2 * (step == 1) * dist.get_rank()", MEAN, APART),
         ("2 * (step == 1) * dist.get_rank()", SUM, ""),
+        ("2 * (step == 1) * dist.get_rank()", f"({MEAN} * (target >= 0).sum() / 9)", ""),
         ("2", MEAN, ""),
     ],
 )

@@ -25,6 +25,15 @@ class Net(torch.nn.Linear):
     pass
 """
 HEAD = "%%writefile parts/sizes.py\nwidth = 4\n"
+KERNEL = """
+import asyncio, dataclasses
+await asyncio.sleep(0)
+@dataclasses.dataclass
+class Options:
+    rate: float = 0.1
+assert dataclasses.fields(Options)[0].type is float
+display(Options())
+"""
 MORE = "%%writefile -a parts/sizes.py\nwidth += 4\n"
 TRAIN = """
 %%time
@@ -118,6 +127,15 @@ def test_a_crash_names_its_cell(verifier: Verifier, tmp_path: Path) -> None:
         "    raise ValueError(3)",
         "ValueError: 3",
     ]
+
+
+def test_what_a_kernel_gives_a_cell(verifier: Verifier, tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text("A = 1\n")
+    more = "%%writefile -a old.py\nB = 2\n"
+    file = notebook(tmp_path, KERNEL, more, "from old import A, B\nraise SystemExit(A + B)")
+    found = verifier(file)
+    assert found.ranks[0].output == "Options(rate=0.1)"
+    assert "SystemExit: 3" in found.failure
 
 
 def test_no_notebook_at_all(verifier: Verifier, tmp_path: Path) -> None:

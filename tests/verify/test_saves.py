@@ -330,6 +330,15 @@ average = {{name: p.detach()COPY for name, p in model.named_parameters()}}
 optimizer = train(model)
 """
 SAVED = 'dcp.save({"model": model.state_dict(), "ema": average}, checkpoint_id="last")'
+SWAPPED = """
+for name, p in model.named_parameters():
+    p.data.copy_(average[name])
+dcp.save({"ema": model.state_dict()}, checkpoint_id="last")
+"""
+SPARSE = """
+ids = torch.eye(3).to_sparse()
+torch.save({"ids": ids, "model": gathered}, f"{rank}.pt")
+"""
 LIVE = "is the trained parameters' own memory: it never averages anything"
 
 
@@ -339,6 +348,8 @@ LIVE = "is the trained parameters' own memory: it never averages anything"
         ("", SAVED, f"`ema` in `last` {LIVE}"),
         ("", 'torch.save(average, f"ema{rank}.pt")', f"`ema0.pt` in `ema0.pt` {LIVE}"),
         (".clone()", SAVED, ""),
+        ("", 'dcp.save({"model": model.state_dict()}, checkpoint_id="with_ema")', ""),
+        (".clone()", SWAPPED, ""),
         ("", 'dcp.save({"schema": average}, checkpoint_id="last")', ""),
     ],
 )

@@ -65,6 +65,37 @@ def test_different_parts_are_mixed(
     assert [place.path for place in verdict.places] == ["train.py"]
 
 
+GATHERED = """with FSDP.summon_full_params(model, with_grads=True):
+        [dist.broadcast(p, 0) for p in model.parameters()]
+        [dist.all_reduce(p.grad) for p in model.parameters()]"""
+MODEL_GOES = """
+import gc, weakref
+class Other(nn.Linear):
+    pass
+other = fully_shard(Other(4, 4))
+other(torch.randn(2, 4)).sum().backward()
+dist.all_reduce(torch.ones(1))
+gone = weakref.ref(other)
+del other
+gc.collect()
+assert gone() is None
+"""
+
+
+def test_what_fsdp1_has_gathered_is_nobodys_part(verifier: Verifier) -> None:
+    sharding = "model = FSDP(model, device_id=torch.device('cpu'), use_orig_params=True)"
+    assert judged(verifier, sharding, GATHERED).status is Status.NOT_EXERCISED
+
+
+def test_a_model_that_goes_is_not_kept(verifier: Verifier) -> None:
+    assert judged(verifier, f"{FSDP2}\n{MODEL_GOES}", "").status is Status.NOT_EXERCISED
+
+
+def test_a_reduction_to_one_rank(verifier: Verifier) -> None:
+    reduce = "[dist.reduce(p.grad.to_local(), 0, dist.ReduceOp.SUM) for p in model.parameters()]"
+    assert judged(verifier, FSDP2, reduce).figures.startswith("`reduce` combines gradient shards")
+
+
 def test_replicas_of_a_part_may_be_averaged(verifier: Verifier) -> None:
     group = AVERAGE_LOCALS.format(", group=mesh.get_group('replicate')")
     verdict = judged(verifier, HSDP, group, ranks=4)

@@ -22,11 +22,15 @@ class Config:
         self.num_attention_heads = 8
         self.num_key_value_heads = 4
         self.intermediate_size = 96
+        self.labels = 2
+        self.patch = (3, 8, 8, 3, 1, 1)
         self.layer_types = ["local", "local", "local", "local", "local", "global"]
 
     @classmethod
-    def from_pretrained(cls, name):
-        return cls()
+    def from_pretrained(cls, name, return_unused_kwargs=False, **kwargs):
+        config = cls()
+        config.labels = kwargs.pop("labels", 2)
+        return (config, kwargs) if return_unused_kwargs else config
 
 class PreTrainedModel(nn.Module):
     config_class = Config
@@ -43,6 +47,8 @@ class Model(PreTrainedModel):
     def __init__(self, config):
         super().__init__()
         assert len(config.layer_types) == config.num_hidden_layers
+        assert len(config.patch) == 6
+        self.labels = config.labels
         width = config.hidden_size
         self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in config.layer_types)
         self.attention = nn.MultiheadAttention(width, config.num_attention_heads)
@@ -99,7 +105,12 @@ def run(warm: Warm, folder: Path, model: str, shrink: bool = True) -> Verificati
             2,
         ),
         ("model = Model(Config())", OF_LIBRARY, 2),
-        ("model = Model.from_pretrained('name', dtype=torch.bfloat16)", OF_LIBRARY, 2),
+        (
+            "model = Model.from_pretrained('name', dtype=torch.bfloat16, labels=5)\n"
+            "assert model.labels == 5",
+            OF_LIBRARY,
+            2,
+        ),
     ],
 )
 def test_configurations_are_made_smaller(
@@ -123,6 +134,8 @@ def test_other_modules_are_built_and_copied_as_ever(warm: Warm, tmp_path: Path) 
         "import copy, pickle\n"
         "model = copy.deepcopy(nn.Sequential(nn.Linear(4, 4), nn.TransformerEncoderLayer(4, 2)))\n"
         "model = pickle.loads(pickle.dumps(model))\n"
+        "class Table(nn.Module, dict): pass\n"
+        "Table()\n"
         "assert model[1].linear1.out_features == 2048\n"
     )
     found = run(warm, tmp_path, model)

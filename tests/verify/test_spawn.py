@@ -45,6 +45,24 @@ def test_processes_that_a_function_starts_and_joins(verifier: Verifier, call: st
     assert [rank.steps for rank in found.ranks] == [3, 3]
 
 
+def test_helpers_that_a_rank_spawns_are_no_ranks(verifier: Verifier) -> None:
+    script = (
+        f"{WORKER}"
+        + """
+def tokenize(index):
+    print("tokenized", index, flush=True)
+
+if __name__ == "__main__":
+    import torch.multiprocessing
+    train(4)
+    torch.multiprocessing.start_processes(tokenize, (), 3, start_method="fork")
+"""
+    )
+    found = verifier(script, steps=None)
+    assert found.failure == ""
+    assert sorted(found.ranks[0].output.split()) == ["0", "1", "2"] + ["tokenized"] * 3
+
+
 def test_another_number_of_ranks_is_told(verifier: Verifier) -> None:
     called = ELASTIC.format(ranks=4, what="train", argument=4)
     assert "pass --nproc 4" in verifier(WORKER + called).failure
@@ -58,6 +76,8 @@ def test_another_number_of_ranks_is_told(verifier: Verifier) -> None:
         'subprocess.Popen(["accelerate", "launch", "train.py"])',
         'os.system("torchrun train.py")',
         'os.execvp("torchrun", ["torchrun", "train.py"])',
+        'os.system("cd . && OMP_NUM_THREADS=1 torchrun train.py")',
+        'subprocess.run(["env", "A=1", "torchrun", "train.py"])',
         'from torch.distributed.run import main; main(["train.py"])',
     ],
 )

@@ -346,6 +346,7 @@ class LossMean(Event):
     """A loss that is the mean over so many targets of this rank."""
 
     targets: int
+    value: float
     place: Place | None
 
 

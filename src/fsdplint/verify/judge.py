@@ -121,7 +121,7 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
         tuple(_summary(run, rank) for rank in run.ranks),
         {rank.rank: tuple(first_snapshots(rank)) for rank in run.ranks},
         _notes(request, run),
-        _failure(run, failed),
+        _failure(request, run, failed),
         tuple(rank.rank for rank in failed),
     )
 
@@ -214,14 +214,14 @@ def _shrunk(event: Shrunk) -> str:
     return f"--shrink changed `{event.cls}`: {told}"
 
 
-def _failure(run: Run, failed: list[RankRun]) -> str:
+def _failure(request: Request, run: Run, failed: list[RankRun]) -> str:
     """Describe why the script did not come to its end, as the rank that failed first has it."""
     if not run.ranks and run.stall is None:
         return f"no rank began\n{run.launcher}".strip()
     if failed:
         return _cause(run, failed[0])
     if run.stall is not None and run.stall.working:
-        return "\n".join((_too_slow(run, run.stall.working), *whereabouts(run)))
+        return "\n".join((_too_slow(request, run, run.stall.working), *whereabouts(run)))
     if run.stall is not None:
         quiet = f"no progress for {run.stall.seconds:.0f} s"
         done = [rank.rank for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
@@ -232,7 +232,7 @@ def _failure(run: Run, failed: list[RankRun]) -> str:
     return _unseen(run)
 
 
-def _too_slow(run: Run, working: tuple[int, ...]) -> str:
+def _too_slow(request: Request, run: Run, working: tuple[int, ...]) -> str:
     """Describe how far ranks came that were getting on when time ran out."""
     steps = min((len(rank.of(Step)) for rank in run.ranks), default=0)
     spent = [step.seconds for _, step in run.all(Step)]
@@ -241,7 +241,7 @@ def _too_slow(run: Run, working: tuple[int, ...]) -> str:
         f"time ran out after {run.seconds:.0f} s while {ranks_in_words(working)} "
         f"{'was' if len(working) == 1 else 'were'} at work, with {plural(steps, 'step')}{pace} "
         f"done; `--timeout` gives them longer, `--steps` asks for fewer"
-        f"{'' if run.all(Shrunk) else ', `--shrink` builds a smaller model'}{_sizes(run)}"
+        f"{'' if request.shrink else ', `--shrink` builds a smaller model'}{_sizes(run)}"
         f"{_elsewhere(run)}"
     )
 

@@ -37,9 +37,15 @@ def replicas(run: Run) -> Verdict:
         return not_exercised("they differ before the first step: see initialised")
     copies = {copy: digests for copy, digests in _copies(run).items() if len(digests) > 1}
     if not copies:
-        return not_exercised("no two ranks keep the same part of a DTensor")
+        return not_exercised("no two ranks keep the same shard")
     parameters = {copy.parameter for copy in copies}
-    drifting = sorted(copy for copy, digests in copies.items() if len(set(digests.values())) > 1)
+    last: dict[object, int] = {}
+    for copy in copies:
+        kind = copy._replace(step=0)
+        last[kind] = max(copy.step, last.get(kind, 0))
+    apart = [copy for copy, digests in copies.items() if len(set(digests.values())) > 1]
+    ends = {kind for copy in apart if last[kind := copy._replace(step=0)] == copy.step}
+    drifting = sorted(copy for copy in apart if copy._replace(step=0) in ends)
     if drifting:
         first = drifting[0]
         number = len({copy.parameter for copy in drifting})

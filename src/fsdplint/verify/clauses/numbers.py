@@ -21,7 +21,7 @@ from fsdplint.verify.events import (
     ReadCombined,
     Step,
 )
-from fsdplint.verify.evidence import Run
+from fsdplint.verify.evidence import RankRun, Run
 from fsdplint.verify.figures import count, plural, ranks_in_words
 from fsdplint.verify.verdict import Verdict
 
@@ -83,9 +83,11 @@ def _own_means(run: Run) -> str:
     """Describe losses that are means over other numbers of targets on each rank.
 
     FSDP averages the gradients of ranks alike, so that a target counts more on one rank than on
-    another. Some scripts weigh their losses for that, which is not seen.
+    another. A backward that begins from another value than the mean may weigh it for that.
     """
-    ranks = [[event.targets for event in rank.of(LossMean)] for rank in run.ranks]
+    ranks = [
+        [mean.targets for mean in rank.of(LossMean) if _is_loss(rank, mean)] for rank in run.ranks
+    ]
     apart = [row for row in zip(*ranks, strict=False) if len(set(row)) > 1]
     if not apart:
         return ""
@@ -94,6 +96,13 @@ def _own_means(run: Run) -> str:
     return (
         f"; each rank averages over its own targets ({few} to {many}), and FSDP weighs all ranks "
         "equally"
+    )
+
+
+def _is_loss(rank: RankRun, mean: LossMean) -> bool:
+    return any(
+        math.isclose(float(backward.loss), mean.value, rel_tol=TOLERANCE)
+        for backward in rank.of(Backward)
     )
 
 

@@ -70,23 +70,25 @@ def _settle(folder: Path, rank: int) -> None:
     os.dup2(output, 2)
     trace = (folder / f"{rank}.stacks").open("w")
     faulthandler.enable(trace)
-    _keep_asking(partial(faulthandler.register, stacks.SIGNAL, trace, all_threads=True))
+    _keep_asking(partial(faulthandler.register, stacks.SIGNAL, trace))
     follow_lifeline(folder)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
 
 
-def _keep_asking(register: Callable[[], None]) -> None:
-    """Answer the parent's signal, also behind a script or a library that sets or restores what is
-    done about it: the default is to die."""
+def _keep_asking(register: Callable[..., None]) -> None:
+    """Answer the parent's signal, also where a script or a library sets or restores what is done
+    about it: the default is to die. A handler of the script's runs as well."""
     set_handler = signal.signal
 
-    def keep(number: Any, handler: Any) -> Any:
-        before = set_handler(number, handler)
-        if number == stacks.SIGNAL:
-            register()
+    def keep(signalnum: Any, handler: Any) -> Any:
+        if signalnum != stacks.SIGNAL:
+            return set_handler(signalnum, handler)
+        faulthandler.unregister(stacks.SIGNAL)  # it takes what is there for what it is chained to
+        before = set_handler(signalnum, handler)
+        register(chain=callable(handler))
         return before
 
-    signal.signal = keep  # type: ignore[assignment]  # it takes what the original takes
+    signal.signal = keep
     register()
 
 

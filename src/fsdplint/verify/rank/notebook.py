@@ -1,14 +1,18 @@
 """Run a notebook's cells one after the other as ``__main__``, as a kernel does.
 
 Each cell has a file name of its own, so that places and tracebacks lead to it. What is IPython's
-own syntax does nothing, except that a cell which writes a script writes it.
+own syntax does nothing, except that scripts which cells write are written before the first cell.
 """
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import linecache
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -29,20 +33,44 @@ def run(path: Path) -> None:
     source = load(path)
     assert source.notebook is not None
     main = sys.modules["__main__"] = ModuleType("__main__")
-    scripts: dict[str, str] = {}
+    vars(main)["display"] = print
+    for name, text in _scripts(source.notebook.cells).items():
+        _write(Path(name), text)
     for cell in source.notebook.cells:
-        if name := cell.script or cell.appended:
-            scripts[name] = scripts.get(name, "") * bool(cell.appended) + cell.body
-            _write(Path(name), scripts[name])
-        else:
-            exec(_compiled(cell, path), vars(main))
+        if cell.script or cell.appended:
+            continue
+        awaited = eval(_compiled(cell, path), vars(main))
+        if inspect.iscoroutine(awaited):
+            asyncio.run(awaited)
+
+
+def _scripts(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return the scripts that cells write, as they are at the end: ranks run apart, and would
+    overwrite each other's with what they were before."""
+    pieces: dict[str, list[str | None]] = {}
+    for cell in cells:
+        if cell.script:
+            pieces[cell.script] = [cell.body]
+        elif cell.appended:
+            pieces.setdefault(cell.appended, [None]).append(cell.body)
+    return {name: _text(Path(name), found) for name, found in pieces.items()}
+
+
+def _text(script: Path, pieces: list[str | None]) -> str:
+    """Return a script's text; None stands for what is there, to which another rank may have added
+    the rest."""
+    written = "".join(piece for piece in pieces if piece is not None)
+    there = script.read_text("utf-8") if None in pieces and script.exists() else ""
+    return there.removesuffix(written) + written
 
 
 def _compiled(cell: Cell, path: Path) -> CodeType:
     """Compile a cell, and let tracebacks and ``inspect`` find its lines."""
     name = path_of_cell(path, cell.number)
     linecache.cache[name] = (len(cell.code), None, cell.code.splitlines(keepends=True), name)
-    return compile(cell.code, name, "exec")
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code: CodeType = compile(cell.code, name, "exec", flags, dont_inherit=True)
+    return code
 
 
 def _write(script: Path, text: str) -> None:

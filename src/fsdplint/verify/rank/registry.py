@@ -67,6 +67,8 @@ class Seen:
         assigned: per module and parameter name, the mark of the parameter last assigned there.
         scaled: a gradient scaler is in use.
         emptied: lines that made storage without values.
+        stepped: digests of the parts of parameters that an optimizer holds, as the last step left
+            them, by their address.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -78,6 +80,7 @@ class Seen:
         self.assigned: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
         self.scaled = False
         self.emptied: list[Place] = []
+        self.stepped: dict[int, str] = {}
         self._buffers: MutableMapping[nn.Module, dict[str, int]] = WeakKeyDictionary()
         self._replacements: list[Replacement] = []
         self._numbers = count()

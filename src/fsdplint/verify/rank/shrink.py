@@ -51,7 +51,8 @@ def install(seen: Seen) -> None:
             if all(config is not other for other in known):
                 known.append(config)
                 shrink(seen, config)
-        return object.__new__(cls)
+        made: nn.Module = super(nn.Module, cls).__new__(cls)
+        return made
 
     nn.Module.__new__ = new  # type: ignore[method-assign, assignment]  # object's
     sys.meta_path.insert(0, _After(_TRANSFORMERS, _build_instead))
@@ -85,7 +86,9 @@ def _shrink(seen: Seen, config: Any) -> None:
 def _cut_lists(config: Any, layers: int) -> None:
     """Cut what has an entry for each layer, such as transformers' ``layer_types``."""
     for name, value in list(vars(config).items()):
-        if isinstance(value, list | tuple) and len(value) == layers:
+        if not isinstance(value, list | tuple) or len(value) != layers:
+            continue
+        if "layer" in name or all(isinstance(entry, str | bool) for entry in value):
             object.__setattr__(config, name, value[:_FEW])
 
 
@@ -139,9 +142,14 @@ def _build_instead(transformers: Any) -> None:
     """Let ``from_pretrained`` build the model from its configuration alone."""
 
     def from_pretrained(cls: Any, name: Any = None, *_: Any, **kwargs: Any) -> Any:
-        config = kwargs.get("config") or cls.config_class.from_pretrained(name)
+        config = kwargs.pop("config", None)
+        if config is None:
+            read = cls.config_class.from_pretrained
+            config, kwargs = read(name, return_unused_kwargs=True, **kwargs)
         dtype = kwargs.get("dtype", kwargs.get("torch_dtype"))
         chosen = {} if dtype in (None, "auto") else {"dtype": dtype}
+        if kwargs.get("attn_implementation"):
+            chosen["attn_implementation"] = kwargs["attn_implementation"]
         return cls._from_config(config, **chosen)
 
     transformers.PreTrainedModel.from_pretrained = classmethod(from_pretrained)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import PurePath
 from typing import Any
@@ -58,8 +60,10 @@ def install(local_rank: int, local_world_size: int) -> None:
             )
 
     def spawn(
-        _: Any, fn: Callable[..., None], args: Any = (), nprocs: int = 1, *__: Any, **___: Any
-    ) -> _Ended:
+        original: Any, fn: Callable[..., None], args: Any = (), nprocs: int = 1, *_: Any, **__: Any
+    ) -> Any:
+        if dist.is_initialized():  # this rank's helpers, not the ranks
+            return original(fn, args, nprocs, *_, **__)
         expect(nprocs)
         fn(local_rank, *args)
         return _Ended()
@@ -78,8 +82,7 @@ def install(local_rank: int, local_world_size: int) -> None:
         original(**{name: value for name, value in given.items() if name not in _RENDEZVOUS})
 
     def refuse_launchers(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in _STARTS:
-            words = _words(arguments[_STARTS[event]])
+        for words in _commands(arguments[_STARTS[event]]) if event in _STARTS else ():
             if _is_launcher(words):
                 raise _launches(words)
             if words and PurePath(words[0]).name in _RAY:
@@ -96,19 +99,26 @@ def install(local_rank: int, local_world_size: int) -> None:
     sys.addaudithook(refuse_launchers)
 
 
-def _words(command: Any) -> list[str]:
-    """Return the words of a command, of which a shell may be the first."""
-    if isinstance(command, str | bytes | os.PathLike):
-        text = os.fsdecode(command)
+def _commands(given: Any) -> Iterator[list[str]]:
+    """Yield the words of each command in what a process is started with, which may be a shell."""
+    if isinstance(given, str | bytes | os.PathLike):
+        text = os.fsdecode(given)
     else:
-        words = [os.fsdecode(word) for word in command or ()]
-        if "-c" not in words[:2] or not words[0].endswith("sh"):
-            return words
-        text = words[-1]
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return []
+        words = [os.fsdecode(word) for word in given or ()]
+        if "-c" not in words[1:2] or not words[0].endswith("sh"):
+            yield _without_prefix(words)
+            return
+        text = words[2] if len(words) > 2 else ""
+    for part in re.split(r"&&|\|\||[;|\n]", text):
+        with suppress(ValueError):
+            yield _without_prefix(shlex.split(part))
+
+
+def _without_prefix(words: list[str]) -> list[str]:
+    """Leave out what sets a command's environment."""
+    while words and (words[0] in ("env", "exec", "nohup") or re.match(r"\w+=", words[0])):
+        words = words[1:]
+    return words
 
 
 def _is_launcher(words: list[str]) -> bool:

@@ -221,22 +221,26 @@ def live_average(seen: Seen, value: Any, path: str) -> str:
     """Return what a write calls an average of the weights though it is the trained parameters
     themselves; empty where there is no such thing.
 
+    Parameters that have other values than the last step gave them do not count: a script may have
+    put the average in their place for the save.
+
     Args:
-        path: of the file.
+        path: of the file, which names a container that has no key.
     """
-    held = {id(p) for optimizer in seen.optimizers for p in access.held_by(optimizer)}
-    trained = {
-        address
-        for h in seen.parameters()
-        if id(h.parameter) in held and (address := access.address(h.parameter))
-    }
-    for container in _containers(list(leaves(value))):
-        names = [*container[0].path[:-1], PurePath(path).name]
+    containers = _containers(list(leaves(value)))
+    for container in containers:
+        keys = container[0].path[:-1]
+        names = keys or ((PurePath(path).name,) if len(containers) == 1 else ())
         name = next((name for name in names if _AVERAGE.search(name)), "")
-        addresses = [access.address(leaf.tensor) for leaf in container]
-        if name and sum(address in trained for address in addresses) > len(addresses) // 2:
+        if name and sum(_is_trained(seen, leaf) for leaf in container) > len(container) // 2:
             return name
     return ""
+
+
+def _is_trained(seen: Seen, leaf: Leaf) -> bool:
+    address = access.address(leaf.tensor)
+    digest = seen.stepped.get(address)
+    return digest is not None and digest == access.digest(access.local(leaf.tensor))
 
 
 def _containers(found: list[Leaf]) -> list[list[Leaf]]:

@@ -45,7 +45,10 @@ class AsyncSaves:
 
     def save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Begin a save; those under way on its process group meet it."""
-        mine = not called_by_torch()
+        # What has a process of its own, or no other ranks, meets nothing on the group.
+        kind = getattr(kwargs.get("async_checkpointer_type"), "name", "")
+        apart = kind == "PROCESS" or kwargs.get("no_dist", False)
+        mine = not called_by_torch() and not apart
         group = kwargs.get("process_group")
         if mine:
             self._look("save", [f for f in self._flights if f.group is group])

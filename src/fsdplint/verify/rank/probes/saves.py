@@ -69,6 +69,7 @@ class _Saves:
     def __init__(self, seen: Seen, own: Callable[..., None], keeper: Keeper | None) -> None:
         self._seen, self._own, self._keeper = seen, own, keeper
         self._note = seen.recorder.probe("saves")(self._write)
+        self._find_average = seen.recorder.probe("averages")(live_average)
         self._expanded = threading.local()
         self._staged: set[str] = set()
 
@@ -140,7 +141,7 @@ class _Saves:
             self._seen.steps,
             recorder.place(),
             error,
-            live_average(self._seen, value, path) if self._seen.steps else "",
+            self._find_average(self._seen, value, path) or "",
         )
         if self._keeper is not None:
             self._keeper.saved(save, result)

@@ -7,15 +7,19 @@ adds, as programs for replicated models do, may reach ranks that hold other part
 from __future__ import annotations
 
 import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from fsdplint.verify.events import ShardSent
 from fsdplint.verify.rank import access
-from fsdplint.verify.rank.access import Held, cut
+from fsdplint.verify.rank.access import cut
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import called_by_torch
 from fsdplint.verify.rank.registry import Seen
@@ -32,59 +36,82 @@ def install(seen: Seen) -> None:
         wrap(dist, name, functools.partial(shards.send, name))
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A rank's part of a parameter, or of its gradient; it keeps no model alive.
+
+    Attributes:
+        owner: the module that the parameter is registered in, as `key`.
+        group: the ranks whose parts make one copy.
+    """
+
+    name: str
+    of_gradient: bool
+    owner: ref[nn.Module]
+    key: str
+    group: tuple[int, ...]
+
+    def address(self) -> int:
+        """Return where it lies now, or 0."""
+        owner = self.owner()
+        parameter = None if owner is None else owner._parameters.get(self.key)
+        return 0 if parameter is None else _address(parameter, self.of_gradient)
+
+
 class _Shards:
     """Where the parts of parameters and gradients lie."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
-        self._known: dict[int, tuple[Held, bool]] = {}
+        self._known: dict[int, _Part] = {}
         self._looks = 0
         self._written: set[tuple[str, bool, str]] = set()
         self._look = seen.recorder.probe("shards")(self._note)
 
     def send(self, name: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run a collective of the script; torch refuses DTensors themselves."""
-        tensor = args[0] if args else kwargs.get("tensor")
-        group = kwargs.get("group", args[2] if len(args) > 2 else None)
-        plain = isinstance(tensor, Tensor) and not isinstance(tensor, DTensor)
-        if plain and not called_by_torch():
-            self._look(name, tensor, group)
+        if not called_by_torch():
+            self._look(name, inspect.signature(original).bind(*args, **kwargs).arguments)
         return original(*args, **kwargs)
 
-    def _note(self, name: str, tensor: Any, group: Any) -> None:
-        found = self._find(tensor.data_ptr())
-        if found is None:
+    def _note(self, name: str, given: Mapping[str, Any]) -> None:
+        tensor = given.get("tensor")
+        if not isinstance(tensor, Tensor) or isinstance(tensor, DTensor):
             return
-        held, of_gradient = found
-        slice_of = cut(None, held)
-        place = self._seen.place()
-        if slice_of is None or (held.name, of_gradient, str(place)) in self._written:
+        part, place = self._find(tensor.data_ptr()), self._seen.place()
+        if part is None or (part.name, part.of_gradient, str(place)) in self._written:
             return
-        self._written.add((held.name, of_gradient, str(place)))
-        others = {*dist.get_process_group_ranks(group), dist.get_rank()} & {*slice_of.group}
+        self._written.add((part.name, part.of_gradient, str(place)))
+        members = {*dist.get_process_group_ranks(given.get("group")), dist.get_rank()}
+        ranks = tuple(sorted(members & {*part.group}))
         self._seen.write(
-            ShardSent(name, held.name, of_gradient, tuple(sorted(others)), self._seen.steps, place)
+            ShardSent(name, part.name, part.of_gradient, ranks, self._seen.steps, place)
         )
 
-    def _find(self, address: int) -> tuple[Held, bool] | None:
-        """Return the parameter whose part, or whose gradient's part, lies at an address."""
+    def _find(self, address: int) -> _Part | None:
+        """Return the part that lies at an address."""
         known = self._known.get(address)
-        if known is not None and address == _address(*known):
+        if known is not None and address == known.address():
             return known
         if self._looks == _MOST_LOOKS:
             return None
-        self._known = {
-            _address(held, gradient): (held, gradient)
-            for held in self._seen.parameters()
-            if held.unit is not None
-            for gradient in (False, True)
-        }
+        self._known = {part.address(): part for part in self._parts()}
         self._known.pop(0, None)  # parts without elements lie nowhere
         found = self._known.get(address)
         self._looks += found is None
         return found
 
+    def _parts(self) -> Iterator[_Part]:
+        """Yield the parts of all units that have not gathered them, as FSDP1 does on request."""
+        for held in self._seen.parameters():
+            if held.unit is None or access.is_at_work(held.unit):
+                continue
+            if (slice_of := cut(None, held)) is None:
+                continue
+            for gradient in (False, True):
+                yield _Part(held.name, gradient, ref(held.owner), held.key, slice_of.group)
 
-def _address(held: Held, gradient: bool) -> int:
-    tensor = held.parameter.grad if gradient else held.parameter
+
+def _address(parameter: nn.Parameter, gradient: bool) -> int:
+    tensor = parameter.grad if gradient else parameter
     return 0 if tensor is None else access.address(tensor)

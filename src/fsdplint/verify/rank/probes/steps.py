@@ -72,6 +72,7 @@ class _Steps:
         self._nested = False
         guard = seen.recorder.probe
         self._look, self._compare = guard("optimizer")(self._remember), guard("step")(self._write)
+        self._look_again = guard("optimizer")(self._read_gradients)
         self._note = guard("gradients")(self._backward_done)
 
     def backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -142,14 +143,13 @@ class _Steps:
         return result
 
     def before(self, _: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """Run before every optimizer step; of one with a closure, which may hold the backward,
-        behind the closure's first call."""
+        """Run before every optimizer step; gradients of one with a closure, which may hold the
+        backward, are read behind the closure's first call."""
         if prepares_state():
             return None
-        self._before = []
+        self._look()
         given = kwargs.get("closure", args[1] if len(args) > 1 else None)  # behind the optimizer
         if not callable(given):
-            self._look()
             return None
         looked: list[bool] = []
 
@@ -157,7 +157,7 @@ class _Steps:
             result = given()
             if not looked:
                 looked.append(True)
-                self._look()
+                self._look_again()
             return result
 
         if "closure" in kwargs:
@@ -171,6 +171,12 @@ class _Steps:
             for number, model in self._snapshots.models()
             for held in access.parameters(model)
             if held.parameter.requires_grad
+        ]
+
+    def _read_gradients(self) -> None:
+        self._before = [
+            _Before(before.model, before.held, before.part, *_gradient(before.held))
+            for before in self._before
         ]
 
     def after(self, optimizer: Optimizer, *_: Any) -> None:
@@ -203,13 +209,17 @@ class _Steps:
             for p in group["params"]
         }
         now = time.perf_counter()
+        changes = [_change(before, rates) for before in self._before]
+        for before, change in zip(self._before, changes, strict=True):
+            if change.held:
+                self._seen.stepped[access.address(before.held.parameter)] = change.digest
         self._seen.write(
             Step(
                 seen.steps,
                 seen.number,
                 self._backwards,
                 self._reduced,
-                tuple(_change(before, rates) for before in self._before),
+                tuple(changes),
                 now - self._began,
                 self._seen.place(),
             )

@@ -230,8 +230,13 @@ def _reduce(
 def _in_one_piece(
     original: Callable[..., Any], group: Any, output: Any, given: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Hand gloo the elements alone, which compares shapes."""
-    return original(group, output.detach().view(-1), given.detach().reshape(-1), *args, **kwargs)
+    """Hand gloo, which compares shapes, the elements alone where it would refuse them."""
+    output, given = output.detach(), given.detach()
+    larger, smaller = sorted((output, given), key=lambda tensor: -tensor.numel())
+    rows = smaller.shape[0] * group.size() if smaller.dim() else 0
+    if (rows, *smaller.shape[1:]) != tuple(larger.shape):
+        output, given = output.view(-1), given.reshape(-1)
+    return original(group, output, given, *args, **kwargs)
 
 
 def _factor(op: Any, size: int) -> float | None:
