@@ -371,3 +371,9 @@ def test_a_path_by_rank_is_no_checkpoint_of_all(verifier: Verifier) -> None:
         verdict.figures == "`last-0` holds the slices of rank 0 alone: 38 of 76 elements of `Net`"
     )
     assert verdict.fix == "give every rank the same path of the checkpoint"
+
+
+def test_a_sparse_tensor_leaves_the_rest_judged(verifier: Verifier) -> None:
+    result = verifier(f"{FSDP2}{SPARSE}", steps=None)
+    (verdict,) = (verdict for verdict in result.verdicts if verdict.clause == "saves")
+    assert "could not be observed" not in verdict.figures
