@@ -83,7 +83,8 @@ def line(script: str) -> int:
 def test_a_reset_of_the_root_alone(verifier: Verifier, device: str) -> None:
     """The shape of PyTorch's example: only the root's own method is called after `to_empty`."""
     script = (
-        f"{HEAD}shard(model)\nmodel.to_empty(device='{device}')  # here\n"
+        f"{HEAD}model.to_empty(device='meta')\nshard(model)\n"
+        f"model.to_empty(device='{device}')  # here\n"
         f"model.reset_parameters()\n{BUFFERS}train(model)\n"
     )
     result = verifier(script)

@@ -9,6 +9,7 @@ uses, and are left as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -36,7 +37,8 @@ def install(seen: Seen) -> None:
     def to_empty(original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         result = original(module, *args, **kwargs)
         mark_all(seen, module.modules() if kwargs.get("recurse", True) else [module])
-        note(seen)
+        if not all(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
+            note(seen)
         return result
 
     def empty_like(original: Any, like: Any, *args: Any, **kwargs: Any) -> Any:
