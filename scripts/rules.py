@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -45,8 +44,6 @@ SECTION = """
 | Code | Name | What is wrong | Severity | Fix | Since |
 |---|---|---|---|---|---|
 """
-README = "| Code | Rule | Severity | Fix | What is wrong |\n|---|---|---|---|---|\n"
-BETWEEN = re.compile(r"(?<=<!-- rules -->\n)\| Code .*?\n(?=\n)", re.DOTALL)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,12 +82,9 @@ def missing(root: Path, rules: Sequence[Rule]) -> list[str]:
 
 def texts(root: Path, rules: Sequence[Rule]) -> dict[Path, str]:
     """Return the files that describe the ``rules``, with their texts."""
-    readme = (root / "README.md").read_text("utf-8")
-    rows = "".join(map(_readme_row, rules))
     return {
         root / "src" / "fsdplint" / "rules" / "table.json": table(rules),
         root / "rules" / "README.md": index(rules),
-        root / "README.md": BETWEEN.sub(lambda _: README + rows, readme),
     }
 
 
@@ -113,12 +107,6 @@ def _section(hundred: int, rules: Iterable[Rule]) -> str:
 def _index_row(rule: Rule) -> str:
     link = f"[{rule.name}]({rule.name}.md){' (preview)' if rule.preview else ''}"
     return _row(rule.code, link, rule.summary, rule.severity.value, rule.applicability, rule.since)
-
-
-def _readme_row(rule: Rule) -> str:
-    link = f"[{rule.name}](rules/{rule.name}.md)"
-    summary = f"{rule.summary}{' (preview)' if rule.preview else ''}"
-    return _row(rule.code, link, rule.severity.value, rule.applicability, summary)
 
 
 def _row(*cells: str) -> str:

@@ -311,10 +311,10 @@ def test_the_command_line_starts_light() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_the_readme_shows_what_is_reported(verifier: Verifier) -> None:
+def test_the_page_shows_what_is_reported(verifier: Verifier) -> None:
     root = Path(__file__).parent.parent
-    readme = (root / "README.md").read_text("utf-8")
-    found = re.search(r"<!-- verify (\S+) -->\n```text\n(.*?)\n```", readme, re.DOTALL)
+    page = (root / "docs" / "verify.md").read_text("utf-8")
+    found = re.search(r"<!-- verify (\S+) -->\n```text\n(.*?)\n```", page, re.DOTALL)
     assert found is not None
     script = root / "examples" / "broken" / found[1]
     verification = with_remedies(verifier(script), script.parent)

@@ -1,4 +1,4 @@
-"""Has validators read the action and the README's workflow, and both broken on purpose.
+"""Has validators read the action and the workflow of docs/ci.md, and both broken on purpose.
 
 usage: validate.py WORK, where WORK holds language.cjs
 """
@@ -26,8 +26,8 @@ class Kind(NamedTuple):
 
 
 def kinds() -> list[Kind]:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (workflow,) = re.findall(r"<!-- workflow -->\n```yaml\n(.*?)```", readme, re.DOTALL)
+    page = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    (workflow,) = re.findall(r"<!-- workflow -->\n```yaml\n(.*?)```", page, re.DOTALL)
     return [
         Kind(
             "action.yml",
