@@ -1,0 +1,76 @@
+"""What the documentation site has beside `docs/`: the rule pages, README, CONTRIBUTING, CHANGELOG.
+
+A hook of MkDocs (1.6), which calls the functions by their names. The pages stay where they are and
+as GitHub shows them; only their links and fences are made the site's here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Pages of the repository's root, and what the site calls them."""
+_LINK = re.compile(r"(\]\()(?!https?://|#|mailto:)([^)#\s]*)")
+_FENCE = re.compile(r"^(```+\w+) .+$", re.MULTILINE)
+"""Fences may say on what their example is run, which the site's Markdown takes for no fence."""
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are not in ``docs``."""
+    from mkdocs.structure.files import File
+
+    for name, there in PAGES.items():
+        files.append(File.generated(config, there, abs_src_path=str(ROOT / name)))
+    for page in sorted((ROOT / "rules").glob("*.md")):
+        there = f"rules/{'index' if page.stem == 'README' else page.stem}.md"
+        files.append(File.generated(config, there, abs_src_path=str(page)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Return a page with links that lead to the site's pages, or to the repository."""
+    here = source(page.file.src_uri)
+
+    def link(found: re.Match[str]) -> str:
+        return f"{found[1]}{_target(found[2], here, page.file.src_uri, config['repo_url'])}"
+
+    return _FENCE.sub(r"\1", _LINK.sub(link, markdown))
+
+
+def source(there: str) -> PurePosixPath:
+    """Return where a page of the site is in the repository."""
+    for name, renamed in PAGES.items():
+        if there == renamed:
+            return PurePosixPath(name)
+    if there == "rules/index.md":
+        return PurePosixPath("rules/README.md")
+    return PurePosixPath(there if there.startswith("rules/") else f"docs/{there}")
+
+
+def _target(link: str, here: PurePosixPath, there: str, repository: str) -> str:
+    path = normpath(str(here.parent / link))
+    found = _page(path)
+    if found is None:
+        kind = "tree" if (ROOT / path).is_dir() else "blob"
+        return f"{repository}/{kind}/main/{path}"
+    up = "../" * (len(PurePosixPath(there).parts) - 1)
+    return f"{up}{found}"
+
+
+def _page(path: str) -> str | None:
+    """Return the site's name of a file of the repository; None if it is no page."""
+    if path in PAGES:
+        return PAGES[path]
+    if path in ("rules", "rules/README.md"):
+        return "rules/index.md"
+    if path.startswith("rules/") and path.endswith(".md"):
+        return path
+    return path.removeprefix("docs/") if path.startswith("docs/") else None

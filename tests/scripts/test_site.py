@@ -1,0 +1,47 @@
+"""The site has every page, and links that lead to its pages or to the repository."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_hook", ROOT / "scripts" / "site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+site = load()
+
+
+@pytest.mark.parametrize(
+    ("link", "there", "target"),
+    [
+        ("docs/verify.md", "index.md", "verify.md"),
+        ("rules/README.md", "index.md", "rules/index.md"),
+        ("examples", "index.md", "R/tree/main/examples"),
+        ("../action.yml", "ci.md", "R/blob/main/action.yml"),
+        ("settings.md", "ci.md", "settings.md"),
+        ("../rules/direct-forward.md", "not-found.md", "rules/direct-forward.md"),
+        ("direct-forward.md", "rules/index.md", "../rules/direct-forward.md"),
+        ("../CONTRIBUTING.md", "rules/direct-forward.md", "../contributing.md"),
+    ],
+)
+def test_where_a_link_leads(link: str, there: str, target: str) -> None:
+    assert site._target(link, site.source(there), there, "R") == target
+
+
+def test_each_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
+    named = set(re.findall(r": ([\w/-]+\.md)", navigation))
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert named == pages | set(site.PAGES.values()) | {"rules/index.md"}
