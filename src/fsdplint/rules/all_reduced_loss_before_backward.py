@@ -194,11 +194,11 @@ def reports(program: Program) -> Iterator[Report]:
         mean = [program.evidence(place, "and divided by their number") for place in divided]
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` is of a loss that "
-            f"`{program.text(reduction.path, reduction.node)}` {program.where(reduction, site)} "
-            "made the mean over the ranks; the gradients are averaged too, so they are divided by "
-            "the number of ranks twice",
-            "gradients too small by the number of ranks",
+            f"the loss of `{program.text(site.path, site.node)}` is already averaged over ranks by "
+            f"`{program.text(reduction.path, reduction.node)}` {program.where(reduction, site)}, "
+            "and FSDP averages the gradients again: they come out too small by a factor of the "
+            "world size",
+            "gradients too small by the world size",
             (
                 program.evidence(
                     reduction, "the mean over the ranks" if not mean else "added up over the ranks"

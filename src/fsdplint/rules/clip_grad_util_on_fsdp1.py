@@ -36,8 +36,8 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(call, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, call.func)}` takes the norm of this rank's shards of the "
-            f"gradients of the model, {as_unit(program, fact.shard, site)}: {_consequence(fact)}",
+            f"`{program.text(site.path, call.func)}` sees only this rank's gradient shards of the "
+            f"model, {as_unit(program, fact.shard, site)}: {_consequence(fact)}",
             "not the norm of the whole gradient",
             (
                 program.evidence(fact.shard.site, "FSDP1's from here on"),
@@ -49,8 +49,8 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _consequence(fact: LocalNorm) -> str:
     if fact.call.name.endswith("get_total_norm") or fact.only_measures:
-        return "each rank gets a number of its own"
-    return "each rank scales by a factor of its own"
+        return "every rank gets a different norm"
+    return "every rank clips by a different factor"
 
 
 def _fix(program: Program, fact: LocalNorm) -> Fix | Declined:

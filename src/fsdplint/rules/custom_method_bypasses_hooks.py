@@ -208,8 +208,8 @@ def reports(program: Program) -> Iterator[Report]:
         where = program.where(fact.shard.site, source)
         yield Report(
             program.span(source),
-            f"`{text}` uses parameters of `{module}` past the hooks that all-gather them, since "
-            f"it is not registered with FSDP, which shards `{module}` {where}",
+            f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` (sharded "
+            f"{where}): it computes on local shards",
             "runs on the local shards",
             _evidence(program, fact),
             partial(_fix, program, fact),

@@ -74,8 +74,8 @@ def reports(program: Program) -> Iterator[Report]:
         call = program.text(shard.path, fact.shard.call.func)
         yield Report(
             program.span(site),
-            f'`device_map="{fact.map}"` has every rank spread the model over all GPUs of its node, '
-            f"and `{call}` {program.where(shard, site)} wants each rank on one",
+            f'`device_map="{fact.map}"` makes every rank spread the model over all GPUs of its '
+            f"node, but `{call}` {program.where(shard, site)} needs each rank on one GPU",
             "on several GPUs",
             (program.evidence(shard, "sharded"), *program.conditions(site, shard)),
             partial(

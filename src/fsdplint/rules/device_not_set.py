@@ -31,8 +31,8 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{_called(program, fact)}` takes the current device, which is the first one in every "
-            "process: nothing gives each its own by `torch.cuda.set_device`",
+            f"`{_called(program, fact)}` uses the current device, which is GPU 0 in every process: "
+            "`torch.cuda.set_device` never gives each process its own",
             "the first device, in every process",
             (
                 program.evidence(fact.init.site, "the processes of a node"),

@@ -129,7 +129,7 @@ def reports(program: Program) -> Iterator[Report]:
         unit = as_unit(program, fact.shard, source)
         yield Report(
             program.span(source),
-            f"`{text}` skips the hooks that all-gather the parameters of `{module}`, {unit}",
+            f"`{text}` bypasses the hooks that all-gather the parameters of `{module}`, {unit}",
             "runs on the local shards",
             _evidence(program, fact),
             partial(_fix, program, source),
@@ -140,8 +140,8 @@ def reports(program: Program) -> Iterator[Report]:
         where = program.where(inner.shard.site, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` calls what `{wrapper}` wraps {where}, past "
-            "the hooks by which the wrapper all-gathers its parameters",
+            f"`{program.text(site.path, site.node)}` calls the module inside `{wrapper}` ({where}) "
+            "and bypasses the hooks that all-gather its parameters",
             "runs on the local shards",
             (
                 program.evidence(inner.shard.site, "sharded here"),

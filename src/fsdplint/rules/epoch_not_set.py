@@ -41,8 +41,8 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` shuffles alike {_when(program, fact)}: "
-            "nothing calls its `set_epoch`",
+            f"`set_epoch` is never called, so `{program.text(site.path, site.node.func)}` yields "
+            f"the same order {_when(program, fact)}",
             "shuffles by its seed and epoch 0",
             _evidence(fact),
             partial(_fix, program, fact),
@@ -53,7 +53,7 @@ def _when(program: Program, fact: SameOrder) -> str:
     site, begun = fact.sampler, fact.training.loop.site
     if fact.epochs is None:
         again = program.text(begun.path, begun.node)
-        return f"each time that `{again}` {program.where(begun, site)} starts over"
+        return f"each time `{again}` {program.where(begun, site)} starts over"
     path, loop = fact.epochs
     return f"in every pass of the loop {program.where(Site(path, loop), site)}"
 

@@ -85,8 +85,8 @@ def reports(program: Program) -> Iterator[Report]:
         site, node = fact.init.site, fact.node
         yield Report(
             Span(site.path, node.start, node.end),
-            f"every run meets by the file `{fact.name}`, which a run that was killed leaves "
-            "behind: the next one calls at addresses of processes that are gone",
+            f"the rendezvous file `{fact.name}` is reused: a killed run leaves it behind, and the "
+            "next run connects to dead processes",
             "the same file in every run",
             program.conditions(site),
             partial(_fix, program, fact),

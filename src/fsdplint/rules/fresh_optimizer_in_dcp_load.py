@@ -71,12 +71,12 @@ def _message(program: Program, fact: LostLoad) -> str:
     entry = fact.entries[0]
     if fact.why is Why.FRESH:
         return (
-            "the optimizer has taken no step and has no state yet, so this load asks the "
-            "checkpoint for none: its moments are not restored"
+            "this load restores no optimizer state: the optimizer has not stepped yet, so its "
+            "state dict is empty"
         )
     assert entry.given is not None  # a copy is what a call gave
     given = program.text(entry.given.site.path, entry.given.site.node)
-    return f"this loads into the copy that `{given}` gives, and nothing gives it back"
+    return f"this loads into the copy that `{given}` returns, and nothing writes it back"
 
 
 def _note(entry: Entry, fact: LostLoad) -> str:

@@ -258,12 +258,12 @@ def _message(program: Program, fact: Fsdp1Use) -> str:
     if fact.name == "isinstance":
         return (
             f"`{program.text(fact.site.path, fact.node)}` is false for {model}, "
-            "so that nothing is done here"
+            "so nothing is done here"
         )
     last = fact.name.rpartition(".")[2]
     if fact.name in FSDP1_STATICS:
         return f"FSDP1's `{last}` does not know {model}: it {FSDP1_STATICS[fact.name][2]}"
-    return f"{model} has no `{last}`: only FSDP1 wraps it and has"
+    return f"{model} has no `{last}`: FSDP2 shards in place and adds no wrapper"
 
 
 def _model(program: Program, fact: Fsdp1Use) -> str:

@@ -61,7 +61,7 @@ def _message(program: Program, fact: WrongPolicy) -> str:
     foreign = f"`{fact.argument.foreign.rpartition('.')[2]}`"
     said = {
         Misfit.FOREIGN: f"{call} takes a {own}, and is given the {foreign} of the other FSDP",
-        Misfit.CLASS: f"{call} is given the class {text} and no object of it",
+        Misfit.CLASS: f"{call} is given the class {text}, not an instance",
         Misfit.DTYPE: f"{call} takes a {own}, and is given the dtype {text}",
         Misfit.VALUE: f"{call} takes a {own} for `{fact.argument.keyword}`, and is given {text}",
     }[fact.misfit]

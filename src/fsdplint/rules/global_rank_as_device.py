@@ -27,9 +27,9 @@ def reports(program: Program) -> Iterator[Report]:
         site = fact.site
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` is the rank among all nodes, by "
-            f"`{fact.told_by.rpartition('.')[2]}`; devices are counted on each node, so from the "
-            "second node on there is no such device",
+            f"`{program.text(site.path, site.node)}` is the global rank "
+            f"(`{fact.told_by.rpartition('.')[2]}`), but devices are numbered on each node: from "
+            "the second node on, there is no such device",
             "the global rank",
             (
                 program.evidence(fact.use, "takes the number of a device of this node"),

@@ -71,8 +71,8 @@ def reports(program: Program) -> Iterator[Report]:
         text = program.text(site.path, fact.node)
         yield Report(
             Span(site.path, fact.node.start, fact.node.end),
-            f"`Join` asks `{text}` for its `join_hook`, which {shard.generation.value} does "
-            "not have: a rank that is out of batches cannot stand in for its collectives",
+            f"`Join` needs the `join_hook` of `{text}`, which {shard.generation.value} does not "
+            "have: a rank that is out of batches cannot join the collectives of the others",
             "has no `join_hook`",
             (
                 program.evidence(shard.site, "is sharded here"),

@@ -166,8 +166,8 @@ def reports(program: Program) -> Iterator[Report]:
         used = program.text(fact.use.path, fact.use.node)
         yield Report(
             program.span(site),
-            "torchrun passes no such option: the local rank is in the environment, as `LOCAL_RANK`,"
-            f" and `{used}` is the default in every process",
+            "torchrun does not pass this option; it sets the `LOCAL_RANK` environment variable, so "
+            f"`{used}` is the default in every process",
             "stays at its default",
             (program.evidence(fact.use, "the same device in every process"),),
             partial(_fix, program, fact),

@@ -88,9 +88,9 @@ def reports(program: Program) -> Iterator[Report]:
         site = fact.site
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` is counted on each node, and the process "
-            "group has the ranks of all nodes: with two nodes, each rank is there twice, others "
-            "are missing, and all wait for them until they time out",
+            f"`{program.text(site.path, site.node)}` restarts on each node, but the process "
+            "group needs global ranks: with two nodes, each rank exists twice, others are missing, "
+            "and all processes wait until they time out",
             "the local rank",
             program.conditions(site),
             partial(_fix, program, fact),

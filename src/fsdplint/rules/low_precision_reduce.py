@@ -138,7 +138,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(fact.place),
             f"`{program.text(site.path, fact.shard.call.func)}` "
-            f"{program.where(site, fact.place)} adds the gradients of all ranks up in "
+            f"{program.where(site, fact.place)} sums the gradients of all ranks in "
             f"{fact.dtype}, which rounds the sum",
             "rounds the gradients",
             (program.evidence(site, "given here"),),

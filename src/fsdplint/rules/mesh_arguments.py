@@ -26,11 +26,11 @@ RULE = declare(
 
 _MESSAGES = {
     "index": "the device type of a mesh has no index: each rank has a device of its own",
-    "device": "the device type of a mesh is a string, and no `torch.device`",
-    "number": "the shape of a mesh is a tuple, and not the number {0}",
+    "device": "the device type of a mesh is a string, not a `torch.device`",
+    "number": "the shape of a mesh is a tuple, not the number {0}",
     "position": "the names of a mesh's dimensions are a keyword argument, `mesh_dim_names`",
     "text": "the string `{0!r}` is taken letter by letter for the names of {1} dimension(s)",
-    "dimensions": "`fully_shard` takes a mesh of one or two dimensions, and not of {0}",
+    "dimensions": "`fully_shard` takes a mesh of one or two dimensions, not {0}",
     "which": "`{0}` of a mesh of {1} dimensions needs one of them as its argument",
     "unknown": "the mesh has no dimension `{0}`, it has {1}",
     "nameless": "`fully_shard` takes a mesh of two dimensions only if these have names",

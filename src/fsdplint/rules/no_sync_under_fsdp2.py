@@ -36,7 +36,7 @@ def reports(program: Program) -> Iterator[Report]:
         unit = as_unit(program, fact.shard, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, call)}` raises AttributeError: under FSDP2, a model has no "
+            f"`{program.text(site.path, call)}` raises AttributeError: an FSDP2 model has no "
             f"`no_sync`, and this is one, {unit}",
             "no such method under FSDP2",
             (

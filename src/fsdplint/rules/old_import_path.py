@@ -140,8 +140,8 @@ def _message(fact: FailingImport, torch: TorchRange) -> str:
         return (
             f"`{fact.name}` is there since torch {_number(fact.since)}, and {told} older releases"
         )
-    now = fact.gone.new and f", and is `{fact.gone.new}` now"
-    return f"`{fact.gone.old}` is not there in torch {_number(fact.gone.gone)} and later{now}"
+    now = fact.gone.new and f"; use `{fact.gone.new}`"
+    return f"`{fact.gone.old}` does not exist in torch {_number(fact.gone.gone)} and later{now}"
 
 
 def _number(release: Release) -> str:

@@ -59,8 +59,8 @@ def _of_load(program: Program, fact: PlainLoad) -> Report:
     assert read is not None  # a file is only known by the call that read it
     return Report(
         program.span(site),
-        f"this gives every rank the optimizer state that `{program.text(read.path, read.node)}` "
-        "reads, where each rank needs a slice of its own",
+        "every rank loads the same optimizer state from "
+        f"`{program.text(read.path, read.node)}`; each needs its own shard",
         "not this rank's slice",
         (
             program.evidence(fact.shard.site, "the parameters are sharded"),

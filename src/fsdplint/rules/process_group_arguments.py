@@ -186,7 +186,7 @@ def _words(program: Program, fact: WrongGroup) -> tuple[str, str]:
         return f"there is no backend `{text}`; `{fact.meant}` is one", "no backend"
     assert fact.first is not None
     where = program.where(fact.first.site, fact.call.site)
-    return f"the process group has been made {where} and is still up", "makes it once more"
+    return f"a process group made {where} still exists", "makes it again"
 
 
 def _fix(program: Program, fact: WrongGroup) -> Fix | Declined:

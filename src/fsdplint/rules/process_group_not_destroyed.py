@@ -217,8 +217,8 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` makes a process group that is still up "
-            f"when the program ends: {_why(program, fact)}",
+            f"`{program.text(site.path, site.node.func)}` creates a process group that still "
+            f"exists when the program ends: {_why(program, fact)}",
             "the process group",
             (
                 *_evidence(program, fact),

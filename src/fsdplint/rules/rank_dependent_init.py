@@ -270,9 +270,9 @@ def _seeds(program: Program, fact: DifferentSeeds) -> Report:
     seed, shard, drawn = fact.place, fact.shard, fact.drawn
     return Report(
         program.span(seed),
-        f"`{program.text(seed.path, seed.node)}` has each rank draw weights of its own, and "
+        f"`{program.text(seed.path, seed.node)}` gives each rank different weights, and "
         f"`{program.text(shard.site.path, shard.call.func)}` {program.where(shard.site, seed)} "
-        "makes the model of their slices",
+        "builds the model from slices of all of them",
         "another seed on each rank",
         (
             *(() if drawn is None else (program.evidence(drawn, "the weights are drawn"),)),
@@ -299,7 +299,7 @@ def _load(program: Program, fact: LoadedAlone) -> Report:
         program.span(site),
         f"`{program.text(site.path, site.node.func)}` loads weights on some ranks only, and "
         f"`{program.text(shard.site.path, shard.call.func)}` {program.where(shard.site, site)} "
-        "makes the model of slices of all of them",
+        "builds the model from slices of all ranks",
         "the other ranks keep other weights",
         (
             program.evidence(shard.site, _KEEPS),

@@ -1,4 +1,4 @@
-"""`reshard_after_forward` is no boolean."""
+"""`reshard_after_forward` is not a boolean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD212",
-    summary="`reshard_after_forward` is no boolean",
+    summary="`reshard_after_forward` is not a boolean",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -113,8 +113,8 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _what(fact: BadValue) -> str:
     if fact.quiet:
-        return "a group of one rank and no boolean: nothing is resharded, as if it were `False`"
-    return "no boolean" if fact.setter else "no boolean, and no number of ranks to reshard to"
+        return "a group of one rank, not a boolean: nothing is resharded, as with `False`"
+    return "not a boolean" if fact.setter else "neither a boolean nor a number of ranks"
 
 
 def _fix(program: Program, fact: BadValue, call: ir.Call) -> Fix | Declined:

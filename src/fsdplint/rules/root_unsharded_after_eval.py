@@ -304,11 +304,11 @@ def _captures(program: Program) -> Iterator[Report]:
         assert isinstance(source.node, ir.Call)
         code = Code.of(program.tree(source.path))
         build = site.node if site.path == source.path else None
-        what = "the model" if fact.root.whole else "what is in no unit but the root"
+        what = "the model" if fact.root.whole else "the root's own parameters"
         yield Report(
             program.span(site),
-            f"`{fact.build.label}` holds {_left(program, fact.root, site)}, so its steps do not "
-            f"change {what}",
+            f"`{fact.build.label}` holds {_left(program, fact.root, site)}, so its steps "
+            f"leave {what} unchanged",
             "holds the root's unsharded parameters",
             _evidence(
                 program, fact.root, site, program.evidence(source, "the parameters are taken")

@@ -87,11 +87,11 @@ def reports(program: Program) -> Iterator[Report]:
         given = argument_of(site.node, fact.position, "seed")
         node = site.node if given is None else given.value
         seed = f"seed{' of' * (given is None)} `{program.text(site.path, node)}`"
-        why = "is made up by each process" if fact.made_up else "contains the rank"
+        why = "is drawn by each process" if fact.made_up else "contains the rank"
         yield Report(
             Span(site.path, node.start, node.end),
-            f"the {seed} {why}: each rank takes its part of an "
-            "order of its own, so that some samples are seen several times and others never",
+            f"the {seed} {why}: each rank takes its part of a "
+            "different order, so some samples are used several times and others never",
             "differs between ranks",
             (
                 program.evidence(fact.shard.site, "sharded over the ranks here"),

@@ -90,8 +90,8 @@ def reports(program: Program) -> Iterator[Report]:
         test = program.text(guard.path, guard.test)
         yield Report(
             program.span(site),
-            f"`{test}` is so on each node, and one process of each calls `{fact.write.function}` "
-            "for the same file: on storage that the nodes share, the last one wins",
+            f"`{test}` is true on every node, so one process per node calls "
+            f"`{fact.write.function}` for the same file: on shared storage, the last one wins",
             "written once by each node",
             (
                 Evidence(Span(guard.path, guard.test.start, guard.test.end), "the local rank"),

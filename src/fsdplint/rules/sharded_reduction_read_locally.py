@@ -118,10 +118,12 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in local_reads(program):
         site, shard = fact.read.site, fact.shard
         what = program.text(fact.reduced.path, fact.reduced.node)
+        read = program.text(site.path, site.node)
+        of = "" if read == what else f"`{what}`, "
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` reads this rank's part of `{what}`, a "
-            f"reduction of {_reduced(program, shard, site)}",
+            f"`{read}` reads only this rank's part of {of}a reduction of "
+            f"{_reduced(program, shard, site)}",
             "another number on each rank",
             (
                 program.evidence(fact.reduced, "reduced on each rank for itself"),

@@ -100,11 +100,13 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         by = "each rank draws without a seed"
         if seed is not None:
-            by = f"`{program.text(seed.site.path, seed.site.node)}` has each rank draw by its own"
+            by = (
+                f"`{program.text(seed.site.path, seed.site.node)}` makes each rank draw differently"
+            )
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` gives every rank another split: {by}, "
-            "so that ranks train on what others validate on",
+            f"`{program.text(site.path, site.node.func)}` gives every rank a different split: "
+            f"{by}, so ranks train on what others validate on",
             "differs between ranks",
             (
                 *([] if seed is None else [program.evidence(seed.site, "differs between ranks")]),

@@ -88,8 +88,8 @@ def reports(program: Program) -> Iterator[Report]:
         function = program.text(site.path, site.node.func)
         yield Report(
             program.span(site),
-            f"`{function}` is called for each module by FSDP, which has to be given the function "
-            "with its settings and not what it returns",
+            f"`{function}` is called here, but FSDP calls a policy itself, for each module: pass "
+            "the function with its settings bound, not its result",
             "raises",
             program.conditions(site),
             partial(
