@@ -20,7 +20,7 @@ GLOO_REDUCES_LISTS = _RELEASE > (2, 6)
 GLOO_EXCHANGES_LISTS = _RELEASE > (2, 11)
 """gloo has `all_to_all` of lists of tensors."""
 SAVES_ALONE = _RELEASE > (2, 6)
-"""`torch.distributed.checkpoint.save` takes `no_dist`."""
+"""`torch.distributed.checkpoint.save` and `async_save` take `no_dist`."""
 DISTRIBUTING_SEEDS = _RELEASE <= (2, 6)
 """`distribute_tensor` sends all ranks the state of rank 0's generator, as random operators do."""
 CLIPPED_NORM_IS_WHOLE = _RELEASE >= (2, 10)

@@ -82,7 +82,8 @@ class _Shards:
         if part is None or (part.name, part.of_gradient, str(place)) in self._written:
             return
         self._written.add((part.name, part.of_gradient, str(place)))
-        members = {*dist.get_process_group_ranks(given.get("group")), dist.get_rank()}
+        group = given.get("group") or dist.group.WORLD  # torch 2.6 knows no None
+        members = {*dist.get_process_group_ranks(group), dist.get_rank()}
         ranks = tuple(sorted(members & {*part.group}))
         self._seen.write(
             ShardSent(name, part.name, part.of_gradient, ranks, self._seen.steps, place)
