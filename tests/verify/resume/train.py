@@ -32,7 +32,7 @@ if "--unknown" in WORDS:
     sys.exit("error: unrecognized arguments: --unknown")
 CPU = torch.device("cpu")
 STEPS = 6
-WIDTH = 6 if "tp" in WORDS else 5
+WIDTH = 8 if "tp" in WORDS else 5
 SAVED_AFTER = STEPS if "last" in WORDS else 2
 FULL = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
