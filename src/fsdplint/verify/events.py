@@ -343,7 +343,7 @@ class Backward(Event):
 
 @dataclass(frozen=True, slots=True)
 class LossMean(Event):
-    """A loss that is the mean over so many targets of this rank."""
+    """A loss that averages over this rank's targets, and its value."""
 
     targets: int
     value: float

@@ -247,7 +247,7 @@ def _too_slow(request: Request, run: Run, working: tuple[int, ...]) -> str:
 
 
 def _sizes(run: Run) -> str:
-    """Describe how large the model is, and which of the script's options would make it less."""
+    """Return the size of the largest sharded module and the script's size options."""
     elements = max((event.total for _, event in run.all(Sharded)), default=0)
     told = f"; the largest sharded module has {count(elements)} elements" * bool(elements)
     given = dict(
@@ -260,7 +260,7 @@ def _sizes(run: Run) -> str:
 
 
 def _elsewhere(run: Run) -> str:
-    """Describe processes in which the script may do what no rank does."""
+    """Name a function that the script runs in processes of its own."""
     started = next((event for _, event in run.all(ProcessStarted)), None)
     if started is None or run.all(Sharded):
         return ""

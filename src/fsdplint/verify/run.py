@@ -85,7 +85,7 @@ def _verified(request: Request, run: Callable[[Request], Run]) -> Verification:
 
 
 def _with_notes(found: Verification, directory: Path) -> Verification:
-    """Add what no rank has run of a notebook."""
+    """Add a note on the notebook lines that no rank runs."""
     if not found.script.endswith(NOTEBOOK):
         return found
     return replace(found, notes=(*found.notes, *not_run(directory / found.script)))

@@ -235,7 +235,7 @@ def _going_on(saving: Run, run: Run) -> list[str]:
 
 
 def _random(fed: list[Fed], again: list[Fed], step: int) -> list[str]:
-    """Compare the generators at the first forward behind the save."""
+    """Compare the random generators at the first forward after the save."""
     following = next((one.random for one in fed if one.step == step), None)
     if following is None or not again:
         return []

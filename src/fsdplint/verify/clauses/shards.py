@@ -14,7 +14,7 @@ from fsdplint.verify.verdict import Verdict
     "shards", "The script's own collectives do not mix the ranks' different shards.", ("shards",)
 )
 def shards(run: Run) -> Verdict:
-    """Judge collectives that write into parts of sharded parameters or of their gradients."""
+    """Judge collectives that write into shards of parameters or gradients."""
     sent = [event for _, event in run.all(ShardSent)]
     if not sent:
         return not_exercised("no collective of the script was given a parameter's shard")

@@ -159,7 +159,7 @@ def _refusal(recorder: Recorder, error: BaseException) -> list[str]:
 
 
 def _without_ours(error: BaseException) -> BaseException:
-    """Cut the frames of what runs the script off the head of a traceback."""
+    """Remove the frames of fsdplint and runpy from the top of a traceback."""
     trace = error.__traceback__
     runners = (__file__, notebook.__file__, runpy.__file__)
     while trace is not None and trace.tb_frame.f_code.co_filename in runners:

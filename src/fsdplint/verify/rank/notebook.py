@@ -65,7 +65,7 @@ def _text(script: Path, pieces: list[str | None]) -> str:
 
 
 def _compiled(cell: Cell, path: Path) -> CodeType:
-    """Compile a cell, and let tracebacks and ``inspect`` find its lines."""
+    """Compile a cell and register its lines for tracebacks and ``inspect``."""
     name = path_of_cell(path, cell.number)
     linecache.cache[name] = (len(cell.code), None, cell.code.splitlines(keepends=True), name)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

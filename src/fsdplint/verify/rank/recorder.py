@@ -45,12 +45,12 @@ class Recorder:
         self._places: dict[tuple[str, int, str], Place] = {}
 
     def write(self, event: Event) -> None:
-        """Append one event; what a process does that the script forks off is none of the rank's."""
+        """Append one event, unless this is a child process that the script has forked."""
         if self.is_rank():
             os.write(self._file, f"{encode(event)}\n".encode())
 
     def is_rank(self) -> bool:
-        """Return whether this process is the rank, and not one that it has forked off."""
+        """Return whether this process is the rank itself, not a forked child of it."""
         return os.getpid() == self._pid
 
     def probe(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]:

@@ -42,7 +42,7 @@ _TRANSFORMERS = "transformers.modeling_utils"
 
 
 def install(seen: Seen) -> None:
-    """Change every configuration that a module's constructor is given from now on."""
+    """Shrink every configuration that is passed to a module's constructor from now on."""
     known: list[Any] = []
     shrink = seen.recorder.probe("shrink")(_shrink)
 
@@ -65,7 +65,7 @@ def _configurations(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _shrink(seen: Seen, config: Any) -> None:
-    """Change a configuration, and write down what became of it."""
+    """Shrink a configuration and record the changes."""
     changes: dict[str, tuple[int, int]] = {}
     for name in _LAYERS:
         layers = _number(config, name)
@@ -84,7 +84,7 @@ def _shrink(seen: Seen, config: Any) -> None:
 
 
 def _cut_lists(config: Any, layers: int) -> None:
-    """Cut what has an entry for each layer, such as transformers' ``layer_types``."""
+    """Truncate lists with one entry per layer, such as transformers' ``layer_types``."""
     for name, value in list(vars(config).items()):
         if not isinstance(value, list | tuple) or len(value) != layers:
             continue
@@ -114,7 +114,7 @@ def _number(config: Any, name: str) -> int:
 
 
 class _After(importlib.abc.MetaPathFinder):
-    """Calls `then` with a module once it has been loaded."""
+    """Call `then` with a module right after it is loaded."""
 
     def __init__(self, name: str, then: Any) -> None:
         self._name, self._then = name, then

@@ -33,7 +33,8 @@ _PROGRAMS = ("torchrun", "accelerate", "deepspeed")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 _RAY = ("raylet", "gcs_server")
 _STARTS = {"subprocess.Popen": 1, "os.system": 0, "os.exec": 1, "os.posix_spawn": 1}
-"""Audit events (Python's audit events table) of a program's start: which argument has its words."""
+"""Audit events that start a program, and which of their arguments is the command (Python's audit
+events table)."""
 _RENDEZVOUS = ("init_method", "store", "rank", "world_size")
 
 

@@ -30,7 +30,7 @@ _INNERMOST_FIRST = "(most recent call first):"
 
 
 _EXPLAINING = ("collectives", "device-per-rank", "async-saves")
-"""Clauses that can end the script in any way, and anywhere."""
+"""Clauses whose violation can end the script anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _MOST_OUTSIDE = 8
 Row = tuple[str, str, str, str, str]
 _MARKS = {Status.CONFIRMED: "✓", Status.VIOLATED: "✗", Status.NOT_EXERCISED: "-"}
 _TOLD = ("resume", "equivalence")
-"""Clauses that compare two runs: what they tell besides is told where they are confirmed too."""
+"""Clauses that compare two runs; their details are printed even if they are confirmed."""
 _ROLES = {Status.CONFIRMED: "added", Status.VIOLATED: "error", Status.NOT_EXERCISED: "aside"}
 _MOST_PLACES = 6
 _TAB = "\t"

@@ -21,7 +21,7 @@ _PATIENCE = 5.0
 
 @dataclass(frozen=True)
 class _Flight:
-    """A save under way: what its event is made of, and its group."""
+    """An asynchronous save that is still running, and the process group it uses."""
 
     path: str
     place: Place | None
@@ -30,7 +30,7 @@ class _Flight:
 
 
 class AsyncSaves:
-    """The saves of this rank that nobody is known to have waited for."""
+    """The asynchronous saves of this rank."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -44,7 +44,7 @@ class AsyncSaves:
         wrap(dist, "destroy_process_group", self.destroy)
 
     def save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Begin a save; those under way on its process group meet it."""
+        """Start a save; record the saves that still run on the same process group."""
         # What has a process of its own, or no other ranks, meets nothing on the group.
         kind = getattr(kwargs.get("async_checkpointer_type"), "name", "")
         apart = kind == "PROCESS" or kwargs.get("no_dist", False)
@@ -58,7 +58,7 @@ class AsyncSaves:
         return result
 
     def destroy(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Destroy a process group, or all of them."""
+        """Destroy process groups; record the saves that still run on them."""
         group = kwargs.get("group", args[0] if args else None)
         every = group is None or group is dist.group.WORLD
         self._look("destroy", [f for f in self._flights if every or f.group is group])
@@ -78,7 +78,7 @@ class AsyncSaves:
             self._flights.append(_Flight(str(path), self._seen.place(), future, group))
 
     def finish(self) -> None:
-        """Write down how the saves ended that met nothing."""
+        """Record how the remaining saves ended."""
         if dist.is_initialized():
             wait_for([flight.future for flight in self._flights], _PATIENCE)
         for flight in self._flights:

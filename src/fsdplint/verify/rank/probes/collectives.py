@@ -213,7 +213,7 @@ def _make(log: _Log, original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _destroy(seen: Seen, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Destroy a process group, and note the exception in whose handler that is done."""
+    """Destroy a process group; record the exception that is being handled, if any."""
     seen.recorder.probe("errors")(_note_handled)(seen)
     return original(*args, **kwargs)
 

@@ -15,7 +15,7 @@ from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.registry import Seen
 
 _MOST = 50
-"""Calls that are looked at: each waits for the device once."""
+"""Calls to record: each one synchronizes with the device."""
 
 
 def install(seen: Seen) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -33,7 +33,8 @@ def install(seen: Seen) -> None:
     """Wrap the collectives that write into the tensor which they are given."""
     shards = _Shards(seen)
     for name in _COLLECTIVES:
-        wrap(dist, name, functools.partial(shards.send, name))
+        bind = inspect.signature(getattr(dist, name)).bind
+        wrap(dist, name, functools.partial(shards.send, name, bind))
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,14 @@ class _Shards:
         self._written: set[tuple[str, bool, str]] = set()
         self._look = seen.recorder.probe("shards")(self._note)
 
-    def send(self, name: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def send(self, name: str, bind: Any, original: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run a collective of the script; torch refuses DTensors themselves."""
         if not called_by_torch():
-            self._look(name, inspect.signature(original).bind(*args, **kwargs).arguments)
+            self._look(name, bind, args, kwargs)
         return original(*args, **kwargs)
 
-    def _note(self, name: str, given: Mapping[str, Any]) -> None:
+    def _note(self, name: str, bind: Any, args: Any, kwargs: Any) -> None:
+        given = bind(*args, **kwargs).arguments
         tensor = given.get("tensor")
         if not isinstance(tensor, Tensor) or isinstance(tensor, DTensor):
             return
@@ -104,10 +106,13 @@ class _Shards:
 
     def _parts(self) -> Iterator[_Part]:
         """Yield the parts of all units that have not gathered them, as FSDP1 does on request."""
+        gathered: dict[nn.Module, bool] = {}
         for held in self._seen.parameters():
-            if held.unit is None or access.is_at_work(held.unit):
+            if held.unit is None or (slice_of := cut(None, held)) is None:
                 continue
-            if (slice_of := cut(None, held)) is None:
+            if held.unit not in gathered:
+                gathered[held.unit] = access.is_at_work(held.unit)
+            if gathered[held.unit]:
                 continue
             for gradient in (False, True):
                 yield _Part(held.name, gradient, ref(held.owner), held.key, slice_of.group)

@@ -230,7 +230,7 @@ def _reduce(
 def _in_one_piece(
     original: Callable[..., Any], group: Any, output: Any, given: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Hand gloo, which compares shapes, the elements alone where it would refuse them."""
+    """Flatten tensors whose shapes gloo would reject and NCCL accepts."""
     output, given = output.detach(), given.detach()
     larger, smaller = sorted((output, given), key=lambda tensor: -tensor.numel())
     rows = smaller.shape[0] * group.size() if smaller.dim() else 0
