@@ -165,6 +165,17 @@ def test_a_stack_is_the_main_threads_own_lines(tmp_path: Path) -> None:
     assert stacks.read(tmp_path, 4) == ()
 
 
+def test_a_rank_that_has_lost_its_handler_is_not_killed_by_the_question(tmp_path: Path) -> None:
+    deaf = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert deaf.stdin is not None and deaf.stdout is not None
+    with deaf.stdin, deaf.stdout:
+        assert stacks.ask(tmp_path, {0: deaf.pid}) == {0: ()}
+        deaf.stdin.write(b"alive")
+        deaf.stdin.close()
+        assert deaf.stdout.read() == b"alive"
+    assert deaf.wait() == 0
+
+
 def test_processor_time_counts_for_all_of_a_group() -> None:
     work = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\n"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}]); input()"
