@@ -22,7 +22,9 @@ from fsdplint.settings.config import defaults
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "tests" / "fixtures" / "scripts"
 _FILLED = re.compile(r"`[^`]*`|\d+")
-_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"^```(python|diff)[^=\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_ADDED = re.compile(r"^\+.*\n", re.MULTILINE)
+_SIGN = re.compile(r"^[ -]", re.MULTILINE)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +50,8 @@ def findings() -> Iterator[Finding]:
     yield from check([FIXTURES], settings).findings
     with tempfile.TemporaryDirectory() as folder:
         for page in sorted((ROOT / "rules").glob("*-*.md")):
-            for number, code in enumerate(_BLOCK.findall(page.read_text("utf-8"))):
+            for number, (kind, text) in enumerate(_BLOCK.findall(page.read_text("utf-8"))):
+                code = _SIGN.sub("", _ADDED.sub("", text)) if kind == "diff" else text
                 file = Path(folder, page.stem, str(number), "train.py")
                 file.parent.mkdir(parents=True)
                 file.write_text(code, "utf-8")

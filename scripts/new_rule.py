@@ -14,11 +14,16 @@ ROOT = Path(__file__).parent.parent
 PAGE = """\
 # {name} ({code})
 
-## What it does
+…
 
-Finds …
+```diff
+ import torch
 
-## Why it is bad
+-model = torch.nn.Linear(8, 8)  # error
++model = torch.nn.Linear(8, 16)
+```
+
+## Why is this bad?
 
 …
 
@@ -26,31 +31,23 @@ Finds …
 
 Nothing: there is no error and no warning.
 
-## Example
+## What it finds
+
+…
+
+## Examples
+
+This is correct:
 
 ```python
 import torch
 
-model = torch.nn.Linear(8, 8)  # error
-```
-
-Use instead:
-
-```python
-import torch
-
-model = torch.nn.Linear(8, 8)
+model = torch.nn.Linear(8, 16)
 ```
 
 ## Fix safety
 
 Unsafe. …
-
-## Proof
-
-```python ranks=2
-raise NotImplementedError("show the harm and the cure")
-```
 
 ## Known limitations
 
@@ -59,6 +56,12 @@ raise NotImplementedError("show the harm and the cure")
 ## References
 
 - …
+
+## Proof
+
+```python ranks=2
+raise NotImplementedError("show the harm and the cure")
+```
 """
 MODULE = """\
 from __future__ import annotations

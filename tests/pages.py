@@ -1,11 +1,13 @@
 """Reads a rule's page into the blocks that are its tests; a page it cannot read is an error.
 
 A fence of ``python`` is an example: a line ending ``# error`` is a finding on that line, one
-ending ``# missed`` a known false negative, every other line is clean. The fence after a line
-"Use instead:" is what the fix makes of the example above it. A fence of ``python torch<2.6`` is an
-example for code that is meant for those releases. A fence of ``python ranks=N`` is a proof for N
-ranks, one of ``python ranks=N torch>=2.15`` a proof that holds on those releases. Fences of
-``text`` and ``console`` are only read by people.
+ending ``# missed`` a known false negative, every other line is clean. A fence of ``diff`` is an
+example with all of its lines and what the fix makes of it. A fence of ``python torch<2.6``, or
+``diff torch<2.6``, is an example for those releases of PyTorch. A fence of ``python ranks=N`` is a
+proof for N ranks, one of ``python ranks=N torch>=2.15`` a proof that holds on those releases.
+Fences of ``text`` and ``console`` are only read by people.
+
+A page begins with the summary of its rule and a first example, before the first heading.
 """
 
 from __future__ import annotations
@@ -19,19 +21,20 @@ from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 
 RULES = Path(__file__).parent.parent / "rules"
 INDEX = RULES / "README.md"
+INTRODUCTION = ""
+"""The heading of what is above the first heading."""
 HEADINGS = (
-    "What it does",
-    "Why it is bad",
+    "Why is this bad?",
     "What PyTorch says",
-    "Example",
+    "What it finds",
+    "Examples",
     "Fix safety",
-    "Proof",
     "Known limitations",
     "Torch versions",
     "References",
+    "Proof",
 )
 OPTIONAL = {"Torch versions"}
-FIXED = "Use instead:"
 READ_BY_PEOPLE = ("text", "console")
 
 
@@ -94,7 +97,6 @@ class _Fence:
     text: str
     line: int
     section: str
-    before: str
 
 
 def read_pages() -> list[Page]:
@@ -134,7 +136,7 @@ def read(path: Path) -> Page:
 
 
 def _fences(path: Path, text: str) -> Iterator[_Fence]:
-    section, before, opened, body = "", "", 0, list[str]()
+    section, opened, body = INTRODUCTION, 0, list[str]()
     info = ""
     for number, line in enumerate(text.splitlines(), 1):
         is_fence = line.lstrip().startswith("```")
@@ -145,11 +147,9 @@ def _fences(path: Path, text: str) -> Iterator[_Fence]:
                 body.append(line + "\n")
             elif line.startswith("## "):
                 section = line[3:]
-            if not opened and line:
-                before = line
         elif opened:
-            yield _Fence(info, "".join(body), opened + 1, section, before)
-            opened, before = 0, ""
+            yield _Fence(info, "".join(body), opened + 1, section)
+            opened = 0
         else:
             info, opened, body = line[3:], number, []
     if opened:
@@ -162,36 +162,50 @@ def _sections(path: Path, text: str) -> dict[str, str]:
     expected = [h for h in HEADINGS if h in headings or h not in OPTIONAL]
     if headings != expected:
         raise PageError(f"{path}: the headings are {headings}, not {expected}")
-    bodies = re.split(r"^## .*$", prose, flags=re.MULTILINE)[1:]
-    sections = dict(zip(headings, map(str.strip, bodies), strict=True))
+    title, *bodies = re.split(r"^## .*$", prose, flags=re.MULTILINE)
+    introduction = title.partition("\n")[2]
+    names = (INTRODUCTION, *headings)
+    sections = dict(zip(names, map(str.strip, (introduction, *bodies)), strict=True))
     if empty := [heading for heading, body in sections.items() if not body]:
         raise PageError(f"{path}: nothing is said under {empty}")
-    if loose := re.search(rf"^(?!{FIXED}$).*use instead.*$", prose, re.MULTILINE | re.IGNORECASE):
-        raise PageError(f"{path}: `{loose[0]}` reads like `{FIXED}` and is not")
     return sections
 
 
 def _examples(path: Path, fences: list[_Fence]) -> Iterator[Example]:
-    above: Example | None = None
     for fence in fences:
-        if fence.before == FIXED:
-            if not _is_example(fence) or above is None or not above.errors:
-                raise PageError(f"{path}:{fence.line}: `{FIXED}` without an example to fix")
-            yield replace(above, fixed=fence.text)
-            above = _example(path, fence)
-            if above.errors or above.missed:
-                raise PageError(f"{path}:{fence.line}: a marker in a fixed block")
-        else:
-            if above:
-                yield above
-            above = _example(path, fence) if _is_example(fence) else None
-    if above:
-        yield above
+        if not _is_example(fence):
+            continue
+        if not fence.info.startswith("diff"):
+            yield _example(path, fence, fence.text)
+            continue
+        before, after = _sides(path, fence)
+        broken = _example(path, fence, before)
+        fixed = _example(path, fence, after)
+        if not broken.errors:
+            raise PageError(f"{path}:{fence.line}: a diff of an example without an error")
+        if len(added := re.findall(r"^\+.*# (?:error|missed)$", fence.text, re.MULTILINE)):
+            raise PageError(f"{path}:{fence.line}: a marker in a line that the fix adds: {added}")
+        yield replace(broken, fixed=fixed.text)
+        yield replace(fixed, errors=(), missed=())
 
 
-def _example(path: Path, fence: _Fence) -> Example:
+def _sides(path: Path, fence: _Fence) -> tuple[str, str]:
+    """Returns the code before and after the fix that a diff shows."""
+    sides: tuple[list[str], list[str]] = ([], [])
+    for number, line in enumerate(fence.text.splitlines(), fence.line):
+        sign, text = line[:1] or " ", line[1:] + "\n"
+        if sign not in " -+":
+            raise PageError(f"{path}:{number}: a line of a diff that begins with {sign!r}")
+        for side, code in zip("-+", sides, strict=True):
+            if sign in (" ", side):
+                code.append(text)
+    before, after = map("".join, sides)
+    return before, after
+
+
+def _example(path: Path, fence: _Fence, code: str) -> Example:
     lines, found = [], {"error": list[int](), "missed": list[int]()}
-    for number, line in enumerate(fence.text.splitlines(), 1):
+    for number, line in enumerate(code.splitlines(), 1):
         marker = re.search(r" *# (error|missed)$", line)
         if marker:
             found[marker[1]].append(number)
@@ -202,13 +216,13 @@ def _example(path: Path, fence: _Fence) -> Example:
         raise PageError(f"{path}:{fence.line}: `# missed` outside of Known limitations")
     text = "\n".join(lines) + "\n"
     errors, missed = tuple(found["error"]), tuple(found["missed"])
-    releases = fence.info.removeprefix("python").strip().removeprefix("torch")
+    releases = re.sub(r"^(python|diff)( torch)?", "", fence.info)
     torch = TorchRange.parse(releases) if releases else EVERY_RELEASE
     return Example(text, fence.line, errors, missed, torch=torch)
 
 
 def _is_example(fence: _Fence) -> bool:
-    return fence.info == "python" or re.fullmatch("python torch[<>=~].*", fence.info) is not None
+    return re.fullmatch(r"(python|diff)( torch[<>=~].*)?", fence.info) is not None
 
 
 def _proofs(path: Path, fences: list[_Fence]) -> Iterator[Proof]:

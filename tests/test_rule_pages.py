@@ -7,7 +7,7 @@ import re
 from functools import cache
 
 import pytest
-from pages import Example, Page, Proof, ids, read_pages
+from pages import INTRODUCTION, Example, Page, Proof, ids, read_pages
 
 from fsdplint.check import check_text
 from fsdplint.finding import Finding
@@ -89,6 +89,16 @@ def test_a_page_shows_a_finding_and_a_clean_program(page: Page) -> None:
         not example.errors and not example.missed and example.text not in _fixes(page)
         for example in page.examples
     )
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_page_begins_with_the_summary_and_a_broken_example(rule: Rule) -> None:
+    (page,) = (page for page in PAGES if page.name == rule.name)
+    summary, *_, block = page.sections[INTRODUCTION].split("\n\n")
+    assert (summary, block) == (f"{rule.summary[0].upper()}{rule.summary[1:]}.", "```")
+    first_heading = page.path.read_text("utf-8").splitlines().index("## Why is this bad?")
+    assert page.examples[0].line <= first_heading
+    assert page.examples[0].errors
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -35,9 +35,10 @@ def section(text: str, heading: str) -> str:
 
 
 def in_short(text: str) -> tuple[str, str]:
-    """Return what the rule finds, and the first paragraph on why that is bad."""
-    harm, _, _ = section(text, "Why it is bad").partition("\n\n")
-    return section(text, "What it does"), harm
+    """Return the summary of the rule, and the first paragraph on why that is bad."""
+    harm, _, _ = section(text, "Why is this bad?").partition("\n\n")
+    _, summary, _ = text.split("\n\n", 2)
+    return summary, harm
 
 
 def messages(text: str) -> tuple[str, ...]:
