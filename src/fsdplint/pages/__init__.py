@@ -34,11 +34,9 @@ def section(text: str, heading: str) -> str:
     return text.partition(f"## {heading}\n")[2].partition("\n## ")[0].strip()
 
 
-def in_short(text: str) -> tuple[str, str]:
-    """Return the summary of the rule, and the first paragraph on why that is bad."""
-    harm, _, _ = section(text, "Why is this bad?").partition("\n\n")
-    _, summary, _ = text.split("\n\n", 2)
-    return summary, harm
+def harm(text: str) -> str:
+    """Return the first paragraph of the page's ``text`` on why what the rule finds is bad."""
+    return section(text, "Why is this bad?").partition("\n\n")[0]
 
 
 def messages(text: str) -> tuple[str, ...]:

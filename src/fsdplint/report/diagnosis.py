@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from fsdplint.outcome import Outcome
-from fsdplint.pages import in_short, page, unmarked
+from fsdplint.pages import harm, page, section, unmarked
 from fsdplint.pages.diagnosis import Cause, Frame, Match
 from fsdplint.pages.flight_recorder import Divergence, Issued
 from fsdplint.process.terminal import printable
@@ -150,8 +150,7 @@ def _rule(match: Match, style: Style, width: int) -> Iterator[str]:
     code = style(match.rule.code, match.rule.severity.value)
     yield f"{code} {match.rule.name}: {match.rule.summary}"
     yield from _wrapped(match.message, width, "  error: ")
-    for paragraph in map(unmarked, in_short(page(match.rule.name))):
-        yield from _wrapped(paragraph, width, "  ")
+    yield from _wrapped(unmarked(harm(page(match.rule.name))), width, "  ")
     yield f"  page: fsdplint explain {match.rule.name}"
 
 
@@ -185,12 +184,12 @@ def _named(outcome: Outcome, lines: Sequence[Frame]) -> Iterator[str]:
 
 
 def _described(match: Match) -> dict[str, str]:
-    finds, harm = in_short(page(match.rule.name))
+    text = page(match.rule.name)
     return {
         "rule": match.rule.name,
         "code": match.rule.code,
         "summary": match.rule.summary,
         "message": match.message,
-        "finds": finds,
-        "harm": harm,
+        "finds": section(text, "What it finds"),
+        "harm": harm(text),
     }

@@ -53,12 +53,13 @@ def test_a_rule_is_described_by_its_declaration_and_its_page() -> None:
     assert help_["markdown"] == page("only-root-sharded")
     assert "```" not in help_["text"]
     assert "\n#" not in help_["text"]
-    assert described.pop("fullDescription")["text"].startswith("Finds ")
     (summary,) = (rule.summary for rule in RULES if rule.code == "FSD201")
+    summary = f"{summary[0].upper()}{summary[1:]}."
+    assert described.pop("fullDescription")["text"].startswith(f"{summary} ")
     assert described == {
         "id": "FSD201",
         "name": "OnlyRootSharded",
-        "shortDescription": {"text": f"{summary[0].upper()}{summary[1:]}."},
+        "shortDescription": {"text": summary},
         "helpUri": "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
         "defaultConfiguration": {"level": "warning"},
         "properties": {

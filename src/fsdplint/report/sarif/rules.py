@@ -5,7 +5,7 @@ from __future__ import annotations
 import sarif_om as om
 
 from fsdplint.finding import Severity
-from fsdplint.pages import first_reference, in_short, page, unmarked
+from fsdplint.pages import first_reference, harm, page, unmarked
 from fsdplint.rule import Rule
 
 # Silence where something is not known is the rules' first contract; preview rules are to show it.
@@ -22,12 +22,12 @@ _GITHUB_SEVERITIES = {
 def descriptor(rule: Rule) -> om.ReportingDescriptor:
     """Return the description of ``rule`` that readers show beside its results."""
     text = page(rule.name)
-    finds, harm = in_short(text)
+    summary = f"{rule.summary[0].upper()}{rule.summary[1:]}."
     return om.ReportingDescriptor(
         id=rule.code,
         name="".join(map(str.capitalize, rule.name.split("-"))),
-        short_description=_message(f"{rule.summary[0].upper()}{rule.summary[1:]}."),
-        full_description=_message(f"{finds} {harm}"),
+        short_description=_message(summary),
+        full_description=_message(f"{summary} {harm(text)}"),
         help=om.MultiformatMessageString(text=unmarked(text), markdown=text),
         help_uri=first_reference(text),
         default_configuration=om.ReportingConfiguration(level=rule.severity.value),
