@@ -16,22 +16,11 @@ from fsdplint.files.discover import Patterns
 from fsdplint.files.file import absolute, regular
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.report import REPORTS
+from fsdplint.settings.keys import KEYS
 from fsdplint.settings.pins import pinned_torch
 from fsdplint.settings.rule_selection import ALWAYS_SELECTED, resolve
 from fsdplint.suggest import suggest
 
-_DEFAULTS: Mapping[str, object] = {
-    "select": ["ALL"],
-    "extend-select": [],
-    "ignore": [],
-    "per-file-ignores": {},
-    "exclude": [],
-    "target-torch": None,
-    "output-format": "full",
-    "baseline": None,
-    "preview": False,
-    "strict": False,
-}
 _MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
 # A key of many parts, which takes the parser a time that grows with their square.
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
@@ -264,7 +253,7 @@ class _Reader:
 
     def __init__(self, file: Path, table: Mapping[str, object]) -> None:
         self.file = file
-        self.table = {**_DEFAULTS, **table}
+        self.table = {**{name: key.default for name, key in KEYS.items()}, **table}
         self.base = os.fspath(Path(absolute(file)).parent)
 
     def settings(self, preview: bool) -> Settings:
@@ -274,8 +263,8 @@ class _Reader:
             ConfigError: a key is unknown, or its value is not what it takes.
         """
         for key in self.table:
-            if key not in _DEFAULTS:
-                raise self.error(key, f"unknown key{suggest(key, _DEFAULTS)}")
+            if key not in KEYS:
+                raise self.error(key, f"unknown key{suggest(key, KEYS)}")
         preview = self.boolean("preview") or preview
         return Settings(
             select=self.selected(preview),
