@@ -1,7 +1,8 @@
-"""What the documentation site has beside `docs/`: the rule pages, README, CONTRIBUTING, CHANGELOG.
+"""What the documentation site has beside `docs/`: rule pages, README, CONTRIBUTING, errors, ….
 
 A hook of MkDocs (1.6), which calls the functions by their names. The pages stay where they are and
-as GitHub shows them; only their links and fences are made the site's here.
+as GitHub shows them; only their links and fences are made the site's here. The page of all known
+errors is written while the site is built, which takes an installed fsdplint.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
+from runpy import run_path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -32,12 +34,17 @@ def on_files(files: Any, config: Any) -> Any:
     for page in sorted((ROOT / "rules").glob("*.md")):
         there = f"rules/{'index' if page.stem == 'README' else page.stem}.md"
         files.append(File.generated(config, there, abs_src_path=str(page)))
+    errors = run_path(str(ROOT / "scripts" / "reference.py"))["errors"]()
+    files.append(File.generated(config, "errors.md", content=errors))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Return a page with links that lead to the site's pages, or to the repository."""
     here = source(page.file.src_uri)
+
+    if page.file.src_uri == "errors.md":
+        return markdown
 
     def link(found: re.Match[str]) -> str:
         return f"{found[1]}{_target(found[2], here, page.file.src_uri, config['repo_url'])}"

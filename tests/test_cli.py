@@ -21,6 +21,7 @@ from waiting import LONG
 import fsdplint
 from fsdplint.cli import check
 from fsdplint.cli import main as cli
+from fsdplint.process.terminal import _TERMINALS, wants_links
 from fsdplint.rules import RULES
 
 # A finding that needs no analysis: a comment that silences nothing, with a safe fix.
@@ -554,6 +555,30 @@ def test_an_output_file_that_is_a_pipe_or_a_link_stays_one(here: Path) -> None:
 def test_colour_when_piped(here: Path, environment: dict[str, str], coloured: bool) -> None:
     (here / "a.py").write_text(IDLE)
     assert ("\x1b[" in run("check", **environment).out) is coloured
+
+
+@pytest.mark.parametrize(
+    ("environment", "linked"),
+    [
+        ({}, False),
+        ({"TERM": "xterm-kitty"}, True),
+        ({"TERM_PROGRAM": "vscode"}, True),
+        ({"VTE_VERSION": "7600"}, True),
+        ({"TERM": "xterm-kitty", "NO_COLOR": "1"}, False),
+        ({"TERM": "xterm-kitty", "FORCE_HYPERLINK": "0"}, False),
+        ({"FORCE_HYPERLINK": "1", "NO_COLOR": "1"}, True),
+    ],
+)
+def test_links_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], linked: bool
+) -> None:
+    for name in ("TERM", "TERM_PROGRAM", *_TERMINALS, "FORCE_HYPERLINK", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    _, stdout = pty.openpty()
+    with os.fdopen(stdout, "w") as terminal:
+        assert wants_links(terminal) is linked
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

@@ -1,4 +1,4 @@
-"""Has validators read the action and the workflow of docs/ci.md, and both broken on purpose.
+"""Has validators read the action and the workflow of docs/github.md, and both broken on purpose.
 
 usage: validate.py WORK, where WORK holds language.cjs
 """

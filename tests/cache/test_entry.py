@@ -8,11 +8,13 @@ from zlib import crc32
 import pytest
 
 from fsdplint.cache.report_entry import Entry, decoded, encoded
+from fsdplint.urls import DOCUMENTATION, rule_url
 
+LINK = f"\x1b]8;;{rule_url('direct-forward')}\x1b\\FSD302\x1b]8;;\x1b\\"
 ENTRY = Entry(
     ("1.0", "", "check", "./ä\udcff.py"),
     1,
-    ((True, "fsdplint: said aside\n"), (False, "\x1b[31mred\x1b[0m\tfound\n")),
+    ((True, "fsdplint: said aside\n"), (False, f"\x1b[31mred\x1b[0m\tfound {LINK}\n")),
     (("kind", "a", "", "32768"), ("content", "b\n", "1 2", "ff"), ("real", "/c", "", "/d")),
 )
 DATA = encoded(ENTRY)
@@ -82,6 +84,8 @@ def test_bytes_at_random_are_none() -> None:
         (("1", "key", "0", "0", "pickle", "path", "1 2", "ff"), "notes are not told apart"),
         (("1", "key", "0", "1", "0", "\x1b]0;title\x07"), "not to be printed"),
         (("1", "key", "0", "1", "0", "\x1b[2J"), "controls a terminal"),
+        (("1", "key", "0", "1", "0", "\x1b]8;;https://evil.com\x1b\\"), "somewhere else"),
+        (("1", "key", "0", "1", "0", f"\x1b]8;;{DOCUMENTATION}\x1b[2J\x1b\\"), "somewhere else"),
         (("1", "key", "0", "1", "0", "\x1b[31"), "controls a terminal"),
         (("1", "key", "0", "1", "0", "a\rb"), "not to be printed"),
         (("1", "key", "0", "1", "0", "\u202e"), "not to be printed"),

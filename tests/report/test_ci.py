@@ -16,6 +16,7 @@ from fsdplint.fixes.edits import apply
 from fsdplint.outcome import Outcome
 from fsdplint.report import REPORTS, render
 
+PAGE = "https://OWNER.github.io/fsdplint/rules/direct-forward/"
 TRAIN = from_text("# 世界\nx = '𐐀é'; bad(\n    x,\n)\ngood()\n", "/work/a,b/tr%in:1.py")
 OTHER = from_text("def f():\r\n\tbad()\r\n\tbad()\r\n", "/work/lib.py")
 CELLS = [{"cell_type": "code", "source": ["x\n", f"bad{n}()\n"]} for n in (1, 2)]
@@ -268,7 +269,7 @@ def test_rdjson() -> None:
                 "range": {"start": {"line": 2, "column": 15}, "end": {"line": 4, "column": 2}},
             },
             "severity": "ERROR",
-            "code": {"value": "FSD302"},
+            "code": {"value": "FSD302", "url": PAGE},
             "suggestions": [
                 {
                     "range": {"start": {"line": 2, "column": 15}, "end": {"line": 4, "column": 1}},
@@ -283,7 +284,7 @@ def test_rdjson() -> None:
                 "range": {"start": {"line": 2, "column": 2}, "end": {"line": 2, "column": 7}},
             },
             "severity": "WARNING",
-            "code": {"value": "FSD302"},
+            "code": {"value": "FSD302", "url": PAGE},
             "suggestions": [],
         },
         {
@@ -293,7 +294,7 @@ def test_rdjson() -> None:
                 "range": {"start": {"line": 3, "column": 2}, "end": {"line": 3, "column": 7}},
             },
             "severity": "INFO",
-            "code": {"value": "FSD302"},
+            "code": {"value": "FSD302", "url": PAGE},
             "suggestions": [],
         },
         {
@@ -303,7 +304,7 @@ def test_rdjson() -> None:
                 "range": {"start": {"line": 14, "column": 6}, "end": {"line": 14, "column": 12}},
             },
             "severity": "ERROR",
-            "code": {"value": "FSD302"},
+            "code": {"value": "FSD302", "url": PAGE},
             "suggestions": [],
         },
         {

@@ -13,12 +13,14 @@ from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Spa
 from fsdplint.outcome import Changes, Outcome
 from fsdplint.report import REPORTS, STATISTICS, render
 from fsdplint.report.diff import diff
-from fsdplint.report.style import plain
+from fsdplint.report.style import Style, plain
+from fsdplint.urls import rule_url
 
 # A title and a colour, a bell, a window's control in one character, and text from right to left.
 EVIL = "\x1b]0;evil\x07\x1b[31m\x9b2J\u202e\r"
 SOURCE = from_text(f"bad('{EVIL}')\n", f"/work/a{EVIL}\n.py")
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+LINK = f"\x1b]8;;{rule_url('direct-forward')}\x1b\\"
 COLOUR = re.compile(r"\x1b\[\d*(;\d+)*m")
 
 
@@ -34,10 +36,11 @@ def outcome() -> Outcome:
     return Outcome(found, {SOURCE.path: SOURCE}, failures, "/work")
 
 
-@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("style", [plain, Style(color=True), Style(True, True)])
 @pytest.mark.parametrize("format_", REPORTS)
-def test_no_report_has_a_character_that_a_terminal_obeys(format_: str, color: bool) -> None:
-    text = COLOUR.sub("", render(outcome(), format_, color=color))
+def test_no_report_has_a_character_that_a_terminal_obeys(format_: str, style: Style) -> None:
+    text = COLOUR.sub("", render(outcome(), format_, style=style))
+    text = text.replace(LINK, "").replace("\x1b]8;;\x1b\\", "")
     assert OBEYED.findall(text) == []
     assert "evil" in text
 

@@ -12,6 +12,7 @@ from fsdplint.files.file import SourceFile, from_bytes, from_text
 from fsdplint.finding import EarlyStop, Edit, Evidence, Finding, Fix, Safety, Severity, Span
 from fsdplint.outcome import Account, Outcome, State
 from fsdplint.report import render
+from fsdplint.report.style import Style
 
 TRAIN = from_text(
     dedent(
@@ -243,6 +244,7 @@ def test_json() -> None:
                 "rule": "optimizer-before-sharding",
                 "code": "FSD301",
                 "severity": "error",
+                "url": "https://OWNER.github.io/fsdplint/rules/optimizer-before-sharding/",
                 "message": "`AdamW` holds what is replaced",
                 "label": "built here",
                 "path": "train.py",
@@ -294,6 +296,15 @@ def test_statistics() -> None:
 @pytest.mark.parametrize("format_", ["full", "concise"])
 def test_colour_changes_nothing_but_colour(format_: str) -> None:
     found = finding(TRAIN, ADAMW, Evidence(span(SHARD, "fully_shard(m)"), "here"), fix=FIX)
-    coloured = render(outcome(found), format_, color=True)
+    coloured = render(outcome(found), format_, style=Style(color=True))
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == render(outcome(found), format_)
+
+
+@pytest.mark.parametrize("format_", ["full", "concise"])
+def test_the_code_links_to_the_page_of_the_rule(format_: str) -> None:
+    linked = render(outcome(finding(TRAIN, ADAMW)), format_, style=Style(links=True))
+    url = "https://OWNER.github.io/fsdplint/rules/optimizer-before-sharding/"
+    link = f"\x1b]8;;{url}\x1b\\FSD301\x1b]8;;\x1b\\"
+    assert linked.count("\x1b") == link.count("\x1b")
+    assert linked.replace(link, "FSD301") == render(outcome(finding(TRAIN, ADAMW)), format_)

@@ -29,8 +29,8 @@ site = load()
         ("docs/verify.md", "index.md", "verify.md"),
         ("rules/README.md", "index.md", "rules/index.md"),
         ("examples", "index.md", "R/tree/main/examples"),
-        ("../action.yml", "ci.md", "R/blob/main/action.yml"),
-        ("settings.md", "ci.md", "settings.md"),
+        ("../action.yml", "github.md", "R/blob/main/action.yml"),
+        ("settings.md", "github.md", "settings.md"),
         ("../rules/direct-forward.md", "not-found.md", "rules/direct-forward.md"),
         ("direct-forward.md", "rules/index.md", "../rules/direct-forward.md"),
         ("../CONTRIBUTING.md", "rules/direct-forward.md", "../contributing.md"),
@@ -44,4 +44,4 @@ def test_each_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
     named = set(re.findall(r": ([\w/-]+\.md)", navigation))
     pages = {page.name for page in (ROOT / "docs").glob("*.md")}
-    assert named == pages | set(site.PAGES.values()) | {"rules/index.md"}
+    assert named == pages | set(site.PAGES.values()) | {"rules/index.md", "errors.md"}

@@ -20,14 +20,21 @@ if TYPE_CHECKING:
     Note = tuple[str, str, str, str]
 
 COMMAND, OFF, OFF_VARIABLE = "check", "--no-cache", "FSDPLINT_NO_CACHE"
-# Of the environment: what reports are coloured by, what Python decodes and finds modules by, and
-# what asks click for completions.
+# Of the environment: what reports are coloured and linked by, what Python decodes and finds modules
+# by, and what asks click for completions.
 _VARIABLES = (
+    "DOMTERM",
     "FORCE_COLOR",
+    "FORCE_HYPERLINK",
     "FSDPLINT_DEBUG",
+    "KONSOLE_VERSION",
     "NO_COLOR",
     "PYTHONPATH",
     "PYTHONUTF8",
+    "TERM",
+    "TERM_PROGRAM",
+    "VTE_VERSION",
+    "WT_SESSION",
     "_FSDPLINT_COMPLETE",
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from fsdplint.files.disk import CONTENT, INSTALLED, KIND, NAMES, REAL
+from fsdplint.urls import DOCUMENTATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,9 +106,20 @@ def _number(word: str, most: int) -> int:
     return number
 
 
+def _without_links(text: str) -> str:
+    """Return ``text`` without its hyperlinks, which lead to the documentation."""
+    kept, *parts = text.split("\x1b]8;;")
+    for part in parts:
+        url, end, rest = part.partition("\x1b\\")
+        if not end or not url.isprintable() or (url and not url.startswith(DOCUMENTATION)):
+            raise ValueError("links to somewhere else")
+        kept += rest
+    return kept
+
+
 def _expect_harmless(text: str) -> None:
-    """Return if a terminal obeys nothing in ``text`` but lines, tabs and colours."""
-    plain, *coloured = text.split("\x1b[")
+    """Return if a terminal obeys nothing in ``text`` but lines, tabs, colours and our links."""
+    plain, *coloured = _without_links(text).split("\x1b[")
     parts = [plain]
     for part in coloured:
         colour, end, rest = part.partition("m")

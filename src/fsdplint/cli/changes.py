@@ -18,7 +18,7 @@ from fsdplint.outcome import Changes, Outcome, Recheck
 from fsdplint.process.terminal import printable, progress, show, wants_colour
 from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import located, shown
-from fsdplint.report.style import coloured, plain
+from fsdplint.report.style import Style
 
 Files = Sequence[tuple[SourceFile, SourceFile]]
 
@@ -85,7 +85,7 @@ def _print_changes(
         color = wants_colour(sys.stdout)
         exact = sys.stdout is None or not sys.stdout.isatty()
         # In colour even without: it would be stripped off the user's own strings.
-        show(diff_report(changes, coloured if color else plain, exact), color=True)
+        show(diff_report(changes, Style(color), exact), color=True)
     elif piped:
         _print_source(piped, changes)
     silenced = len(before.findings) - len(changes.outcome.findings)

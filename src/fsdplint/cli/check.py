@@ -19,9 +19,10 @@ from fsdplint.files.decoding import Skipped
 from fsdplint.files.discover import searched
 from fsdplint.files.file import SourceFile, absolute, from_bytes, too_large
 from fsdplint.outcome import Account, Outcome, State, merged, united
-from fsdplint.process.terminal import deliver, progress, wants_colour
+from fsdplint.process.terminal import deliver, progress, wants_colour, wants_links
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.places import early_stop_lines, failure_line
+from fsdplint.report.style import Style, plain
 from fsdplint.settings.config import Group, Settings, groups_for, select_rules, settings_for
 
 if TYPE_CHECKING:
@@ -222,9 +223,12 @@ def _report(
         click.echo(text, nl=False, err=True)
     # Files first: who reads standard output may close it.
     for report in sorted(reports, key=lambda report: report.file is None):
-        color = report.file is None and wants_colour(sys.stderr if aside else sys.stdout)
-        text = render(outcome, report.format_, color=color, counts=counts)
-        deliver(text, report.file, color, aside)
+        stream = sys.stderr if aside else sys.stdout
+        style = plain
+        if report.file is None:
+            style = Style(wants_colour(stream), wants_links(stream))
+        text = render(outcome, report.format_, style=style, counts=counts)
+        deliver(text, report.file, style != plain, aside)
         if report.file is None:
             said.append((aside, text))
     return said

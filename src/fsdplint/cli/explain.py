@@ -19,11 +19,12 @@ from fsdplint.pages import page
 from fsdplint.pages.flight_recorder import Divergence
 from fsdplint.process.terminal import columns, progress, show, wants_colour
 from fsdplint.report.places import failure_line
-from fsdplint.report.style import coloured, plain
+from fsdplint.report.style import Style
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.settings.config import settings_for
 from fsdplint.settings.rule_selection import find
+from fsdplint.urls import rule_url
 
 _STDIN = "-"
 _MAX_LOG = 20_000_000  # bytes
@@ -80,7 +81,7 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
         show(diagnosis_as_json(matches, causes, outcome, lines, hang))
     else:
         color = wants_colour(sys.stdout)
-        style = coloured if color else plain
+        style = Style(color)
         width = columns(sys.stdout)
         told = [] if hang is None else [hang_as_text(hang, width)]
         if hang is None or matches:
@@ -151,4 +152,5 @@ def _rule(rule: Rule) -> dict[str, str | None]:
         "since": rule.since,
         "clause": rule.clause,
         "preview": rule.preview or None,
+        "url": rule_url(rule.name),
     }

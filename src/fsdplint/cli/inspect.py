@@ -9,7 +9,7 @@ import click
 from fsdplint.check import inspect as understand
 from fsdplint.process.terminal import progress, show, wants_colour
 from fsdplint.report.inspection import inspection_as_json, inspection_as_text
-from fsdplint.report.style import coloured, plain
+from fsdplint.report.style import Style
 
 
 @click.command()
@@ -23,4 +23,4 @@ def inspect(script: str, output_format: str) -> None:
     if output_format == "json":
         show(inspection_as_json(inspection, outcome))
     else:
-        show(inspection_as_text(inspection, outcome, coloured if color else plain), color)
+        show(inspection_as_text(inspection, outcome, Style(color)), color)

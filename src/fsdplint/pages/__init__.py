@@ -48,9 +48,3 @@ def messages(text: str) -> tuple[str, ...]:
 def unmarked(text: str) -> str:
     """Return ``text`` without Markdown's markup."""
     return _LINK.sub(r"\1 (\2)", _MARKUP.sub("", text))
-
-
-def first_reference(text: str) -> str | None:
-    """Return the address that the page's ``text`` refers to first."""
-    link = _LINK.search(section(text, "References"))
-    return link[2] if link else None

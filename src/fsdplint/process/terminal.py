@@ -18,6 +18,12 @@ import click
 _PATIENCE = 1.0  # seconds before work counts as long
 _PIPED_WIDTH = 100
 _NARROWEST, _WIDEST = 40, 120
+_WITH_LINKS = {
+    "TERM_PROGRAM": ("Hyper", "WezTerm", "ghostty", "iTerm.app", "vscode"),
+    "TERM": ("alacritty", "xterm-ghostty", "xterm-kitty"),
+}
+_TERMINALS = ("DOMTERM", "KONSOLE_VERSION", "VTE_VERSION", "WT_SESSION")
+"""Terminals that show hyperlinks: by variables with their names, and by variables of their own."""
 COMMAND = re.compile(r"#(?=#\w*\[)")
 """Where runners of continuous integration see a command, wherever it is in a line."""
 
@@ -28,6 +34,21 @@ def wants_colour(stream: TextIO | None) -> bool:
         return False
     forced = os.environ.get("FORCE_COLOR", "0")
     return forced not in ("", "0") or (stream is not None and stream.isatty())
+
+
+def wants_links(stream: TextIO | None) -> bool:
+    """Return whether the terminal behind ``stream`` shows hyperlinks (OSC 8).
+
+    FORCE_HYPERLINK decides if it is set. Terminals that do not say what they are get none.
+    """
+    forced = os.environ.get("FORCE_HYPERLINK")
+    if forced is not None:
+        return forced not in ("", "0")
+    if stream is None or not stream.isatty() or os.environ.get("NO_COLOR"):
+        return False
+    return any(os.environ.get(name, "") in values for name, values in _WITH_LINKS.items()) or any(
+        os.environ.get(name) for name in _TERMINALS
+    )
 
 
 def columns(stream: TextIO | None) -> int:

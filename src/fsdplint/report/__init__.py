@@ -10,7 +10,7 @@ from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Evidence, Finding
 from fsdplint.outcome import Outcome
 from fsdplint.process.terminal import COMMAND, printable
-from fsdplint.report.style import Style, coloured, plain
+from fsdplint.report.style import Style, plain
 
 Report = Callable[[Outcome, Style], str]
 # The function that makes each report, by its format. Its module is imported when it is needed:
@@ -34,7 +34,7 @@ STATISTICS: Mapping[str, str] = {
 _JSON = frozenset({"json", "json-lines", "gitlab", "rdjson", "sarif"})
 
 
-def render(outcome: Outcome, format_: str, *, color: bool = False, counts: bool = False) -> str:
+def render(outcome: Outcome, format_: str, *, style: Style = plain, counts: bool = False) -> str:
     """Return the report on ``outcome`` in the format ``format_``, ending with a line end.
 
     Args:
@@ -42,7 +42,7 @@ def render(outcome: Outcome, format_: str, *, color: bool = False, counts: bool 
     """
     module, name = (STATISTICS if counts else REPORTS)[format_].split(".")
     report: Report = getattr(import_module(f"fsdplint.report.{module}"), name)
-    text = report(_neutral(outcome), coloured if color else plain)
+    text = report(_neutral(outcome), style)
     # JSON may spell the character so; a log that shows the report then contains no command.
     return COMMAND.sub(r"\\u0023", text) if format_ in _JSON else text
 

@@ -17,6 +17,7 @@ from fsdplint.process.terminal import printable
 from fsdplint.report.places import in_document, located, relative, shown
 from fsdplint.report.replacements import joined
 from fsdplint.report.style import Style
+from fsdplint.urls import rule_url
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _GITLAB = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.NOTE: "info"}
@@ -135,7 +136,7 @@ def _diagnostic(outcome: Outcome, finding: Finding) -> dict[str, object]:
             "range": _range(source.document, *where),
         },
         "severity": _RDJSON[finding.severity],
-        "code": {"value": finding.code},
+        "code": {"value": finding.code, "url": rule_url(finding.rule)},
         "suggestions": _suggestions(source, finding.fix) if finding.fix else [],
     }
 

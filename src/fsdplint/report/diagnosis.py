@@ -28,6 +28,7 @@ from fsdplint.report.json import failures_as_json, finding_as_json
 from fsdplint.report.places import relative, shown
 from fsdplint.report.style import Style
 from fsdplint.report.text import described
+from fsdplint.urls import rule_url
 
 NOTHING = "No rule knows this error."
 _MOST_CAUSES = 3
@@ -192,4 +193,5 @@ def _described(match: Match) -> dict[str, str]:
         "message": match.message,
         "finds": section(text, "What it finds"),
         "harm": harm(text),
+        "url": rule_url(match.rule.name),
     }

@@ -10,7 +10,8 @@ analysis stopped early, so that findings may be missing: ``path``, ``name`` of a
 The state of a file is ``checked``, ``irrelevant`` (it takes no part in sharding, so that no rule
 can find anything in it), ``skipped`` (it was not looked at on purpose) or ``failed``.
 
-A finding has ``rule``, ``code``, ``severity`` (error, warning or note), ``message``, ``label``,
+A finding has ``rule``, ``code``, ``severity`` (error, warning or note), ``url`` of
+the rule's page, ``message``, ``label``,
 ``path``, ``start``, ``end``, ``evidence`` (a list of ``note``, ``path``, ``start``, ``end``),
 ``fix`` (null, or ``title``, ``safety`` and ``edits``: a list of ``path``, ``start``, ``end`` and
 the ``text`` to put there) and ``fix_declined`` (why there is no fix, or null).
@@ -29,6 +30,7 @@ from fsdplint.outcome import Account, Outcome
 from fsdplint.report.places import place, relative
 from fsdplint.report.style import Style
 from fsdplint.report.text import count_by_rule
+from fsdplint.urls import rule_url
 
 
 def as_json(outcome: Outcome, _: Style) -> str:
@@ -66,6 +68,7 @@ def finding_as_json(outcome: Outcome, finding: Finding) -> dict[str, object]:
         "rule": finding.rule,
         "code": finding.code,
         "severity": finding.severity.value,
+        "url": rule_url(finding.rule),
         "message": finding.message,
         "label": finding.label,
         **_span(outcome, finding.span),

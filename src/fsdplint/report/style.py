@@ -1,15 +1,8 @@
-"""Colour, or none."""
+"""How reports for people look: coloured and linked, or plain."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-
-class Style(Protocol):
-    """Gives text a role's look."""
-
-    def __call__(self, text: str, role: str) -> str: ...
-
+from dataclasses import dataclass
 
 _ROLES: dict[str, dict[str, str | bool]] = {
     "path": {"bold": True},
@@ -27,13 +20,28 @@ _ROLES: dict[str, dict[str, str | bool]] = {
 }
 
 
-def plain(text: str, role: str) -> str:  # noqa: ARG001 - a Style
-    """Return ``text`` as it is."""
-    return text
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Gives text a role's look.
+
+    Attributes:
+        links: whether the terminal shows hyperlinks (OSC 8).
+    """
+
+    color: bool = False
+    links: bool = False
+
+    def __call__(self, text: str, role: str) -> str:
+        """Return ``text`` with the terminal's codes for ``role``, if it has colours."""
+        if not self.color:
+            return text
+        from click import style
+
+        return style(text, **_ROLES[role])  # type: ignore[arg-type] # fg is a str, bold a bool
+
+    def link(self, text: str, url: str) -> str:
+        """Return ``text`` as a link to ``url``, if the terminal shows links."""
+        return f"\x1b]8;;{url}\x1b\\{text}\x1b]8;;\x1b\\" if self.links else text
 
 
-def coloured(text: str, role: str) -> str:
-    """Return ``text`` with the terminal's codes for ``role``."""
-    from click import style
-
-    return style(text, **_ROLES[role])  # type: ignore[arg-type] # fg is a str, bold a bool
+plain = Style()

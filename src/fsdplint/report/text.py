@@ -10,6 +10,7 @@ from fsdplint.outcome import Outcome, State
 from fsdplint.report.frame import Mark, frames, gutter_width
 from fsdplint.report.places import located
 from fsdplint.report.style import Style
+from fsdplint.urls import rule_url
 
 
 def full(outcome: Outcome, style: Style) -> str:
@@ -57,7 +58,7 @@ def described(outcome: Outcome, finding: Finding, style: Style) -> list[str]:
 def _headline(outcome: Outcome, finding: Finding, style: Style) -> str:
     fixable = style("[*]", "fixable") + " " if finding.fix else ""
     where = style(located(outcome, finding.span), "path")
-    code = style(finding.code, finding.severity.value)
+    code = style.link(style(finding.code, finding.severity.value), rule_url(finding.rule))
     return f"{where}: {code} {fixable}{finding.rule}: {' '.join(finding.message.split())}"
 
 

@@ -60,7 +60,7 @@ def test_a_rule_is_described_by_its_declaration_and_its_page() -> None:
         "id": "FSD201",
         "name": "OnlyRootSharded",
         "shortDescription": {"text": summary},
-        "helpUri": "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+        "helpUri": "https://OWNER.github.io/fsdplint/rules/only-root-sharded/",
         "defaultConfiguration": {"level": "warning"},
         "properties": {
             "fixes": "unsafe",

@@ -10,6 +10,7 @@ import pytest
 from samples import ALL, CONFIRMED, LARGE, SCRIPT, UNEXPLAINED, VIOLATED, violated
 from samples import summary as rank_summary
 from samples import verification as made
+from schemas import expect
 
 from fsdplint.verify.report import render
 from fsdplint.verify.verdict import Remedy, Verification
@@ -61,6 +62,14 @@ def document(verification: Verification, folder: Path) -> dict[str, object]:
     found = json.loads(render(verification, "json", folder, color=False, width=80))
     assert isinstance(found, dict)
     return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_json_has_what_the_schema_says(folder: Path, name: str) -> None:
+    remedy = Remedy("optimizer-before-sharding at train.py:5", "build `it` last", "fsdplint check")
+    expect(
+        document(replace(ALL[name], remedies={"optimizer": remedy, "": remedy}), folder), "verify"
+    )
 
 
 def test_json_says_everything(folder: Path) -> None:

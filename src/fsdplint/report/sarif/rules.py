@@ -5,8 +5,9 @@ from __future__ import annotations
 import sarif_om as om
 
 from fsdplint.finding import Severity
-from fsdplint.pages import first_reference, harm, page, unmarked
+from fsdplint.pages import harm, page, unmarked
 from fsdplint.rule import Rule
+from fsdplint.urls import rule_url
 
 # Silence where something is not known is the rules' first contract; preview rules are to show it.
 PRECISION, PRECISION_IN_PREVIEW = "high", "medium"
@@ -29,7 +30,7 @@ def descriptor(rule: Rule) -> om.ReportingDescriptor:
         short_description=_message(summary),
         full_description=_message(f"{summary} {harm(text)}"),
         help=om.MultiformatMessageString(text=unmarked(text), markdown=text),
-        help_uri=first_reference(text),
+        help_uri=rule_url(rule.name),
         default_configuration=om.ReportingConfiguration(level=rule.severity.value),
         properties={
             "fixes": rule.applicability,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsdplint.report.style import coloured, plain
+from fsdplint.report.style import Style
 from fsdplint.verify.report.json import as_json
 from fsdplint.verify.report.text import as_text
 from fsdplint.verify.verdict import Verification
@@ -36,4 +36,4 @@ def render(
         from fsdplint.verify.report.sarif import as_sarif  # loads sarif-om
 
         return as_sarif(verification, directory)
-    return as_text(verification, directory, coloured if color else plain, width, quiet)
+    return as_text(verification, directory, Style(color), width, quiet)
