@@ -120,7 +120,7 @@ class Imports:
 
     def _check_free(self, name: str, target: str) -> None:
         if _meanings(self.code, self.use, name) - {target}:
-            raise NoFixError(f"`{name}` has another meaning in this file")
+            raise NoFixError(f"`{name}` means something else in this file; make the change by hand")
 
     def _visible(self, target: str) -> str | None:
         for binding in bindings(self.code):

@@ -23,7 +23,7 @@ def use_rank(code: Code, rank: ir.Expr, variable: str, called: str) -> Fix:
     text = known or _read(code, rank, variable, imports)
     # A launcher of one's own may give the rank alone, which on one node is a device's number.
     edits = (code.edit(rank.start, rank.end, text), *imports.edits())
-    return Fix(f"use the {called}, `{known or variable}`", Safety.UNSAFE, edits)
+    return Fix(f"use the {called} (`{known or variable}`)", Safety.UNSAFE, edits)
 
 
 @builder
@@ -43,7 +43,7 @@ def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
     lines = f"{indent}{module}.cuda.set_device({local}){newline}"
     if perhaps:
         lines = f"{indent}if {module}.cuda.is_available():{newline}{code.unit}{lines}"
-    title = "give each process the device of its local rank"
+    title = "set the GPU of each process from its local rank"
     return Fix(title, Safety.UNSAFE, (code.insert_lines(start, lines), *imports.edits()))
 
 
@@ -62,11 +62,13 @@ def ask_global_rank(code: Code, test: ir.Node) -> Fix:
     sides = (test.left, test.right) if isinstance(test, ir.Compare) else (test,)
     ranks = [side for side in sides if not isinstance(side, ir.Constant)]
     if len(ranks) != 1:
-        raise NoFixError(f"`{code.short(test)}` is no test of one rank")
+        raise NoFixError(
+            f"`{code.short(test)}` is not a test of one rank; test `dist.get_rank()` by hand"
+        )
     imports = Imports(code, test)
     text = f"{imports.name(DISTRIBUTED, 'get_rank')}()"
     edits = (code.edit(ranks[0].start, ranks[0].end, text), *imports.edits())
-    return Fix("ask for the rank among all nodes", Safety.UNSAFE, edits)
+    return Fix("test the global rank", Safety.UNSAFE, edits)
 
 
 # What is read from the environment

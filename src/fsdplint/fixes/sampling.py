@@ -43,9 +43,11 @@ def epochs_of(
 ) -> Epochs | Declined:
     """The loop over epochs with the expression that is the sampler of its loader."""
     if not isinstance(loop, ir.For):
-        return Declined("the loop around the epochs does not count them")
+        return Declined(
+            "a `while` loop runs the epochs; call `set_epoch` with their number by hand"
+        )
     if loader is None:
-        return Declined("the loop around the epochs has no name for the loader")
+        return Declined("no variable of the epoch loop holds the loader; call `set_epoch` by hand")
     return Epochs(code, loop, f"{loader}.{holder}")
 
 
@@ -55,7 +57,7 @@ def set_epoch(epochs: Epochs) -> Fix:
     require_exact(epochs.code)
     imports = Imports(epochs.code, epochs.loop)
     edit = _epoch_edit(epochs, imports)
-    title = f"call `{epochs.sampler}.set_epoch` in each epoch"
+    title = f"call `{epochs.sampler}.set_epoch` at the start of each epoch"
     return Fix(title, epochs.safety, (edit, *imports.edits()))
 
 
@@ -63,7 +65,9 @@ def set_epoch(epochs: Epochs) -> Fix:
 def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | None) -> Fix:
     """Gives a loader a distributed sampler of its dataset, in the place of ``shuffle``."""
     if any(argument.star for argument in loader.args) or not loader.args:
-        raise NoFixError(f"what `{code.short(loader)}` is given is not plain to see")
+        raise NoFixError(
+            f"`{code.short(loader)}` unpacks its arguments; add a `DistributedSampler` by hand"
+        )
     dataset = _dataset(code, loader)
     imports = Imports(code, loader)
     name = imports.name(DATA, "DistributedSampler")
@@ -71,24 +75,35 @@ def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | 
     edits = [_sampler_argument(code, loader, sampler), *imports.edits()]
     if epochs is not None:
         edits.append(_epoch_edit(epochs, imports))
-    return Fix("give each rank its part of the dataset", Safety.UNSAFE, tuple(edits))
+    return Fix(
+        "divide the dataset between ranks with a `DistributedSampler`", Safety.UNSAFE, tuple(edits)
+    )
 
 
 def _dataset(code: Code, loader: ir.Call) -> str:
     given = [a for a in loader.args if a.keyword == "dataset"] or list(loader.args[:1])
     name = dotted(given[0].value)
     if name is None:
-        raise NoFixError(f"`{code.short(given[0].value)}` has no name to give the sampler")
+        raise NoFixError(
+            f"`{code.short(given[0].value)}` has no variable; assign it to one and add a "
+            "`DistributedSampler` by hand"
+        )
     return name
 
 
 def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
     """``sampler`` where ``shuffle`` or a sampler of None stands, else as the last argument."""
     if sum(argument.keyword is None for argument in loader.args) > 2:
-        raise NoFixError(f"`{code.short(loader)}` is given `shuffle` by its place")
+        raise NoFixError(
+            f"`{code.short(loader)}` passes `shuffle` by position; replace it with a "
+            "`DistributedSampler` by hand"
+        )
     replaced = [a for a in loader.args if a.keyword in ("shuffle", "sampler")]
     if len(replaced) > 1:
-        raise NoFixError(f"`{code.short(loader)}` is given both `shuffle` and `sampler`")
+        raise NoFixError(
+            f"`{code.short(loader)}` sets both `shuffle` and `sampler`; replace them with a "
+            "`DistributedSampler` by hand"
+        )
     if replaced:
         return code.edit(replaced[0].start, replaced[0].end, sampler)
     return add_argument(code, loader, sampler)
@@ -97,12 +112,16 @@ def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
 def _epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
     code, loop = epochs.code, epochs.loop
     if not isinstance(loop.target, ir.Name) or loop.target.id == "_":
-        raise NoFixError("the loop has no name for its epoch")
+        raise NoFixError(
+            "the epoch loop has no counter variable; add one and call `set_epoch` by hand"
+        )
     if not _counts(loop.iterable):
-        raise NoFixError(f"`{code.short(loop.iterable)}` does not count the epochs")
+        raise NoFixError(
+            f"`{code.short(loop.iterable)}` does not count the epochs; call `set_epoch` by hand"
+        )
     first = loop.body[0]
     if not code.starts_line(first):
-        raise NoFixError(f"`{code.short(loop)}` is written on one line")
+        raise NoFixError(f"`{code.short(loop)}` is on one line; call `set_epoch` by hand")
     indent, newline = code.indentation(first), code.newline
     test = _test(epochs, imports)
     line = f"{epochs.sampler}.set_epoch({loop.target.id}){newline}"

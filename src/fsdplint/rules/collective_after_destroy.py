@@ -1,4 +1,4 @@
-"""Collectives and saves behind `destroy_process_group`."""
+"""Collectives and saves after `destroy_process_group`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD111",
-    summary="a collective or a save comes after the process group is destroyed",
+    summary="a collective or a save runs after the process group is destroyed",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -89,29 +89,35 @@ def reports(program: Program) -> Iterator[Report]:
         where = program.where(fact.destroy.site, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` needs the process group, which is "
-            f"destroyed {where}: {_harm(fact.call)}",
-            "too late",
-            (Evidence(program.span(fact.destroy.site), "destroys the process group"),),
+            f"`{program.text(site.path, site.node.func)}` runs after the process group is "
+            f"destroyed {where}, {_harm(fact.call)}",
+            "process group no longer exists",
+            (Evidence(program.span(fact.destroy.site), "process group is destroyed here"),),
             partial(_fix, program, fact),
         )
 
 
 def _harm(call: Call) -> str:
     if call.name == SAVE:
-        return "each rank writes as if it were alone, over the shards of the others"
-    return "it raises"
+        return "so each rank saves as if alone and overwrites the shards of the others"
+    return "so it crashes"
 
 
 def _fix(program: Program, fact: LateCollective) -> Fix | Declined:
     frame = common_frame(fact.destroy.site, fact.last.site)
     if frame is None:
-        return Declined("the group is destroyed in another function")
+        return Declined(
+            "the process group is destroyed in another function; move that call after the last use "
+            "by hand"
+        )
     path, destroy, last = frame
     tree = program.tree(path)
     if not _only_destroys(program, fact.destroy.site, destroy):
-        return Declined(f"`{tree.slice(destroy)}` does more than to destroy the group")
-    title = "destroy the process group after the last use"
+        return Declined(
+            f"`{tree.slice(destroy)}` does more than destroy the process group; move "
+            "`destroy_process_group` by hand"
+        )
+    title = "destroy the process group after its last use"
     return move_below(Code.of(tree), destroy, last, title, Safety.UNSAFE)
 
 

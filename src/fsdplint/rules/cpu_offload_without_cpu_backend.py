@@ -33,7 +33,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD106",
-    summary="gradients that are kept on the CPU have no backend there",
+    summary="gradients stay on the CPU, but the process group has no CPU backend",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -91,13 +91,13 @@ def reports(program: Program) -> Iterator[Report]:
         site, norm = fact.init.site, fact.norm.site
         yield Report(
             Span(site.path, fact.backend.start, fact.backend.end),
-            "the process group has a backend for CUDA only, and "
-            f"`{program.text(norm.path, norm.node.func)}` {program.where(norm, site)} "  # type: ignore[attr-defined]  # a call
-            "combines norms on the CPU, where `CPUOffloadPolicy` keeps the gradients",
+            f"`{program.text(norm.path, norm.node.func)}` {program.where(norm, site)} crashes: "  # type: ignore[attr-defined]  # a call
+            "`CPUOffloadPolicy` keeps the gradients on the CPU, but the process group only has "
+            "NCCL, which needs CUDA tensors",
             "no backend for the CPU",
             (
-                program.evidence(fact.shard.site, "keeps parameters and gradients on the CPU"),
-                program.evidence(norm, "fails here"),
+                program.evidence(fact.shard.site, "gradients stay on the CPU"),
+                program.evidence(norm, "crashes here"),
                 *program.conditions(site, fact.shard.site, norm),
             ),
             partial(_fix, program, fact),

@@ -1,4 +1,4 @@
-"""Files of a fixed name that processes meet by, and that nothing removes."""
+"""Rendezvous files with a fixed name that nothing removes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD105",
-    summary="processes meet by a file that an earlier run may have left",
+    summary="processes rendezvous through a file that an earlier run may have left behind",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -95,5 +95,8 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: MeetingFile) -> Fix | Declined:
     if fact.method is None:
-        return Declined("the file is named elsewhere")
+        return Declined(
+            "the file is not passed as `init_method` here; use `env://`, or a new file for each "
+            "run, by hand"
+        )
     return by_environment(Code.of(program.tree(fact.init.site.path)), fact.method)

@@ -37,7 +37,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD103",
-    summary="the local rank is an option, which torchrun does not pass",
+    summary="the device comes from a `--local_rank` option, which torchrun does not pass",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -70,11 +70,23 @@ class Option:
 
     @property
     def is_added(self) -> bool:
-        """Whether it is argparse's."""
+        """True if it is argparse's."""
         return isinstance(self.site.node, ir.Call)
 
+    @property
+    def is_required(self) -> bool:
+        """True if argparse refuses a command line without it."""
+        given = argument(self.site.node, KEYWORD_ONLY, "required")
+        required = None if given is None else given.value
+        return isinstance(required, ir.Constant) and required.value is True
+
+    @property
+    def spelling(self) -> str:
+        """How users pass it on the command line."""
+        return OPTIONS[0] if self.dashed else OPTIONS[1]
+
     def is_read(self, value: Value) -> bool:
-        """Whether a value is the option's."""
+        """True if a value is the option's."""
         if not isinstance(value, Object):
             return False
         named = value.step in (f".{self.name}", f"[{self.name!r}]")
@@ -166,12 +178,18 @@ def reports(program: Program) -> Iterator[Report]:
         used = program.text(fact.use.path, fact.use.node)
         yield Report(
             program.span(site),
-            "torchrun does not pass this option; it sets the `LOCAL_RANK` environment variable, so "
-            f"`{used}` is the default in every process",
-            "stays at its default",
-            (program.evidence(fact.use, "the same device in every process"),),
+            "torchrun sets the `LOCAL_RANK` environment variable but does not pass "
+            f"`{fact.option.spelling}`: {_harm(fact, used)}",
+            "torchrun does not pass this option",
+            (program.evidence(fact.use, "selects the device"),),
             partial(_fix, program, fact),
         )
+
+
+def _harm(fact: UnsetOption, used: str) -> str:
+    if fact.option.is_required:
+        return "every process exits with a usage error"
+    return f"`{used}` keeps its default, so all processes of a node get the same device"
 
 
 def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
@@ -182,7 +200,7 @@ def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
     return own_default_from_environment(code, option.site.node, option.default)
 
 
-_TITLE = "take the local rank from `LOCAL_RANK`"
+_TITLE = "default to the `LOCAL_RANK` environment variable"
 _VARIABLE = '"LOCAL_RANK"'
 # Keywords under which argparse makes of a default what it makes of a passed text.
 _PLAIN = frozenset({None, "default", "dest", "help", "metavar", "required", "type"})
@@ -193,7 +211,7 @@ def default_from_environment(code: Code, option: ir.Node) -> Fix:
     """Takes ``LOCAL_RANK`` for the default of an option of argparse's."""
     assert isinstance(option, ir.Call)
     if any(each.star for each in option.args):
-        raise NoFixError(f"`{code.short(option)}` is not all written here")
+        raise NoFixError(f"`{code.short(option)}` unpacks its arguments; read `LOCAL_RANK` by hand")
     given = {each.keyword: each.value for each in option.args}
     imports = Imports(code, option)
     environ = f"{imports.module('os', 'os')}.environ"
@@ -245,7 +263,9 @@ def _put(code: Code, option: ir.Call, old: ir.Expr | None, text: str) -> Edit:
 def own_default_from_environment(code: Code, option: ir.Node, default: ir.Expr | None) -> Fix:
     """Take ``LOCAL_RANK`` for the default of a field."""
     if default is None:
-        raise NoFixError(f"`{code.short(option)}` has no default")
+        raise NoFixError(
+            f"`{code.short(option)}` has no default; read the local rank from `LOCAL_RANK` by hand"
+        )
     imports = Imports(code, option)
     text, safe = _number(code, default, imports, f"{imports.module('os', 'os')}.environ")
     edits = (code.edit(default.start, default.end, text), *imports.edits())

@@ -1,4 +1,4 @@
-"""The rank on its node is given as the rank among all nodes."""
+"""The local rank is passed as the global rank."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD113",
-    summary="the rank on its node is given as the rank among all nodes",
+    summary="the local rank is passed as the global rank",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 
@@ -88,10 +88,9 @@ def reports(program: Program) -> Iterator[Report]:
         site = fact.site
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` restarts on each node, but the process "
-            "group needs global ranks: with two nodes, each rank exists twice, others are missing, "
-            "and all processes wait until they time out",
-            "the local rank",
+            f"`{program.text(site.path, site.node)}` is a local rank, but `rank` must be global: "
+            "with several nodes, ranks are duplicated, and every process hangs until the timeout",
+            "local rank passed as global rank",
             program.conditions(site),
             partial(_fix, program, fact),
         )
@@ -99,4 +98,4 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: LocalRank) -> Fix | Declined:
     code = Code.of(program.tree(fact.site.path))
-    return use_rank(code, fact.site.node, fact.variable, "rank among all nodes")  # type: ignore[arg-type]  # an argument is an expression
+    return use_rank(code, fact.site.node, fact.variable, "global rank")  # type: ignore[arg-type]  # an argument is an expression

@@ -1,4 +1,4 @@
-"""Scripts that end with their process group up."""
+"""Scripts that end without destroying their process group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD107",
-    summary="a script ends with its process group up",
+    summary="a script ends without destroying its process group",
     severity=Severity.NOTE,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -217,12 +217,15 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` creates a process group that still "
-            f"exists when the program ends: {_why(program, fact)}",
-            "the process group",
+            f"`{program.text(site.path, site.node.func)}` creates a process group that is never "
+            f"destroyed, since {_why(program, fact)}: NCCL warns, and ranks may hang at exit",
+            "never destroyed",
             (
                 *_evidence(program, fact),
-                *(Evidence(_first_line(program, each.end), "the end") for each in others),
+                *(
+                    Evidence(_first_line(program, each.end), "process group still exists here")
+                    for each in others
+                ),
             ),
             partial(_fix_all, program, (fact, *others)),
         )
@@ -237,9 +240,9 @@ def _why(program: Program, fact: LeftUp) -> str:
 
 
 def _evidence(program: Program, fact: LeftUp) -> Iterator[Evidence]:
-    yield Evidence(_first_line(program, fact.end), "the end")
+    yield Evidence(_first_line(program, fact.end), "process group still exists here")
     if fact.unused is not None:
-        yield Evidence(_first_line(program, fact.unused), "would destroy it, and is not called")
+        yield Evidence(_first_line(program, fact.unused), "destroys it, but is never called")
     yield from program.conditions(fact.start.site)
 
 
@@ -263,7 +266,10 @@ def _fix_all(program: Program, facts: Sequence[LeftUp]) -> Fix | Declined:
 
 def _fix(program: Program, fact: LeftUp) -> Fix | Declined:
     if fact.saving:
-        return Declined("a checkpoint may still be written when the function ends")
+        return Declined(
+            "an asynchronous save may still be running at the end; wait for it and call "
+            "`destroy_process_group` by hand"
+        )
     same = fact.unused is not None and fact.unused.path == fact.end.path
     unused = fact.unused.node if same and fact.unused is not None else None
     assert unused is None or isinstance(unused, ir.FunctionDef)
@@ -305,10 +311,16 @@ def destroy_at_end(
         perhaps: there may be no group after all.
     """
     if not code.alone(last):
-        raise NoFixError(f"`{code.short(last)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(last)}` shares its line with other code; call `destroy_process_group` "
+            "by hand"
+        )
     returns = isinstance(last, (ir.Return, ir.Raise))
     if isinstance(last, ir.Return) and not (last.value is None or isinstance(last.value, _PLAIN)):
-        raise NoFixError(f"`{code.short(last)}` is the last that happens")
+        raise NoFixError(
+            f"`{code.short(last)}` may still use the process group; call `destroy_process_group` "
+            "after it by hand"
+        )
     imports = Imports(code, last)
     callee = _callable(code, unused)
     callee = callee or imports.name(DISTRIBUTED, "destroy_process_group")

@@ -1,4 +1,4 @@
-"""Data that each rank splits at random in a way of its own, before a sampler divides a part."""
+"""Random splits that differ between ranks, and that a distributed sampler then divides."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD804",
-    summary="each rank splits the data at random in a way of its own",
+    summary="`random_split` splits the data differently on every rank",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="three files of one repository that was looked at make this mistake.",
+    preview="three files of one public repository make this mistake.",
 )
 
 # Words of code that may seed what is not known to.
@@ -98,20 +98,22 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in own_splits(program):
         site, seed = fact.split.site, fact.seed
         assert isinstance(site.node, ir.Call)
-        by = "each rank draws without a seed"
+        why = "no seed is set"
         if seed is not None:
-            by = (
-                f"`{program.text(seed.site.path, seed.site.node)}` makes each rank draw differently"
-            )
+            why = f"`{program.text(seed.site.path, seed.site.node)}` differs between ranks"
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` gives every rank a different split: "
-            f"{by}, so ranks train on what others validate on",
-            "differs between ranks",
+            f"`{program.text(site.path, site.node.func)}` splits the data differently on every "
+            f"rank ({why}): ranks train on samples that other ranks validate on",
+            "different split on every rank",
             (
-                *([] if seed is None else [program.evidence(seed.site, "differs between ranks")]),
-                program.evidence(fact.sampler.site, "divides it as if all had the same"),
-                program.evidence(fact.shard.site, "sharded over the ranks here"),
+                *(
+                    []
+                    if seed is None
+                    else [program.evidence(seed.site, "seed differs between ranks")]
+                ),
+                program.evidence(fact.sampler.site, "expects the same split on every rank"),
+                program.evidence(fact.shard.site, "model is sharded here"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(_fix, program, fact),
@@ -130,4 +132,6 @@ def split_by_seed(code: Code, call: ir.Call) -> Fix:
     imports = Imports(code, call)
     generator = f"{imports.module('torch', 'torch')}.Generator().manual_seed(0)"
     edit = put_argument(code, call, "generator", generator)
-    return Fix("split by a generator with a fixed seed", Safety.UNSAFE, (edit, *imports.edits()))
+    return Fix(
+        "split with a generator that has a fixed seed", Safety.UNSAFE, (edit, *imports.edits())
+    )
