@@ -8,7 +8,7 @@ from fsdplint.rule import declare
 RULE = declare(
     __name__,
     "FSD002",
-    summary="a suppression comment suppresses no finding",
+    summary="a suppression comment has no finding to suppress",
     severity=Severity.WARNING,
     fix=Safety.SAFE,
     since="0.1.0",
