@@ -13,7 +13,7 @@ from fsdplint.fixes.names import dotted
 
 @builder
 def name_by_keyword(code: Code, call: ir.Call) -> Fix:
-    """Gives the third argument of ``init_device_mesh`` by its keyword."""
+    """Pass the third argument of ``init_device_mesh`` by keyword."""
     plain = [a for a in call.args if a.keyword is None]
     if len(plain) != 3 or any(a.star for a in plain):
         raise NoFixError(
@@ -25,7 +25,7 @@ def name_by_keyword(code: Code, call: ir.Call) -> Fix:
 
 @builder
 def slice_mesh(code: Code, call: ir.Call, name: str) -> Fix:
-    """Gives ``call`` one dimension of its mesh."""
+    """Pass one dimension of its mesh to ``call``."""
     mesh = argument_of(call, -1, "mesh")
     if mesh is None or dotted(mesh.value) is None:
         raise NoFixError(
@@ -37,7 +37,7 @@ def slice_mesh(code: Code, call: ir.Call, name: str) -> Fix:
 
 @builder
 def take_dimension(code: Code, call: ir.Call, name: str) -> Fix:
-    """Gives ``call`` one of the dimensions that it takes from a mesh."""
+    """Pass one of the dimensions that it selects from a mesh to ``call``."""
     mesh = argument_of(call, -1, "mesh")
     if mesh is None or not isinstance(mesh.value, ir.Subscript):
         raise NoFixError(
@@ -50,7 +50,7 @@ def take_dimension(code: Code, call: ir.Call, name: str) -> Fix:
 
 @builder
 def flatten_mesh(code: Code, call: ir.Call) -> Fix:
-    """Has ``call`` shard over the ranks of both dimensions of its mesh."""
+    """Make ``call`` shard over the ranks of both dimensions of its mesh."""
     mesh = argument_of(call, -1, "mesh")
     if mesh is None or not isinstance(mesh.value, (ir.Name, ir.Attribute, ir.Subscript)):
         raise NoFixError(
@@ -62,14 +62,14 @@ def flatten_mesh(code: Code, call: ir.Call) -> Fix:
 
 @builder
 def swap_dimensions(code: Code, made: ir.Call) -> Fix:
-    """Turns the two dimensions of ``init_device_mesh`` round, sizes and names."""
+    """Swap the two dimensions of ``init_device_mesh``, sizes and names."""
     edits = (*_turned(code, made, 1, "mesh_shape"), *_turned(code, made, 2, "mesh_dim_names"))
     return Fix("put the replicate dimension first", Safety.UNSAFE, edits)
 
 
 @builder
 def swap_sizes(code: Code, made: ir.Call) -> Fix:
-    """Has the two dimensions of ``init_device_mesh`` change their sizes."""
+    """Swap the sizes of the two dimensions of ``init_device_mesh``."""
     edits = tuple(_turned(code, made, 1, "mesh_shape"))
     return Fix("swap the sizes of the two mesh dimensions", Safety.UNSAFE, edits)
 

@@ -12,7 +12,7 @@ EVERY_DEVICE = "cpu:gloo,cuda:nccl"
 
 @builder
 def as_timedelta(code: Code, timeout: ir.Node) -> Fix:
-    """``30`` to ``timedelta(seconds=30)``."""
+    """Replace ``30`` with ``timedelta(seconds=30)``."""
     imports = Imports(code, timeout)
     name = imports.name("datetime", "timedelta")
     text = f"{name}(seconds={code.slice(timeout)})"
@@ -22,7 +22,7 @@ def as_timedelta(code: Code, timeout: ir.Node) -> Fix:
 
 @builder
 def backend(code: Code, written: ir.Node, meant: str) -> Fix:
-    """Replace a misspelled backend by the intended one."""
+    """Replace a misspelled backend with the intended one."""
     if not isinstance(written, ir.Constant):
         raise NoFixError(f"the backend is not a literal here; set it to `{meant}` by hand")
     text = code.slice(written)
@@ -32,10 +32,10 @@ def backend(code: Code, written: ir.Node, meant: str) -> Fix:
 
 @builder
 def with_cpu(code: Code, written: ir.Node, always: bool) -> Fix:
-    """Asks for a backend for the CPU beside NCCL, wherever that is chosen in an expression.
+    """Add a backend for the CPU to NCCL, also in one arm of a conditional expression.
 
     Args:
-        always: every run fails without it; one that does not may have no use for gloo.
+        always: every run fails without it, so that none works without gloo.
     """
     options = (written.body, written.orelse) if isinstance(written, ir.Conditional) else (written,)
     edits = []
@@ -53,7 +53,7 @@ def with_cpu(code: Code, written: ir.Node, always: bool) -> Fix:
 
 @builder
 def device(code: Code, written: ir.Node) -> Fix:
-    """A device with its number; a text becomes one by ``torch.device``."""
+    """Add the index of a device, or make a string a ``torch.device``."""
     imports = Imports(code, written)
     torch = imports.module("torch", "torch")
     text = code.slice(written)
@@ -90,6 +90,6 @@ def only_once(code: Code, call: ir.Node) -> Fix:
 
 @builder
 def by_environment(code: Code, method: ir.Node) -> Fix:
-    """Has the processes meet at the address in the environment, as torchrun gives it."""
+    """Use the address in the environment, which torchrun sets, for the rendezvous."""
     edit = code.edit(method.start, method.end, '"env://"')
     return Fix("use `env://` instead of a file", Safety.UNSAFE, (edit,))

@@ -1,4 +1,4 @@
-"""A part of the data for each rank, in another order each epoch."""
+"""Fixes that divide the data between ranks and shuffle it in each epoch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fsdplint.knowledge.data import DATA
 
 
 class Asking(Enum):
-    """What a fix has to ask of a sampler before it calls its ``set_epoch``."""
+    """What a fix has to test about a sampler before it calls ``set_epoch``."""
 
     NOTHING = "it is a distributed one wherever the loop runs"
     NONE = "it is a distributed one or None"
     CLASS = "it may be of another class"
-    ATTRIBUTE = "what it is read from may have none"
+    ATTRIBUTE = "the object that holds it may have none"
 
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """A loop over epochs, and what the sampler is called in it.
+    """A loop over epochs, and the expression for the sampler in it.
 
     Attributes:
-        safety: unsafe where reading the sampler may raise, or an answer cannot be relied on.
+        safety: unsafe where reading the sampler may raise an error, or a test may mislead.
     """
 
     code: Code
@@ -41,7 +41,7 @@ class Epochs:
 def epochs_of(
     code: Code, loop: ir.For | ir.While, loader: str | None, holder: str = "sampler"
 ) -> Epochs | Declined:
-    """The loop over epochs with the expression that is the sampler of its loader."""
+    """Return the loop over epochs with the expression for the sampler of its loader."""
     if not isinstance(loop, ir.For):
         return Declined(
             "a `while` loop runs the epochs; call `set_epoch` with their number by hand"
@@ -53,7 +53,7 @@ def epochs_of(
 
 @builder
 def set_epoch(epochs: Epochs) -> Fix:
-    """Tells the sampler its epoch at the start of each."""
+    """Call ``set_epoch`` at the start of each epoch."""
     require_exact(epochs.code)
     imports = Imports(epochs.code, epochs.loop)
     edit = _epoch_edit(epochs, imports)
@@ -63,7 +63,7 @@ def set_epoch(epochs: Epochs) -> Fix:
 
 @builder
 def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | None) -> Fix:
-    """Gives a loader a distributed sampler of its dataset, in the place of ``shuffle``."""
+    """Give a loader a distributed sampler of its dataset, instead of ``shuffle``."""
     if any(argument.star for argument in loader.args) or not loader.args:
         raise NoFixError(
             f"`{code.short(loader)}` unpacks its arguments; add a `DistributedSampler` by hand"
@@ -92,7 +92,7 @@ def _dataset(code: Code, loader: ir.Call) -> str:
 
 
 def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
-    """``sampler`` where ``shuffle`` or a sampler of None stands, else as the last argument."""
+    """Put ``sampler`` in the place of ``shuffle`` or of a None sampler, else at the end."""
     if sum(argument.keyword is None for argument in loader.args) > 2:
         raise NoFixError(
             f"`{code.short(loader)}` passes `shuffle` by position; replace it with a "
@@ -130,7 +130,7 @@ def _epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
 
 
 def _test(epochs: Epochs, imports: Imports) -> str:
-    """The condition under which the sampler has a ``set_epoch``, "" where it always has."""
+    """Return the condition under which the sampler has a ``set_epoch``, "" if it always has."""
     if epochs.asking is Asking.NOTHING:
         return ""
     if epochs.asking is Asking.NONE:
@@ -144,7 +144,7 @@ def _test(epochs: Epochs, imports: Imports) -> str:
 
 
 def _counts(iterable: ir.Expr) -> bool:
-    """Whether a loop's variable is a number: ``range(n)``, be it shown as a progress bar."""
+    """True if a loop counts: over ``range(n)``, also inside a progress bar."""
     while isinstance(iterable, ir.Call):
         name = dotted(iterable.func) or ""
         if name == "range":

@@ -30,16 +30,16 @@ RULE = declare(
     since="0.1.0",
 )
 
-# What needs the groups of DTensors, which FSDP2's parameters are; FSDP1 holds on to its own.
+# Calls that look up the groups of DTensors, such as FSDP2's parameters; FSDP1 keeps its groups.
 _OF_DTENSORS = TENSOR_METHODS | NORM_CALLS | {GET_MODEL_STATE}
 
 
 @dataclass(frozen=True, slots=True)
 class LateCollective:
-    """What all ranks call when they have no process group any more.
+    """A call of all ranks after their process group is destroyed.
 
     Attributes:
-        destroy: the call that takes the group away.
+        destroy: the call that destroys the group.
         last: the last such call of the program.
     """
 
@@ -49,7 +49,7 @@ class LateCollective:
 
 
 def late_collectives(program: Program) -> Iterator[LateCollective]:
-    """For each call that destroys all groups, the first call after it that needs them."""
+    """Yield the first call that needs the groups after each call that destroys them all."""
     for trace in program.traces:
         seen: set[Call] = set()
         calls = [each.call for each in collectives(trace) if _needs_group(each)]
@@ -63,7 +63,7 @@ def late_collectives(program: Program) -> Iterator[LateCollective]:
 
 
 def _needs_group(collective: Collective) -> bool:
-    """Whether a call is known to fail without a group, or to write a broken checkpoint."""
+    """True if a call fails without a group, or writes an incomplete checkpoint."""
     name, shard = collective.call.name, collective.shard
     if isinstance(shard, Call):
         return False
@@ -72,7 +72,7 @@ def _needs_group(collective: Collective) -> bool:
 
 
 def _destroyed_by(trace: Trace, call: Call) -> Call | None:
-    """The call that destroyed the group, if ranks and steps do not decide between the two."""
+    """Return the call that destroyed the group, if that depends on no rank and no step."""
     before = [each for each in trace.calls(DESTROY) if each.time < call.time]
     whole = [each for each in before if not each.arguments.values()]
     if not whole:
@@ -125,7 +125,7 @@ _ENDS = frozenset(name.rpartition(".")[2] for name in (BARRIER, DESTROY, IS_UP))
 
 
 def _only_destroys(program: Program, destroyed: Site, call: ir.Node) -> bool:
-    """Whether a call that leads to where the group is destroyed does nothing besides."""
+    """True if a call that leads to the destruction of the group does nothing else."""
     frames = destroyed.frames()
     depth = next(index for index, (_, node) in enumerate(frames) if node is call)
     inside = frames[depth + 1 :]

@@ -1,4 +1,4 @@
-"""Gradients on the CPU, in a process group that has no backend for it."""
+"""Gradients on the CPU, in a process group without a backend for the CPU."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class NoCpuBackend:
-    """A norm of gradients that FSDP2 keeps on the CPU, where NCCL alone was asked for.
+    """Clipping of gradients that FSDP2 keeps on the CPU, with NCCL as the only backend.
 
     Attributes:
-        backend: the argument that asks for it, or the call where that is written elsewhere.
+        backend: the argument that names it, or the call if that is elsewhere.
     """
 
     init: Call
@@ -55,7 +55,7 @@ class NoCpuBackend:
 
 
 def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
-    """The first norm of offloaded gradients on each path whose process groups are NCCL's alone."""
+    """Yield the first clipping of offloaded gradients on each path with NCCL groups only."""
     for trace in program.traces:
         inits = trace.calls(INIT)
         told = all(is_nccl_alone(program, call) for call in inits)
@@ -72,14 +72,14 @@ def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
 
 
 def _module(taken: Value | None) -> Object | None:
-    """The module whose parameters are taken, all of them or those that have gradients."""
+    """Return the module whose parameters are clipped, all or only those with gradients."""
     if isinstance(taken, Sequence):
         taken = next((each for each in taken.rest if isinstance(each, Parameters)), taken)
     return taken.module if isinstance(taken, Parameters) else None
 
 
 def _offloads(shard: Shard) -> bool:
-    """Whether a call keeps parameters on the CPU, be it by an option only."""
+    """True if a call keeps parameters on the CPU, or does so for some options."""
     policy = shard.keywords.get("offload_policy")
     made = [each for each in may_be(policy) if isinstance(each, Object)]
     offloads = any(CPU_OFFLOAD_POLICY in class_names(each.cls) for each in made)
@@ -107,7 +107,7 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
     code = Code.of(program.tree(fact.init.site.path))
     chosen = program.conditions(fact.init.site, fact.shard.site, fact.norm.site)
-    # `get_backend` then returns another text than "nccl".
+    # After the fix, `get_backend` does not return "nccl".
     asked = any("get_backend" in unit.text for unit in program.units)
     tree = program.tree(fact.shard.site.path)
     given = argument(fact.shard.call, KEYWORD_ONLY, "offload_policy")

@@ -27,18 +27,18 @@ RULE = declare(
 )
 
 
-# The maps that are made for all devices a process sees. Source: transformers 4.57 and 5.23
+# The maps that use all devices a process sees. Source: transformers 4.57 and 5.23
 # (`_get_device_map`, accelerate's `infer_auto_device_map`).
 _SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadModel:
-    """A model loaded with a device map that is made for all devices, and sharded.
+    """A model that is loaded with a device map for all devices and then sharded.
 
     Attributes:
         load: where it is loaded.
-        map: what the device map is called.
+        map: the name of the device map.
         shard: the first call that shards it or a part of it.
     """
 
@@ -48,7 +48,7 @@ class SpreadModel:
 
 
 def spread_models(program: Program) -> Iterator[SpreadModel]:
-    """Models of Transformers that are loaded with a device map and sharded on the same path."""
+    """Yield models that Transformers loads with a device map and the same path shards."""
     for trace in program.traces:
         for model in dict.fromkeys(root(shard.module) for shard in trace.of(Shard)):
             fact = _spread(program, trace, model)

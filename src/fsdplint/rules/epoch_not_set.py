@@ -94,7 +94,7 @@ def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
 
 
 def _drawn_once(program: Program, fact: SameOrder) -> str | None:
-    """The list of batches that every epoch goes through, if it is no loader."""
+    """Return the list of batches that every epoch iterates over, None if it is a loader."""
     inner = fact.training.loop.site
     if not isinstance(inner.node, ir.For):
         return None
@@ -108,7 +108,7 @@ def _drawn_once(program: Program, fact: SameOrder) -> str | None:
 
 
 def _asked(program: Program, epochs: Epochs) -> Epochs:
-    """The fix with the test that makes it safe wherever the loop runs, if there is one."""
+    """Return the fix with the test that makes it safe wherever the loop runs, if there is one."""
     asking = Asking
     path, at = epochs.code.path, epochs.loop.body[0]
     values = possible(program, path, epochs.sampler, at)

@@ -42,12 +42,12 @@ _POSITION = 2
 
 @dataclass(frozen=True, slots=True)
 class NotReduced:
-    """A mesh of two dimensions of which FSDP1 uses one.
+    """A mesh of two dimensions, of which FSDP1 uses one.
 
     Attributes:
         strategy: the name of the strategy, without its class.
         dimension: the number of the dimension whose ranks drift apart.
-        name: its name, "" where it has none that is known.
+        name: its name, "" if it has none or it is not known.
     """
 
     shard: Shard
@@ -62,7 +62,7 @@ class NotReduced:
 
 
 def not_reduced(program: Program) -> Iterator[NotReduced]:
-    """Wrappers with a mesh of two dimensions whose strategy leaves one of them alone."""
+    """Yield wrappers with a mesh of two dimensions whose strategy does not use one of them."""
     for trace in program.traces:
         for shard in trace.of(Shard):
             made = made_by(trace, shard) if shard.generation is Generation.FSDP1 else None
@@ -76,7 +76,7 @@ def not_reduced(program: Program) -> Iterator[NotReduced]:
 
 
 def _strategy(shard: Shard) -> str | None:
-    """The strategy that is surely meant, the default included."""
+    """Return the strategy if it is certain, including the default."""
     given = shard.strategy
     if given is None:
         return None if shard.open else "FULL_SHARD"
@@ -100,7 +100,7 @@ def _left_alone(made: Call, strategy: str) -> int | None:
 
 
 def _reduced_otherwise(program: Program, trace: Trace, shard: Shard) -> bool:
-    """Whether something else may average the gradients, or divides the parameters."""
+    """True if something else may average the gradients, or divides the parameters."""
     return is_replicated(trace, shard.module) or is_synchronized(program, trace)
 
 
@@ -146,7 +146,7 @@ def _fix(program: Program, fact: NotReduced) -> Fix | Declined:
 
 @builder
 def make_hybrid(code: Code, call: ir.Call, strategy: str) -> Fix:
-    """Have a wrapper shard over the second dimension, and replicate over the first."""
+    """Make a wrapper shard over the second dimension and replicate over the first."""
     imports = Imports(code, call)
     text = f"{imports.name(*SHARDING_STRATEGY)}.{HYBRID_OF[strategy]}"
     given = argument_of(call, _POSITION, _STRATEGY)

@@ -32,11 +32,11 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class LocalRank:
-    """A process group whose size counts all nodes, and whose ranks are counted on each.
+    """A process group with the size of all nodes and ranks that are counted per node.
 
     Attributes:
-        site: the rank, as it is written.
-        variable: the variable that tells the rank among all nodes.
+        site: the expression for the rank.
+        variable: the environment variable with the global rank.
     """
 
     init: Call
@@ -45,7 +45,7 @@ class LocalRank:
 
 
 def local_ranks(program: Program) -> Iterator[LocalRank]:
-    """Process groups that surely get a local rank and the number of all ranks."""
+    """Yield process groups that surely get a local rank and the number of all ranks."""
     for trace in program.traces:
         for init in trace.calls(INIT):
             fact = _local_rank(program, trace, init)
@@ -54,7 +54,7 @@ def local_ranks(program: Program) -> Iterator[LocalRank]:
 
 
 def _local_rank(program: Program, trace: Trace, init: Call) -> LocalRank | None:
-    # Where the variable is not set, a default stands for a run without a launcher.
+    # A default for a missing variable is for runs without a launcher.
     options = may_be(init.arguments.get(4, "rank"))
     ranks = [option for option in options if not isinstance(option, Const)]
     written = argument(init.site.node, 4, "rank")
@@ -69,7 +69,7 @@ def _local_rank(program: Program, trace: Trace, init: Call) -> LocalRank | None:
 
 
 def _is_of_all(init: Call) -> bool:
-    """Whether the size of the group is the number of ranks on all nodes."""
+    """True if the size of the group is the number of ranks on all nodes."""
     size = must_be(init.arguments.get(3, "world_size"))
     if isinstance(size, Object):
         return size.role is Role.SIZE and size.rank_source in VARIABLES

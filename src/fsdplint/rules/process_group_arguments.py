@@ -47,7 +47,7 @@ RULE = declare(
 
 
 class Wrong(Enum):
-    """What is wrong with a process group, as torch puts it."""
+    """What is wrong with a call."""
 
     TIMEOUT = "timeout"
     DEVICE = "device_id"
@@ -61,8 +61,8 @@ class WrongGroup:
 
     Attributes:
         node: the argument that is wrong, or the call.
-        meant: the backend that was meant.
-        first: what made the process group before.
+        meant: the intended backend.
+        first: the call that created the process group before.
     """
 
     call: Call
@@ -73,7 +73,7 @@ class WrongGroup:
 
 
 def wrong_groups(program: Program) -> Iterator[WrongGroup]:
-    """Calls that make process groups and surely raise, where nothing handles that."""
+    """Yield calls that create process groups and always raise an error that nothing handles."""
     for wrong in _wrong_groups(program):
         if not is_caught(program, wrong.call.site):
             yield wrong
@@ -135,7 +135,7 @@ def _is_text(value: Value) -> bool:
 
 
 def _lacks_index(value: Value) -> bool:
-    """``torch.device("cuda")``."""
+    """True for a device without an index, such as ``torch.device("cuda")``."""
     if not isinstance(value, Object) or TORCH_DEVICE not in class_names(value.cls):
         return False
     kind = value.args[0] if len(value.args) == 1 and not value.keywords else None
@@ -143,7 +143,7 @@ def _lacks_index(value: Value) -> bool:
 
 
 def _again(trace: Trace) -> Iterator[WrongGroup]:
-    """The second of two calls that make the default process group."""
+    """Yield the second of two calls that create the default process group."""
     first: Call | None = None
     for call in trace.calls(INIT, DESTROY, *MESHES):
         alone = any(guard.divergent or guard.progress for guard in call.site.guards)
@@ -156,7 +156,7 @@ def _again(trace: Trace) -> Iterator[WrongGroup]:
 
 
 def _both(one: Site, other: Site) -> bool:
-    """Whether two places are not in different arms of a branch, nor one and the same."""
+    """True if two places differ and are not in different arms of a branch."""
     apart = exclude_each_other(one, other)
     caught = any(isinstance(g.test, (ir.Handler, ir.Try)) for g in (*one.guards, *other.guards))
     return not apart and not caught and one.node is not other.node

@@ -36,11 +36,12 @@ _UNCLEAR = "the intended common seed is unclear; pass the same seed on every ran
 
 @dataclass(frozen=True, slots=True)
 class OwnSeed:
-    """A sampler that shuffles by a seed with the rank in it, or with what a process makes up.
+    """A sampler whose seed contains the rank or differs between processes.
 
     Attributes:
-        site: where it is made.
-        position: of the seed among its arguments, -1 where a class of the program takes them.
+        site: where it is created.
+        position: the position of the seed, -1 for a derived class.
+        made_up: the seed differs between processes without the rank.
     """
 
     site: Site
@@ -50,7 +51,7 @@ class OwnSeed:
 
 
 def own_seeds(program: Program) -> Iterator[OwnSeed]:
-    """Samplers that divide data which each rank has shuffled in another way."""
+    """Yield samplers that divide data that each rank shuffles differently."""
     for trace in program.traces:
         shard = next(iter(trace.units()), None)
         if shard is None:
@@ -65,7 +66,7 @@ def own_seeds(program: Program) -> Iterator[OwnSeed]:
 
 
 def _taint(call: Call, sampler: Object) -> Taint:
-    """What the seed depends on: the argument, unless the attribute is set to something else."""
+    """Return the taint of the seed: of the argument, unless the attribute is set later."""
     seed, later = call.argument(_SEED, "seed"), sampler.attrs.get("seed")
     if seed is None or (later is not None and not taint_of(*contained(later))):
         return Taint.NONE
@@ -73,7 +74,7 @@ def _taint(call: Call, sampler: Object) -> Taint:
 
 
 def _divides(sampler: Call) -> bool:
-    """Whether a sampler shuffles, and gives each of several ranks a part."""
+    """True if a sampler shuffles, and gives each of several ranks a part."""
     shuffle = sampler.argument(_SHUFFLE, "shuffle")
     replicas = sampler.argument(_REPLICAS, "num_replicas")
     alone = isinstance(replicas, Const) and replicas.value == 1

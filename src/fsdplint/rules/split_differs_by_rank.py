@@ -33,16 +33,16 @@ RULE = declare(
     preview="three files of one public repository make this mistake.",
 )
 
-# Words of code that may seed what is not known to.
+# Words in code that may set a seed in a way that is not analyzed.
 _SEEDS = re.compile(r"seed|rng_state|default_generator", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSplit:
-    """A split of which a distributed sampler divides a part.
+    """A random split, and the distributed sampler that divides a part of it.
 
     Attributes:
-        seed: the last call before it that seeds each rank in another way, None if none does.
+        seed: the last call before it that seeds the ranks differently, None if no seed is set.
     """
 
     split: Call
@@ -52,7 +52,7 @@ class OwnSplit:
 
 
 def own_splits(program: Program) -> Iterator[OwnSplit]:
-    """Random splits without a generator, by a seed that differs between ranks or without one."""
+    """Yield random splits without a generator, with a seed that differs or without a seed."""
     for trace in program.traces:
         shard = next(iter(trace.units()), None)
         if shard is None:
@@ -78,14 +78,14 @@ def _is_of_rank(seed: Call) -> bool:
 
 
 def _mentions_no_seed(program: Program, split: Call) -> bool:
-    """Whether no file that the program imports has a word for a seed: an import may set one."""
+    """True if no file that the program imports mentions a seed, since an import may set one."""
     paths = {Path(path) for path, _ in split.site.frames()}
     files = {each for path in paths for each in import_closure(program.project, path)}
     return not any(_SEEDS.search(program.project.read(each) or "") for each in files | paths)
 
 
 def _divided(trace: Trace, split: Call) -> Call | None:
-    """The sampler that divides a part of a split among the ranks."""
+    """Return the sampler that divides a part of a split among the ranks."""
     parts = split.result.elements.values() if isinstance(split.result, Object) else ()
     for call, _ in distributed_samplers(trace):
         dataset = call.argument(0, "dataset")
@@ -128,7 +128,7 @@ def _fix(program: Program, fact: OwnSplit) -> Fix | Declined:
 
 @builder
 def split_by_seed(code: Code, call: ir.Call) -> Fix:
-    """Gives a split a generator with a fixed seed."""
+    """Give a split a generator with a fixed seed."""
     imports = Imports(code, call)
     generator = f"{imports.module('torch', 'torch')}.Generator().manual_seed(0)"
     edit = put_argument(code, call, "generator", generator)
