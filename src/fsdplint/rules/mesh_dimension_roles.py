@@ -29,8 +29,8 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(fact.shard.site),
             "`fully_shard` uses mesh dimensions by position, not by name: it replicates over "
-            f"`{first}` and shards over `{second}`, so memory and communication contradict these "
-            "names",
+            f"`{first}` and shards over `{second}`, so memory and communication differ from what "
+            "the names say",
             f"replicates over `{first}`, shards over `{second}`",
             (
                 *([program.evidence(fact.made.site, "mesh is created here")] if fact.made else []),
