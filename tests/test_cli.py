@@ -27,7 +27,10 @@ from fsdplint.rules import RULES
 # A finding that needs no analysis: a comment that silences nothing, with a safe fix.
 IDLE = "x = 1  # fsdplint: ignore[direct-forward]\n"
 FIXED = "x = 1\n"
-LINE = "FSD002 [*] unused-suppression: no finding of `direct-forward` here to suppress"
+LINE = (
+    "FSD002 [*] unused-suppression: unused suppression of `direct-forward`: there is no finding "
+    "here, and the comment would hide a later one"
+)
 CLEAN = "No findings in 1 file (1 without sharding).\n"
 
 
@@ -101,7 +104,10 @@ def test_a_syntax_error_is_a_finding_and_the_rest_goes_on(here: Path) -> None:
     ran = concise()
     assert (ran.code, ran.err) == (1, "")
     first, second, _ = ran.out.splitlines()
-    assert first == "a.py:2:7: FSD001 invalid-syntax: invalid syntax"
+    assert first == (
+        "a.py:2:7: FSD001 invalid-syntax: this file cannot be parsed and is not checked: "
+        "invalid syntax"
+    )
     assert second == f"b.py:1:8: {LINE}"
     assert concise("a.py", "--select=FSD302").code == 1
 
@@ -387,7 +393,10 @@ def test_a_diff_with_findings_left_is_not_clean(here: Path) -> None:
     ran = concise("--diff")
     assert (ran.code, ran.out) == (1, "")
     assert "FSD002 unused-suppression" in ran.err
-    reason = "unused-suppression is not fixed: what it means to suppress is not known"
+    reason = (
+        "unused-suppression is not fixed: the intended suppression is unclear; correct the "
+        "comment by hand"
+    )
     assert ran.err.splitlines()[0] == f"fsdplint: a.py:1:8: {reason}"
     assert concise("--fix").code == 1
     assert run("check", "--fix").err == ""  # where the report tells it

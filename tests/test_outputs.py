@@ -77,7 +77,8 @@ def test_several_at_once(here: Path) -> None:
         "Found 1 finding in 1 file (1 fixable with --fix); 1 file without sharding.",
         f"::warning file={here}/a.py,line=1,endLine=1,col=8,endColumn=42,"
         "title=FSD002 unused-suppression::"
-        "a.py:1:8: no finding of `direct-forward` here to suppress",
+        "a.py:1:8: unused suppression of `direct-forward`: there is no finding here, and the "
+        "comment would hide a later one",
     ]
     findings = json.loads((here / "out.json").read_text())["findings"]
     assert [json.loads((here / "out.jsonl").read_text())] == findings

@@ -141,8 +141,8 @@ def test_an_unused_comment_may_be_meant() -> None:
 @pytest.mark.parametrize(
     ("comment", "message"),
     [
-        ("# fsdplint: ignore", "`ignore` names no rule, e.g. `ignore[direct-forward]`"),
-        ("# fsdplint: ignore[]", "`ignore` names no rule, e.g. `ignore[direct-forward]`"),
+        ("# fsdplint: ignore", "`ignore` needs a rule, for example `ignore[direct-forward]`"),
+        ("# fsdplint: ignore[]", "`ignore` needs a rule, for example `ignore[direct-forward]`"),
         ("# fsdplint: ignor[direct-forward]", "unknown directive 'ignor', did you mean 'ignore'?"),
         (
             "# fsdplint: ignore[direct-foward]",
@@ -153,7 +153,7 @@ def test_an_unused_comment_may_be_meant() -> None:
 def test_a_comment_that_is_not_understood_is_reported(comment: str, message: str) -> None:
     source = from_text(f"x  {comment}\n", "a.py")
     (finding,) = suppress(source, [], ALL)
-    assert finding.message == f"suppression is not understood: {message}"
+    assert finding.message == f"invalid suppression comment: {message}"
     assert finding.fix is None
     assert finding.fix_declined
 
@@ -237,7 +237,7 @@ def test_a_comment_until_a_release_ends_there(comment: str, torch: str, silent: 
     rules = [finding.rule for finding in left]
     assert rules == ([] if silent else ["direct-forward", "unused-suppression"])
     for finding in left[1:]:
-        assert finding.message.startswith("suppression was until torch 2.")
+        assert finding.message.startswith("expired suppression: it suppresses nothing on torch 2.")
         assert finding.fix is not None
         assert apply(text, finding.fix.edits) == "bad(x)\n"
 
@@ -246,5 +246,5 @@ def test_a_comment_until_a_release_ends_there(comment: str, torch: str, silent: 
 def test_until_takes_a_release(condition: str) -> None:
     source = from_text(f"x  # fsdplint: ignore[direct-forward] until {condition} -- why\n", "a.py")
     (finding,) = suppress(source, [], ALL)
-    reason = "`until` takes a release, e.g. `until torch>=2.9`"
-    assert finding.message == f"suppression is not understood: {reason}"
+    reason = "`until` needs a release, for example `until torch>=2.9`"
+    assert finding.message == f"invalid suppression comment: {reason}"

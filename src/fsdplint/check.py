@@ -432,4 +432,5 @@ def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:
     from fsdplint.rules.invalid_syntax import RULE
 
     span = Span(source.path, problem.offset, min(problem.offset + 1, len(source.text)))
-    return Finding(RULE.name, RULE.code, RULE.severity, problem.message, span, "not understood")
+    message = f"this file cannot be parsed and is not checked: {problem.message}"
+    return Finding(RULE.name, RULE.code, RULE.severity, message, span, "parsing fails here")

@@ -129,7 +129,9 @@ def test_an_import_of_the_module_is_extended(before: str, after: str) -> None:
     ],
 )
 def test_a_name_with_another_meaning_is_not_taken(marked: str) -> None:
-    with pytest.raises(NoFixError, match="`A` has another meaning in this file"):
+    with pytest.raises(
+        NoFixError, match="`A` means something else in this file; make the change by hand"
+    ):
         use(marked, "A")
 
 

@@ -232,5 +232,6 @@ def test_meshes_are_made_right() -> None:
     )
     at = Snippet("<call:i('cuda', shape, mesh_dim_names=('s', 'r')):call>\n")
     assert reason(swap_dimensions(at.code, call(at))) == (
-        "`i('cuda', shape, mesh_dim_names=('s', 'r'))` does not list its dimensions"
+        "`i('cuda', shape, mesh_dim_names=('s', 'r'))` does not list its two dimensions; "
+        "swap them by hand"
     )

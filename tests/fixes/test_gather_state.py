@@ -219,12 +219,12 @@ def test_torch_distributed_is_named_as_the_file_does(head: str, imports: str, di
         ),
         (
             "dist = 1\n<w:torch.save(<m:model.state_dict():m>, p):w>\n",
-            "`dist` has another meaning in this file",
+            "`dist` means something else in this file; make the change by hand",
         ),
         (
             "def get_model_state_dict(m): <x:pass:x>\n"
             "<w:torch.save(<m:model.state_dict():m>, p):w>\n",
-            "`get_model_state_dict` has another meaning in this file",
+            "`get_model_state_dict` means something else in this file; make the change by hand",
         ),
     ],
 )

@@ -90,5 +90,5 @@ def test_another_int_reads_no_number() -> None:
     node = at["n"]
     assert isinstance(node, ir.Name)
     assert reason(use_rank(at.code, node, "LOCAL_RANK", "local rank")) == (
-        "`int` has another meaning in this file"
+        "`int` means something else in this file; make the change by hand"
     )

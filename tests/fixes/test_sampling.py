@@ -110,4 +110,7 @@ def test_batches_that_are_drawn_once(collected: str) -> None:
     made = f"data = DataLoader(rows, sampler=DistributedSampler(rows))\nloader = {collected}\n"
     _, finding = found(made + _LOOP)
     assert finding.fix is None
-    assert finding.fix_declined == ("`loader` holds batches that are drawn once, before the epochs")
+    assert finding.fix_declined == (
+        "`loader` holds batches drawn once, before the epochs; iterate over the loader in each "
+        "epoch by hand"
+    )

@@ -60,8 +60,15 @@ def test_one_that_wants_to_be_told_more_is_not() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("def f():\n    return x()\n", "`return x()` is the last that happens"),
-        ("def f(): x()\n", "`x()` shares its line with other code"),
+        (
+            "def f():\n    return x()\n",
+            "`return x()` may still use the process group; call `destroy_process_group` after it "
+            "by hand",
+        ),
+        (
+            "def f(): x()\n",
+            "`x()` shares its line with other code; call `destroy_process_group` by hand",
+        ),
     ],
 )
 def test_declines(text: str, why: str) -> None:

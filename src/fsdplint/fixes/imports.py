@@ -1,4 +1,4 @@
-"""Imports that a fix needs and imports that it leaves without use."""
+"""Imports that a fix needs, and imports that it leaves unused."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import binders, dotted
 
-# Black's line length: an import that would grow longer gets a line of its own.
+# Black's line length: an import that would grow longer gets a separate line.
 _WIDTH = 88
-# Packages whose import does nothing that a program could miss.
+# Packages whose import has no effect that a program could miss.
 _WITHOUT_EFFECT = sys.stdlib_module_names | {"torch"}
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """``name`` stands for ``target``, by one import statement."""
+    """A ``name`` that an import statement binds to ``target``."""
 
     name: str
     target: str
@@ -31,13 +31,13 @@ class Binding:
 
     @property
     def root(self) -> tuple[str, str]:
-        """The variable that is bound and what it stands for: for ``import a.b`` it is ``a``."""
+        """The variable that is bound and its target: for ``import a.b`` it is ``a``."""
         plain = isinstance(self.statement, ir.Import) and self.name == self.target
         return (self.name.split(".")[0],) * 2 if plain else (self.name, self.target)
 
 
 def bindings(code: Code) -> Iterator[Binding]:
-    """Every name that an import anywhere in the file binds; relative and star imports left out."""
+    """Yield every name that an import in the file binds, except relative and star imports."""
     for node in code.imports:
         for name, alias in node.names:
             if isinstance(node, ir.Import):
@@ -47,7 +47,7 @@ def bindings(code: Code) -> Iterator[Binding]:
 
 
 def qualified(code: Code, node: ir.Node) -> str | None:
-    """The full name that ``node``, such as ``nullcontext``, has by the file's imports."""
+    """Return the full name of ``node``, such as ``nullcontext``, by the file's imports."""
     text = code.slice(node)
     for binding in bindings(code):
         if text == binding.name or text.startswith(binding.name + "."):
@@ -56,7 +56,7 @@ def qualified(code: Code, node: ir.Node) -> str | None:
 
 
 def resolved(code: Code, node: ir.Node) -> str | None:
-    """As `qualified`, where nothing else binds the variable; a builtin where nothing does."""
+    """Return as `qualified` if nothing else binds the variable, or a builtin if nothing does."""
     path = dotted(node)
     if path is None:
         return None
@@ -69,7 +69,7 @@ def resolved(code: Code, node: ir.Node) -> str | None:
 
 
 class Imports:
-    """Collects what a fix uses at ``use``, then answers with the edits that make it available."""
+    """Collect the names that a fix uses at ``use``, and return the edits that import them."""
 
     def __init__(self, code: Code, use: ir.Node) -> None:
         self.code = code
@@ -78,7 +78,7 @@ class Imports:
         self.modules: dict[str, str] = {}
 
     def name(self, module: str, name: str) -> str:
-        """The text that means ``module.name``, imported by its own name if nothing binds it yet.
+        """Return the text for ``module.name``, imported under its name if nothing binds it yet.
 
         Raises:
             NoFixError: the file uses the name for something else.
@@ -94,7 +94,7 @@ class Imports:
         return name
 
     def module(self, module: str, alias: str) -> str:
-        """The text that means ``module``, imported as ``alias`` if nothing binds it yet.
+        """Return the text for ``module``, imported as ``alias`` if nothing binds it yet.
 
         Raises:
             NoFixError: the file uses the alias for something else.
@@ -106,11 +106,11 @@ class Imports:
         return existing or alias
 
     def bound(self, module: str) -> str | None:
-        """The name that stands for ``module`` by an import that is there already."""
+        """Return the name that an existing import binds to ``module``."""
         return self._visible(module)
 
     def builtin(self, name: str) -> str:
-        """``name``, where it means the builtin.
+        """Return ``name``, if it is the builtin.
 
         Raises:
             NoFixError: the file uses the name for something else.
@@ -120,7 +120,7 @@ class Imports:
 
     def _check_free(self, name: str, target: str) -> None:
         if _meanings(self.code, self.use, name) - {target}:
-            raise NoFixError(f"`{name}` has another meaning in this file")
+            raise NoFixError(f"`{name}` means something else in this file; make the change by hand")
 
     def _visible(self, target: str) -> str | None:
         for binding in bindings(self.code):
@@ -134,14 +134,14 @@ class Imports:
         return None
 
     def _written_out(self, module: str) -> str | None:
-        """``torch.distributed`` where the file says so after no more than ``import torch``."""
+        """Return ``torch.distributed`` if the file uses it after only ``import torch``."""
         root = module.split(".")[0]
         attributes = (n for n in ir.walk(self.code.module) if isinstance(n, ir.Attribute))
         used = any(self.code.slice(node) == module for node in attributes)
         return module if used and self._visible(root) == root else None
 
     def _reaches(self, statement: ir.Stmt) -> bool:
-        """Whether ``statement`` has run, whatever happened, when the code at ``use`` does."""
+        """True if ``statement`` has always run before the code at ``use`` runs."""
         owner = self.code.parent(statement)
         if isinstance(owner, ir.Module) and self.code.function(self.use) is not None:
             return True
@@ -150,7 +150,7 @@ class Imports:
         return plain and before and owner in self.code.ancestors(self.use)
 
     def edits(self) -> list[Edit]:
-        """The imports to be added, each beside its like."""
+        """Return the edits that add the imports, each next to similar ones."""
         lines: dict[int, list[str]] = {}
         edits = []
         for module, alias in self.modules.items():
@@ -194,7 +194,7 @@ class Imports:
 
 
 def _top_imports(code: Code, use: ir.Node) -> Iterator[ir.Import | ir.ImportFrom]:
-    """The imports that stand by themselves at the top level above the statement of ``use``."""
+    """Yield the unconditional imports at the top level above the statement of ``use``."""
     yield from _imports_above(code.module.body, use)
 
 
@@ -207,13 +207,13 @@ def _imports_above(body: Iterable[ir.Stmt], use: ir.Node) -> Iterator[ir.Import 
 
 
 def _own_imports(code: Code, use: ir.Node) -> list[ir.Import | ir.ImportFrom]:
-    """The imports of the function around ``use`` itself."""
+    """Return the imports of the function around ``use``."""
     function = code.function(use)
     return [] if function is None else list(_imports_above(function.body, use))
 
 
 def _imports_beside(code: Code, use: ir.Node, module: str) -> list[ir.Import | ir.ImportFrom]:
-    """The imports that one of ``module`` goes beside: the function's own if only they are alike.
+    """Return the imports to put one of ``module`` next to: the function's if only they match.
 
     Such a function may run without the rest of its file, as a job does.
     """
@@ -224,9 +224,9 @@ def _imports_beside(code: Code, use: ir.Node, module: str) -> list[ir.Import | i
 
 
 def _place(code: Code, use: ir.Node, module: str) -> int:
-    """Below the last import of the same package, or else below the last import.
+    """Return the place below the last import of the same package, or else the last import.
 
-    One of the standard library goes below the last of those, or else above all.
+    A standard library import goes below the last of these, or else above all.
     """
     beside = _imports_beside(code, use, module)
     imports = [statement for statement in beside if code.ends_line(statement)]
@@ -252,7 +252,7 @@ def _roots(statement: ir.Import | ir.ImportFrom) -> set[str]:
 
 
 def _extension(code: Code, statement: ir.ImportFrom, names: Sequence[str]) -> Edit | None:
-    """Adds ``names`` to an import, where it has one line to spare or one line for each name."""
+    """Add ``names`` to an import that has room on its line, or one line for each name."""
     if code.comments(statement.start, statement.end):
         return None
     text = code.slice(statement)
@@ -271,9 +271,9 @@ def _extension(code: Code, statement: ir.ImportFrom, names: Sequence[str]) -> Ed
 
 
 def _meanings(code: Code, use: ir.Node, name: str) -> set[str]:
-    """What ``name`` is bound to in the scopes that the code at ``use`` looks it up in.
+    """Return the targets of ``name`` in the scopes where the code at ``use`` looks it up.
 
-    A binding that is no import stands for "?".
+    A binding that is not an import counts as "?".
     """
     imported: dict[ir.Node, str] = {}
     for binding in bindings(code):
@@ -286,10 +286,10 @@ def _meanings(code: Code, use: ir.Node, name: str) -> set[str]:
 
 
 def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
-    """The edits that drop the import of ``name`` (e.g. ``contextlib``) once ``edits`` are made.
+    """Return the edits that remove the import of ``name`` if ``edits`` leave it unused.
 
-    Empty where the name is still written anywhere, be it in a string, or may be used by another
-    file or looked up.
+    Empty if the name is still in the text, even in a string, or if another file or a lookup may
+    use it.
     """
     found = [binding for binding in bindings(code) if binding.name == name]
     if len(found) != 1 or code.path.endswith("__init__.py"):
@@ -313,7 +313,7 @@ def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
 
 
 def _dropped(code: Code, binding: Binding) -> Iterator[Edit]:
-    """The ways to drop a name: a list's item goes with the comma before it, or else behind it."""
+    """Yield the edits that may remove a name, with the comma before or after it."""
     statement = binding.statement
     if len(statement.names) == 1:
         start, end = code.line_start(statement.start), code.line_end(statement.end)

@@ -1,4 +1,4 @@
-"""The rank among those of one node, or of all, as a program reads it from its environment."""
+"""Fixes that use the local or global rank, read from the environment."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fsdplint.knowledge.names import DISTRIBUTED
 
 @builder
 def use_rank(code: Code, rank: ir.Expr, variable: str, called: str) -> Fix:
-    """Writes another rank where ``rank`` stands.
+    """Replace ``rank`` with another rank.
 
     Args:
-        variable: the variable of the environment that holds it.
-        called: what rank it is.
+        variable: the environment variable that holds the other rank.
+        called: the name of the other rank in the title.
     """
     known = holder(code, rank, variable)
     imports = Imports(code, rank)
     text = known or _read(code, rank, variable, imports)
-    # A launcher of one's own may give the rank alone, which on one node is a device's number.
+    # Another launcher may set the global rank only, which is a valid device index on one node.
     edits = (code.edit(rank.start, rank.end, text), *imports.edits())
-    return Fix(f"use the {called}, `{known or variable}`", Safety.UNSAFE, edits)
+    return Fix(f"use the {called} (`{known or variable}`)", Safety.UNSAFE, edits)
 
 
 @builder
 def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
-    """Gives each process its own device before the process group is made.
+    """Give each process its own device before the process group is created.
 
     Args:
         perhaps: there may be no CUDA.
@@ -43,7 +43,7 @@ def set_device(code: Code, init: ir.Expr, *, perhaps: bool) -> Fix:
     lines = f"{indent}{module}.cuda.set_device({local}){newline}"
     if perhaps:
         lines = f"{indent}if {module}.cuda.is_available():{newline}{code.unit}{lines}"
-    title = "give each process the device of its local rank"
+    title = "set the GPU of each process from its local rank"
     return Fix(title, Safety.UNSAFE, (code.insert_lines(start, lines), *imports.edits()))
 
 
@@ -58,18 +58,20 @@ def _read(code: Code, use: ir.Node, variable: str, imports: Imports) -> str:
 
 @builder
 def ask_global_rank(code: Code, test: ir.Node) -> Fix:
-    """``local_rank == 0`` to a test of the rank among all nodes."""
+    """Replace the rank in a test such as ``local_rank == 0`` with the global rank."""
     sides = (test.left, test.right) if isinstance(test, ir.Compare) else (test,)
     ranks = [side for side in sides if not isinstance(side, ir.Constant)]
     if len(ranks) != 1:
-        raise NoFixError(f"`{code.short(test)}` is no test of one rank")
+        raise NoFixError(
+            f"`{code.short(test)}` is not a test of one rank; test `dist.get_rank()` by hand"
+        )
     imports = Imports(code, test)
     text = f"{imports.name(DISTRIBUTED, 'get_rank')}()"
     edits = (code.edit(ranks[0].start, ranks[0].end, text), *imports.edits())
-    return Fix("ask for the rank among all nodes", Safety.UNSAFE, edits)
+    return Fix("test the global rank", Safety.UNSAFE, edits)
 
 
-# What is read from the environment
+# Values from the environment
 
 
 _ENVIRON = "os.environ"
@@ -77,14 +79,14 @@ _GETTERS = ("os.getenv", f"{_ENVIRON}.get")
 
 
 def number(code: Code, node: ir.Node) -> str | None:
-    """The variable that is read by ``int(os.environ["LOCAL_RANK"])``, by ``get`` or ``getenv``."""
+    """Return the variable that ``int(os.environ["LOCAL_RANK"])``, or ``getenv``, reads."""
     if not isinstance(node, ir.Call) or resolved(code, node.func) != "builtins.int":
         return None
     return text(code, node.args[0].value) if len(node.args) == 1 else None
 
 
 def text(code: Code, node: ir.Node) -> str | None:
-    """The variable that is read by ``os.environ["LOCAL_RANK"]``, by ``get`` or ``getenv``."""
+    """Return the variable that ``os.environ["LOCAL_RANK"]``, ``get`` or ``getenv`` reads."""
     key: ir.Node | None = None
     if isinstance(node, ir.Subscript) and resolved(code, node.value) == _ENVIRON:
         key = node.index
@@ -96,7 +98,7 @@ def text(code: Code, node: ir.Node) -> str | None:
 
 
 def holder(code: Code, use: ir.Node, variable: str) -> str | None:
-    """A name that surely holds the number in ``variable`` at ``use``."""
+    """Return a name that surely holds the number in ``variable`` at ``use``."""
     inner: set[str] = set(code.shared)
     for scope in code.ancestors(use):
         if not isinstance(scope, (ir.Function, ir.ClassDef, ir.Module)):
@@ -113,7 +115,7 @@ def holder(code: Code, use: ir.Node, variable: str) -> str | None:
 
 
 def _assigned(code: Code, node: ir.Node, variable: str) -> str | None:
-    """The name that an assignment gives to the number in ``variable``."""
+    """Return the name to which an assignment binds the number in ``variable``."""
     if not isinstance(node, ir.Assign) or number(code, node.value) != variable:
         return None
     (target, *others) = node.targets

@@ -1,4 +1,4 @@
-"""A part of the data for each rank, in another order each epoch."""
+"""Fixes that divide the data between ranks and shuffle it in each epoch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fsdplint.knowledge.data import DATA
 
 
 class Asking(Enum):
-    """What a fix has to ask of a sampler before it calls its ``set_epoch``."""
+    """What a fix has to test about a sampler before it calls ``set_epoch``."""
 
     NOTHING = "it is a distributed one wherever the loop runs"
     NONE = "it is a distributed one or None"
     CLASS = "it may be of another class"
-    ATTRIBUTE = "what it is read from may have none"
+    ATTRIBUTE = "the object that holds it may have none"
 
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """A loop over epochs, and what the sampler is called in it.
+    """A loop over epochs, and the expression for the sampler in it.
 
     Attributes:
-        safety: unsafe where reading the sampler may raise, or an answer cannot be relied on.
+        safety: unsafe where reading the sampler may raise an error, or a test may mislead.
     """
 
     code: Code
@@ -41,29 +41,33 @@ class Epochs:
 def epochs_of(
     code: Code, loop: ir.For | ir.While, loader: str | None, holder: str = "sampler"
 ) -> Epochs | Declined:
-    """The loop over epochs with the expression that is the sampler of its loader."""
+    """Return the loop over epochs with the expression for the sampler of its loader."""
     if not isinstance(loop, ir.For):
-        return Declined("the loop around the epochs does not count them")
+        return Declined(
+            "a `while` loop runs the epochs; call `set_epoch` with their number by hand"
+        )
     if loader is None:
-        return Declined("the loop around the epochs has no name for the loader")
+        return Declined("no variable of the epoch loop holds the loader; call `set_epoch` by hand")
     return Epochs(code, loop, f"{loader}.{holder}")
 
 
 @builder
 def set_epoch(epochs: Epochs) -> Fix:
-    """Tells the sampler its epoch at the start of each."""
+    """Call ``set_epoch`` at the start of each epoch."""
     require_exact(epochs.code)
     imports = Imports(epochs.code, epochs.loop)
     edit = _epoch_edit(epochs, imports)
-    title = f"call `{epochs.sampler}.set_epoch` in each epoch"
+    title = f"call `{epochs.sampler}.set_epoch` at the start of each epoch"
     return Fix(title, epochs.safety, (edit, *imports.edits()))
 
 
 @builder
 def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | None) -> Fix:
-    """Gives a loader a distributed sampler of its dataset, in the place of ``shuffle``."""
+    """Give a loader a distributed sampler of its dataset, instead of ``shuffle``."""
     if any(argument.star for argument in loader.args) or not loader.args:
-        raise NoFixError(f"what `{code.short(loader)}` is given is not plain to see")
+        raise NoFixError(
+            f"`{code.short(loader)}` unpacks its arguments; add a `DistributedSampler` by hand"
+        )
     dataset = _dataset(code, loader)
     imports = Imports(code, loader)
     name = imports.name(DATA, "DistributedSampler")
@@ -71,24 +75,35 @@ def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | 
     edits = [_sampler_argument(code, loader, sampler), *imports.edits()]
     if epochs is not None:
         edits.append(_epoch_edit(epochs, imports))
-    return Fix("give each rank its part of the dataset", Safety.UNSAFE, tuple(edits))
+    return Fix(
+        "divide the dataset between ranks with a `DistributedSampler`", Safety.UNSAFE, tuple(edits)
+    )
 
 
 def _dataset(code: Code, loader: ir.Call) -> str:
     given = [a for a in loader.args if a.keyword == "dataset"] or list(loader.args[:1])
     name = dotted(given[0].value)
     if name is None:
-        raise NoFixError(f"`{code.short(given[0].value)}` has no name to give the sampler")
+        raise NoFixError(
+            f"`{code.short(given[0].value)}` has no variable; assign it to one and add a "
+            "`DistributedSampler` by hand"
+        )
     return name
 
 
 def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
-    """``sampler`` where ``shuffle`` or a sampler of None stands, else as the last argument."""
+    """Put ``sampler`` in the place of ``shuffle`` or of a None sampler, else at the end."""
     if sum(argument.keyword is None for argument in loader.args) > 2:
-        raise NoFixError(f"`{code.short(loader)}` is given `shuffle` by its place")
+        raise NoFixError(
+            f"`{code.short(loader)}` passes `shuffle` by position; replace it with a "
+            "`DistributedSampler` by hand"
+        )
     replaced = [a for a in loader.args if a.keyword in ("shuffle", "sampler")]
     if len(replaced) > 1:
-        raise NoFixError(f"`{code.short(loader)}` is given both `shuffle` and `sampler`")
+        raise NoFixError(
+            f"`{code.short(loader)}` sets both `shuffle` and `sampler`; replace them with a "
+            "`DistributedSampler` by hand"
+        )
     if replaced:
         return code.edit(replaced[0].start, replaced[0].end, sampler)
     return add_argument(code, loader, sampler)
@@ -97,12 +112,16 @@ def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
 def _epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
     code, loop = epochs.code, epochs.loop
     if not isinstance(loop.target, ir.Name) or loop.target.id == "_":
-        raise NoFixError("the loop has no name for its epoch")
+        raise NoFixError(
+            "the epoch loop has no counter variable; add one and call `set_epoch` by hand"
+        )
     if not _counts(loop.iterable):
-        raise NoFixError(f"`{code.short(loop.iterable)}` does not count the epochs")
+        raise NoFixError(
+            f"`{code.short(loop.iterable)}` does not count the epochs; call `set_epoch` by hand"
+        )
     first = loop.body[0]
     if not code.starts_line(first):
-        raise NoFixError(f"`{code.short(loop)}` is written on one line")
+        raise NoFixError(f"`{code.short(loop)}` is on one line; call `set_epoch` by hand")
     indent, newline = code.indentation(first), code.newline
     test = _test(epochs, imports)
     line = f"{epochs.sampler}.set_epoch({loop.target.id}){newline}"
@@ -111,7 +130,7 @@ def _epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
 
 
 def _test(epochs: Epochs, imports: Imports) -> str:
-    """The condition under which the sampler has a ``set_epoch``, "" where it always has."""
+    """Return the condition under which the sampler has a ``set_epoch``, "" if it always has."""
     if epochs.asking is Asking.NOTHING:
         return ""
     if epochs.asking is Asking.NONE:
@@ -125,7 +144,7 @@ def _test(epochs: Epochs, imports: Imports) -> str:
 
 
 def _counts(iterable: ir.Expr) -> bool:
-    """Whether a loop's variable is a number: ``range(n)``, be it shown as a progress bar."""
+    """True if a loop counts: over ``range(n)``, also inside a progress bar."""
     while isinstance(iterable, ir.Call):
         name = dotted(iterable.func) or ""
         if name == "range":

@@ -1,4 +1,4 @@
-"""Collectives and saves behind `destroy_process_group`."""
+"""Collectives and saves after `destroy_process_group`."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD111",
-    summary="a collective or a save comes after the process group is destroyed",
+    summary="a collective or a save runs after the process group is destroyed",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
 
-# What needs the groups of DTensors, which FSDP2's parameters are; FSDP1 holds on to its own.
+# Calls that look up the groups of DTensors, such as FSDP2's parameters; FSDP1 keeps its groups.
 _OF_DTENSORS = TENSOR_METHODS | NORM_CALLS | {GET_MODEL_STATE}
 
 
 @dataclass(frozen=True, slots=True)
 class LateCollective:
-    """What all ranks call when they have no process group any more.
+    """A call of all ranks after their process group is destroyed.
 
     Attributes:
-        destroy: the call that takes the group away.
+        destroy: the call that destroys the group.
         last: the last such call of the program.
     """
 
@@ -49,7 +49,7 @@ class LateCollective:
 
 
 def late_collectives(program: Program) -> Iterator[LateCollective]:
-    """For each call that destroys all groups, the first call after it that needs them."""
+    """Yield the first call that needs the groups after each call that destroys them all."""
     for trace in program.traces:
         seen: set[Call] = set()
         calls = [each.call for each in collectives(trace) if _needs_group(each)]
@@ -63,7 +63,7 @@ def late_collectives(program: Program) -> Iterator[LateCollective]:
 
 
 def _needs_group(collective: Collective) -> bool:
-    """Whether a call is known to fail without a group, or to write a broken checkpoint."""
+    """True if a call fails without a group, or writes an incomplete checkpoint."""
     name, shard = collective.call.name, collective.shard
     if isinstance(shard, Call):
         return False
@@ -72,7 +72,7 @@ def _needs_group(collective: Collective) -> bool:
 
 
 def _destroyed_by(trace: Trace, call: Call) -> Call | None:
-    """The call that destroyed the group, if ranks and steps do not decide between the two."""
+    """Return the call that destroyed the group, if that depends on no rank and no step."""
     before = [each for each in trace.calls(DESTROY) if each.time < call.time]
     whole = [each for each in before if not each.arguments.values()]
     if not whole:
@@ -89,29 +89,35 @@ def reports(program: Program) -> Iterator[Report]:
         where = program.where(fact.destroy.site, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` needs the process group, which is "
-            f"destroyed {where}: {_harm(fact.call)}",
-            "too late",
-            (Evidence(program.span(fact.destroy.site), "destroys the process group"),),
+            f"`{program.text(site.path, site.node.func)}` runs after the process group is "
+            f"destroyed {where}, {_harm(fact.call)}",
+            "process group no longer exists",
+            (Evidence(program.span(fact.destroy.site), "process group is destroyed here"),),
             partial(_fix, program, fact),
         )
 
 
 def _harm(call: Call) -> str:
     if call.name == SAVE:
-        return "each rank writes as if it were alone, over the shards of the others"
-    return "it raises"
+        return "so each rank saves as if alone and overwrites the shards of the others"
+    return "so it crashes"
 
 
 def _fix(program: Program, fact: LateCollective) -> Fix | Declined:
     frame = common_frame(fact.destroy.site, fact.last.site)
     if frame is None:
-        return Declined("the group is destroyed in another function")
+        return Declined(
+            "the process group is destroyed in another function; move that call after the last use "
+            "by hand"
+        )
     path, destroy, last = frame
     tree = program.tree(path)
     if not _only_destroys(program, fact.destroy.site, destroy):
-        return Declined(f"`{tree.slice(destroy)}` does more than to destroy the group")
-    title = "destroy the process group after the last use"
+        return Declined(
+            f"`{tree.slice(destroy)}` does more than destroy the process group; move "
+            "`destroy_process_group` by hand"
+        )
+    title = "destroy the process group after its last use"
     return move_below(Code.of(tree), destroy, last, title, Safety.UNSAFE)
 
 
@@ -119,7 +125,7 @@ _ENDS = frozenset(name.rpartition(".")[2] for name in (BARRIER, DESTROY, IS_UP))
 
 
 def _only_destroys(program: Program, destroyed: Site, call: ir.Node) -> bool:
-    """Whether a call that leads to where the group is destroyed does nothing besides."""
+    """True if a call that leads to the destruction of the group does nothing else."""
     frames = destroyed.frames()
     depth = next(index for index, (_, node) in enumerate(frames) if node is call)
     inside = frames[depth + 1 :]

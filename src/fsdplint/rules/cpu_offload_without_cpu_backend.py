@@ -1,4 +1,4 @@
-"""Gradients on the CPU, in a process group that has no backend for it."""
+"""Gradients on the CPU, in a process group without a backend for the CPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD106",
-    summary="gradients that are kept on the CPU have no backend there",
+    summary="gradients stay on the CPU, but the process group has no CPU backend",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -42,10 +42,10 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class NoCpuBackend:
-    """A norm of gradients that FSDP2 keeps on the CPU, where NCCL alone was asked for.
+    """Clipping of gradients that FSDP2 keeps on the CPU, with NCCL as the only backend.
 
     Attributes:
-        backend: the argument that asks for it, or the call where that is written elsewhere.
+        backend: the argument that names it, or the call if that is elsewhere.
     """
 
     init: Call
@@ -55,7 +55,7 @@ class NoCpuBackend:
 
 
 def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
-    """The first norm of offloaded gradients on each path whose process groups are NCCL's alone."""
+    """Yield the first clipping of offloaded gradients on each path with NCCL groups only."""
     for trace in program.traces:
         inits = trace.calls(INIT)
         told = all(is_nccl_alone(program, call) for call in inits)
@@ -72,14 +72,14 @@ def offloads_without_backend(program: Program) -> Iterator[NoCpuBackend]:
 
 
 def _module(taken: Value | None) -> Object | None:
-    """The module whose parameters are taken, all of them or those that have gradients."""
+    """Return the module whose parameters are clipped, all or only those with gradients."""
     if isinstance(taken, Sequence):
         taken = next((each for each in taken.rest if isinstance(each, Parameters)), taken)
     return taken.module if isinstance(taken, Parameters) else None
 
 
 def _offloads(shard: Shard) -> bool:
-    """Whether a call keeps parameters on the CPU, be it by an option only."""
+    """True if a call keeps parameters on the CPU, or does so for some options."""
     policy = shard.keywords.get("offload_policy")
     made = [each for each in may_be(policy) if isinstance(each, Object)]
     offloads = any(CPU_OFFLOAD_POLICY in class_names(each.cls) for each in made)
@@ -91,13 +91,13 @@ def reports(program: Program) -> Iterator[Report]:
         site, norm = fact.init.site, fact.norm.site
         yield Report(
             Span(site.path, fact.backend.start, fact.backend.end),
-            "the process group has a backend for CUDA only, and "
-            f"`{program.text(norm.path, norm.node.func)}` {program.where(norm, site)} "  # type: ignore[attr-defined]  # a call
-            "combines norms on the CPU, where `CPUOffloadPolicy` keeps the gradients",
+            f"`{program.text(norm.path, norm.node.func)}` {program.where(norm, site)} crashes: "  # type: ignore[attr-defined]  # a call
+            "`CPUOffloadPolicy` keeps the gradients on the CPU, but the process group only has "
+            "NCCL, which needs CUDA tensors",
             "no backend for the CPU",
             (
-                program.evidence(fact.shard.site, "keeps parameters and gradients on the CPU"),
-                program.evidence(norm, "fails here"),
+                program.evidence(fact.shard.site, "gradients stay on the CPU"),
+                program.evidence(norm, "crashes here"),
                 *program.conditions(site, fact.shard.site, norm),
             ),
             partial(_fix, program, fact),
@@ -107,7 +107,7 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: NoCpuBackend) -> Fix | Declined:
     code = Code.of(program.tree(fact.init.site.path))
     chosen = program.conditions(fact.init.site, fact.shard.site, fact.norm.site)
-    # `get_backend` then returns another text than "nccl".
+    # After the fix, `get_backend` does not return "nccl".
     asked = any("get_backend" in unit.text for unit in program.units)
     tree = program.tree(fact.shard.site.path)
     given = argument(fact.shard.call, KEYWORD_ONLY, "offload_policy")

@@ -1,4 +1,4 @@
-"""Models that Hugging Face spreads over the devices of a node, and that are then sharded."""
+"""Models that Transformers spreads over all GPUs of a node before they are sharded."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD110",
-    summary="every rank spreads a model over all GPUs of its node before it is sharded",
+    summary="every rank spreads the model over all GPUs of its node before sharding",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
 
 
-# The maps that are made for all devices a process sees. Source: transformers 4.57 and 5.23
+# The maps that use all devices a process sees. Source: transformers 4.57 and 5.23
 # (`_get_device_map`, accelerate's `infer_auto_device_map`).
 _SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadModel:
-    """A model loaded with a device map that is made for all devices, and sharded.
+    """A model that is loaded with a device map for all devices and then sharded.
 
     Attributes:
         load: where it is loaded.
-        map: what the device map is called.
+        map: the name of the device map.
         shard: the first call that shards it or a part of it.
     """
 
@@ -48,7 +48,7 @@ class SpreadModel:
 
 
 def spread_models(program: Program) -> Iterator[SpreadModel]:
-    """Models of Transformers that are loaded with a device map and sharded on the same path."""
+    """Yield models that Transformers loads with a device map and the same path shards."""
     for trace in program.traces:
         for model in dict.fromkeys(root(shard.module) for shard in trace.of(Shard)):
             fact = _spread(program, trace, model)
@@ -74,15 +74,16 @@ def reports(program: Program) -> Iterator[Report]:
         call = program.text(shard.path, fact.shard.call.func)
         yield Report(
             program.span(site),
-            f'`device_map="{fact.map}"` makes every rank spread the model over all GPUs of its '
-            f"node, but `{call}` {program.where(shard, site)} needs each rank on one GPU",
-            "on several GPUs",
-            (program.evidence(shard, "sharded"), *program.conditions(site, shard)),
+            f'`device_map="{fact.map}"` spreads the model of every rank over all GPUs of the node: '
+            f"after `{call}` {program.where(shard, site)}, the forward crashes on tensors from "
+            "several GPUs",
+            "spread over all GPUs",
+            (program.evidence(shard, "model is sharded here"), *program.conditions(site, shard)),
             partial(
                 drop_argument,
                 Code.of(program.tree(site.path)),
                 site.node,
                 "device_map",
-                "load without a device map, as each rank's own copy",
+                "load without a device map",
             ),
         )

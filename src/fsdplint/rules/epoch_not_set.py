@@ -1,4 +1,4 @@
-"""A distributed sampler shuffles every epoch alike."""
+"""A distributed sampler repeats the same order in every epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD802",
-    summary="a distributed sampler shuffles every epoch alike",
+    summary="a distributed sampler repeats the same order in every epoch",
     severity=Severity.WARNING,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -43,7 +43,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(site),
             f"`set_epoch` is never called, so `{program.text(site.path, site.node.func)}` yields "
             f"the same order {_when(program, fact)}",
-            "shuffles by its seed and epoch 0",
+            "always shuffles as in epoch 0",
             _evidence(fact),
             partial(_fix, program, fact),
         )
@@ -60,18 +60,21 @@ def _when(program: Program, fact: SameOrder) -> str:
 
 def _evidence(fact: SameOrder) -> tuple[Evidence, ...]:
     if fact.epochs is None:
-        return (Evidence(over(fact.training.loop), "the same order each time"),)
+        return (Evidence(over(fact.training.loop), "same order in every epoch"),)
     path, loop = fact.epochs
     head = loop.iterable if isinstance(loop, ir.For) else loop.test
     return (
-        Evidence(Span(path, head.start, head.end), "the epochs"),
-        Evidence(over(fact.training.loop), "the same order each time"),
+        Evidence(Span(path, head.start, head.end), "loop over epochs"),
+        Evidence(over(fact.training.loop), "same order in every epoch"),
     )
 
 
 def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
     if fact.epochs is None:
-        return Declined("no loop counts the epochs: count them where the loader starts over")
+        return Declined(
+            "no loop counts the epochs; count them where the loader starts over and call "
+            "`set_epoch` by hand"
+        )
     path, loop = fact.epochs
     code = Code.of(program.tree(path))
     name = name_in(program, fact.sampler, path, loop)
@@ -83,12 +86,15 @@ def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
     if isinstance(epochs, Declined):
         return epochs
     if (batches := _drawn_once(program, fact)) is not None:
-        return Declined(f"`{batches}` holds batches that are drawn once, before the epochs")
+        return Declined(
+            f"`{batches}` holds batches drawn once, before the epochs; iterate over the loader in "
+            "each epoch by hand"
+        )
     return set_epoch(_asked(program, epochs))
 
 
 def _drawn_once(program: Program, fact: SameOrder) -> str | None:
-    """The list of batches that every epoch goes through, if it is no loader."""
+    """Return the list of batches that every epoch iterates over, None if it is a loader."""
     inner = fact.training.loop.site
     if not isinstance(inner.node, ir.For):
         return None
@@ -102,7 +108,7 @@ def _drawn_once(program: Program, fact: SameOrder) -> str | None:
 
 
 def _asked(program: Program, epochs: Epochs) -> Epochs:
-    """The fix with the test that makes it safe wherever the loop runs, if there is one."""
+    """Return the fix with the test that makes it safe wherever the loop runs, if there is one."""
     asking = Asking
     path, at = epochs.code.path, epochs.loop.body[0]
     values = possible(program, path, epochs.sampler, at)

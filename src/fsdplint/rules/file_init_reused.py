@@ -1,4 +1,4 @@
-"""Files of a fixed name that processes meet by, and that nothing removes."""
+"""Rendezvous files with a fixed name that nothing removes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD105",
-    summary="processes meet by a file that an earlier run may have left",
+    summary="processes rendezvous through a file that an earlier run may have left behind",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -33,12 +33,12 @@ _REMOVES = re.compile(r"unlink|remove\(|rmtree|\brm\b|tempfile|[tT]emporary|mkd?
 
 @dataclass(frozen=True, slots=True)
 class MeetingFile:
-    """A process group by a file.
+    """A process group with a rendezvous file.
 
     Attributes:
-        node: the argument that says so, or the call where that is written elsewhere.
-        method: the argument, where it is the ``init_method`` and written here.
-        name: of the file.
+        node: the argument that names the file, or the call if that is elsewhere.
+        method: the argument, if it is the ``init_method``.
+        name: the name of the file.
     """
 
     init: Call
@@ -48,7 +48,7 @@ class MeetingFile:
 
 
 def meeting_files(program: Program) -> Iterator[MeetingFile]:
-    """Process groups whose processes find what an earlier run has left."""
+    """Yield process groups with a file that an earlier run may have left behind."""
     for trace in program.traces:
         for init in trace.calls(INIT):
             by_method, by_store = _method(init), _store(init)
@@ -67,7 +67,7 @@ def _method(init: Call) -> str | None:
 
 
 def _store(init: Call) -> str | None:
-    """The name of the file behind a ``FileStore``."""
+    """Return the name of the file behind a ``FileStore``."""
     store = init.argument(5, "store")
     if not isinstance(store, Object) or FILE_STORE not in class_names(store.cls):
         return None
@@ -95,5 +95,8 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: MeetingFile) -> Fix | Declined:
     if fact.method is None:
-        return Declined("the file is named elsewhere")
+        return Declined(
+            "the file is not passed as `init_method` here; use `env://`, or a new file for each "
+            "run, by hand"
+        )
     return by_environment(Code.of(program.tree(fact.init.site.path)), fact.method)

@@ -29,11 +29,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD112",
-    summary="an FSDP1 mesh has a dimension over which no gradient is averaged",
+    summary="FSDP1 averages no gradients over one dimension of its mesh",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="no public code that was looked at makes this mistake.",
+    preview="no public code examined so far makes this mistake.",
 )
 
 _STRATEGY = "sharding_strategy"
@@ -42,12 +42,12 @@ _POSITION = 2
 
 @dataclass(frozen=True, slots=True)
 class NotReduced:
-    """A mesh of two dimensions of which FSDP1 uses one.
+    """A mesh of two dimensions, of which FSDP1 uses one.
 
     Attributes:
         strategy: the name of the strategy, without its class.
         dimension: the number of the dimension whose ranks drift apart.
-        name: its name, "" where it has none that is known.
+        name: its name, "" if it has none or it is not known.
     """
 
     shard: Shard
@@ -62,7 +62,7 @@ class NotReduced:
 
 
 def not_reduced(program: Program) -> Iterator[NotReduced]:
-    """Wrappers with a mesh of two dimensions whose strategy leaves one of them alone."""
+    """Yield wrappers with a mesh of two dimensions whose strategy does not use one of them."""
     for trace in program.traces:
         for shard in trace.of(Shard):
             made = made_by(trace, shard) if shard.generation is Generation.FSDP1 else None
@@ -76,7 +76,7 @@ def not_reduced(program: Program) -> Iterator[NotReduced]:
 
 
 def _strategy(shard: Shard) -> str | None:
-    """The strategy that is surely meant, the default included."""
+    """Return the strategy if it is certain, including the default."""
     given = shard.strategy
     if given is None:
         return None if shard.open else "FULL_SHARD"
@@ -100,7 +100,7 @@ def _left_alone(made: Call, strategy: str) -> int | None:
 
 
 def _reduced_otherwise(program: Program, trace: Trace, shard: Shard) -> bool:
-    """Whether something else may average the gradients, or divides the parameters."""
+    """True if something else may average the gradients, or divides the parameters."""
     return is_replicated(trace, shard.module) or is_synchronized(program, trace)
 
 
@@ -109,9 +109,9 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(fact.shard.site),
             _message(fact),
-            "not averaged over a dimension",
+            "gradients not averaged over one dimension",
             (
-                program.evidence(fact.made.site, "the mesh is made here"),
+                program.evidence(fact.made.site, "mesh is created here"),
                 *program.conditions(fact.shard.site),
             ),
             partial(_fix, program, fact),
@@ -122,12 +122,12 @@ def _message(fact: NotReduced) -> str:
     name = f" (`{fact.name}`)" if fact.name else ""
     if fact.hybrid:
         return (
-            f"`{fact.strategy}` shards over the second dimension of the mesh, which has one rank, "
-            f"and averages no gradient over the first{name}: each rank trains a model of its own"
+            f"`{fact.strategy}` shards over the second mesh dimension, which has one rank, and "
+            f"averages no gradients over the first{name}: every rank trains a different model"
         )
     return (
-        f"`{fact.strategy}` uses the first dimension of the mesh only: no gradient is averaged "
-        f"over the second{name}, whose ranks train models of their own"
+        f"`{fact.strategy}` uses only the first mesh dimension and averages no gradients over the "
+        f"second{name}: the ranks along it train different models"
     )
 
 
@@ -137,13 +137,16 @@ def _fix(program: Program, fact: NotReduced) -> Fix | Declined:
         assert isinstance(made, ir.Call)
         return swap_sizes(Code.of(program.tree(fact.made.site.path)), made)
     if fact.strategy not in HYBRID_OF:
-        return Declined("whether it is to be sharded at all is not known")
+        return Declined(
+            f"`{fact.strategy}` may be intended; use a hybrid strategy or a mesh of one dimension "
+            "by hand"
+        )
     return make_hybrid(Code.of(program.tree(fact.shard.site.path)), fact.shard.call, fact.strategy)
 
 
 @builder
 def make_hybrid(code: Code, call: ir.Call, strategy: str) -> Fix:
-    """Have a wrapper shard over the second dimension, and replicate over the first."""
+    """Make a wrapper shard over the second dimension and replicate over the first."""
     imports = Imports(code, call)
     text = f"{imports.name(*SHARDING_STRATEGY)}.{HYBRID_OF[strategy]}"
     given = argument_of(call, _POSITION, _STRATEGY)
@@ -152,5 +155,8 @@ def make_hybrid(code: Code, call: ir.Call, strategy: str) -> Fix:
     elif given is not None and isinstance(given.value, ir.Attribute):
         edit = code.edit(given.value.start, given.value.end, text)
     else:
-        raise NoFixError(f"`{code.short(call)}` does not show its `{_STRATEGY}`")
-    return Fix(f"shard with `{HYBRID_OF[strategy]}`", Safety.UNSAFE, (*imports.edits(), edit))
+        raise NoFixError(
+            f"`{code.short(call)}` sets its `{_STRATEGY}` elsewhere; use `{HYBRID_OF[strategy]}` "
+            "there by hand"
+        )
+    return Fix(f"use `{HYBRID_OF[strategy]}`", Safety.UNSAFE, (*imports.edits(), edit))

@@ -1,4 +1,4 @@
-"""The rank among all nodes chooses the device of a node."""
+"""The global rank is used as a device index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD102",
-    summary="the rank among all nodes chooses the device of a node",
+    summary="the global rank is used as a device index",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -28,11 +28,11 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{program.text(site.path, site.node)}` is the global rank "
-            f"(`{fact.told_by.rpartition('.')[2]}`), but devices are numbered on each node: from "
-            "the second node on, there is no such device",
-            "the global rank",
+            f"(`{fact.told_by.rpartition('.')[2]}`), but each node numbers its devices from 0: "
+            "from the second node on, processes crash with an invalid device",
+            "global rank used as a device index",
             (
-                program.evidence(fact.use, "takes the number of a device of this node"),
+                program.evidence(fact.use, "expects a device index of this node"),
                 *program.conditions(site),
             ),
             partial(_fix, program, fact),

@@ -1,4 +1,4 @@
-"""A finding is an option that the program declares, sets nowhere, and chooses a device by.
+"""Options for the local rank that the program never sets and that choose a device.
 
 Options are argparse's, and the fields of dataclasses that a parser fills.
 """
@@ -37,7 +37,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD103",
-    summary="the local rank is an option, which torchrun does not pass",
+    summary="the device comes from a `--local_rank` option, which torchrun does not pass",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -56,10 +56,10 @@ class Option:
 
     Attributes:
         site: where it is declared: a call, or a field of a class.
-        default: as it is written, if it is.
-        holders: what has it among its attributes or items, once the options are read.
-        name: what it is called there.
-        dashed: it is spelled as the launcher of torch passes it.
+        default: the expression in the code, None if there is none.
+        holders: the objects that hold its value after parsing, as an attribute or item.
+        name: its name in these.
+        dashed: it has the spelling that torch.distributed.launch passes.
     """
 
     site: Site
@@ -70,11 +70,23 @@ class Option:
 
     @property
     def is_added(self) -> bool:
-        """Whether it is argparse's."""
+        """True if a call of argparse declares it."""
         return isinstance(self.site.node, ir.Call)
 
+    @property
+    def is_required(self) -> bool:
+        """True if argparse refuses a command line without it."""
+        given = argument(self.site.node, KEYWORD_ONLY, "required")
+        required = None if given is None else given.value
+        return isinstance(required, ir.Constant) and required.value is True
+
+    @property
+    def spelling(self) -> str:
+        """Its name on the command line."""
+        return OPTIONS[0] if self.dashed else OPTIONS[1]
+
     def is_read(self, value: Value) -> bool:
-        """Whether a value is the option's."""
+        """True if a value is the value of the option."""
         if not isinstance(value, Object):
             return False
         named = value.step in (f".{self.name}", f"[{self.name!r}]")
@@ -86,7 +98,7 @@ class UnsetOption:
     """An option for the local rank that nothing else in the program sets.
 
     Attributes:
-        use: where a device is chosen by it.
+        use: where it chooses a device.
     """
 
     option: Option
@@ -94,7 +106,7 @@ class UnsetOption:
 
 
 def unset_options(program: Program) -> Iterator[UnsetOption]:
-    """Options that stay at their default under torchrun, and choose a device."""
+    """Yield options that keep their default under torchrun and choose a device."""
     for trace in program.traces:
         options = [o for o in (*_added(trace), *_fields(trace)) if not _is_told(program, trace, o)]
         for site, value, _ in named_devices(trace) if options else ():
@@ -105,14 +117,14 @@ def unset_options(program: Program) -> Iterator[UnsetOption]:
 
 
 def _is_told(program: Program, trace: Trace, option: Option) -> bool:
-    """Whether the program may know the local rank from elsewhere, or from its launcher."""
+    """True if the program may get the local rank from elsewhere, or from its launcher."""
     texts = [program.tree(path).text for path in {trace.path, option.site.path}]
     launched = option.dashed and any("distributed.launch" in text for text in texts)
     return launched or any(word in text for word in _TOLD_OTHERWISE for text in texts)
 
 
 def _added(trace: Trace) -> Iterator[Option]:
-    """Options that are added to a parser one by one."""
+    """Yield options that `add_argument` adds to a parser."""
     for call in trace.calls("add_argument"):
         texts = _texts(call)
         if any(option in texts for option in OPTIONS):
@@ -124,13 +136,13 @@ def _added(trace: Trace) -> Iterator[Option]:
 
 
 def _written(call: ir.Node) -> ir.Expr | None:
-    """The default that a call gives an option."""
+    """Return the default that a call gives an option."""
     given = argument(call, KEYWORD_ONLY, "default")
     return None if given is None else given.value
 
 
 def _fields(trace: Trace) -> Iterator[Option]:
-    """Fields with a constant for their default, of the classes that a parser is given."""
+    """Yield fields with a constant default, of the classes that a parser gets."""
     for call in trace.calls(*FROM_DATACLASSES):
         given = call.arguments.get(*FROM_DATACLASSES[call.name])
         classes = [each for each in contained(given or call.result) if isinstance(each, ClassValue)]
@@ -149,14 +161,14 @@ def _is_named(target: ir.Expr) -> bool:
 
 
 def _constant(default: ir.Expr | None) -> ir.Expr | None:
-    """``0``, also in ``field(default=0)``."""
+    """Return a constant default such as ``0``, also in ``field(default=0)``."""
     if isinstance(default, ir.Call):
         default = _written(default)
     return default if isinstance(default, ir.Constant) else None
 
 
 def _texts(call: Call) -> list[object]:
-    """The texts that come first."""
+    """Return the names of the option, which are positional arguments."""
     return [each.value for each in call.arguments.args if isinstance(each, Const) and each.value]
 
 
@@ -166,12 +178,18 @@ def reports(program: Program) -> Iterator[Report]:
         used = program.text(fact.use.path, fact.use.node)
         yield Report(
             program.span(site),
-            "torchrun does not pass this option; it sets the `LOCAL_RANK` environment variable, so "
-            f"`{used}` is the default in every process",
-            "stays at its default",
-            (program.evidence(fact.use, "the same device in every process"),),
+            "torchrun sets the `LOCAL_RANK` environment variable but does not pass "
+            f"`{fact.option.spelling}`: {_harm(fact, used)}",
+            "torchrun does not pass this option",
+            (program.evidence(fact.use, "selects the device"),),
             partial(_fix, program, fact),
         )
+
+
+def _harm(fact: UnsetOption, used: str) -> str:
+    if fact.option.is_required:
+        return "every process exits with a usage error"
+    return f"`{used}` keeps its default, so all processes of a node get the same device"
 
 
 def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
@@ -182,18 +200,18 @@ def _fix(program: Program, fact: UnsetOption) -> Fix | Declined:
     return own_default_from_environment(code, option.site.node, option.default)
 
 
-_TITLE = "take the local rank from `LOCAL_RANK`"
+_TITLE = "default to the `LOCAL_RANK` environment variable"
 _VARIABLE = '"LOCAL_RANK"'
-# Keywords under which argparse makes of a default what it makes of a passed text.
+# Keywords with which argparse treats a string default like a passed value.
 _PLAIN = frozenset({None, "default", "dest", "help", "metavar", "required", "type"})
 
 
 @builder
 def default_from_environment(code: Code, option: ir.Node) -> Fix:
-    """Takes ``LOCAL_RANK`` for the default of an option of argparse's."""
+    """Make ``LOCAL_RANK`` the default of an option of argparse."""
     assert isinstance(option, ir.Call)
     if any(each.star for each in option.args):
-        raise NoFixError(f"`{code.short(option)}` is not all written here")
+        raise NoFixError(f"`{code.short(option)}` unpacks its arguments; read `LOCAL_RANK` by hand")
     given = {each.keyword: each.value for each in option.args}
     imports = Imports(code, option)
     environ = f"{imports.module('os', 'os')}.environ"
@@ -213,10 +231,10 @@ def default_from_environment(code: Code, option: ir.Node) -> Fix:
 def _default(
     code: Code, old: ir.Expr | None, converted: bool, imports: Imports, environ: str
 ) -> tuple[str, bool]:
-    """The default, and whether it is of the kind that it was, or that is passed.
+    """Return the new default, and whether it has the type of the old or of a passed value.
 
     Args:
-        converted: argparse applies a type to a text, be it passed or the default.
+        converted: argparse applies a type to strings, passed ones and the default.
     """
     value = old.value if isinstance(old, ir.Constant) else None
     if old is None or (isinstance(old, ir.Constant) and value is None):
@@ -227,7 +245,7 @@ def _default(
 
 
 def _number(code: Code, old: ir.Expr, imports: Imports, environ: str) -> tuple[str, bool]:
-    """The number in the environment, or else ``old``; and whether that is a number, too."""
+    """Return the number in the environment or else ``old``, and whether ``old`` is a number."""
     convert = imports.builtin("int")
     if isinstance(old, ir.Constant) and type(old.value) is int:
         return f"{convert}({environ}.get({_VARIABLE}, {code.slice(old)}))", True
@@ -243,9 +261,11 @@ def _put(code: Code, option: ir.Call, old: ir.Expr | None, text: str) -> Edit:
 
 @builder
 def own_default_from_environment(code: Code, option: ir.Node, default: ir.Expr | None) -> Fix:
-    """Take ``LOCAL_RANK`` for the default of a field."""
+    """Make ``LOCAL_RANK`` the default of a field."""
     if default is None:
-        raise NoFixError(f"`{code.short(option)}` has no default")
+        raise NoFixError(
+            f"`{code.short(option)}` has no default; read the local rank from `LOCAL_RANK` by hand"
+        )
     imports = Imports(code, option)
     text, safe = _number(code, default, imports, f"{imports.module('os', 'os')}.environ")
     edits = (code.edit(default.start, default.end, text), *imports.edits())

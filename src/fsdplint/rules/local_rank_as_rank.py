@@ -1,4 +1,4 @@
-"""The rank on its node is given as the rank among all nodes."""
+"""The local rank is passed as the global rank."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD113",
-    summary="the rank on its node is given as the rank among all nodes",
+    summary="the local rank is passed as the global rank",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRank:
-    """A process group whose size counts all nodes, and whose ranks are counted on each.
+    """A process group with the size of all nodes and ranks that are counted per node.
 
     Attributes:
-        site: the rank, as it is written.
-        variable: the variable that tells the rank among all nodes.
+        site: the expression for the rank.
+        variable: the environment variable with the global rank.
     """
 
     init: Call
@@ -45,7 +45,7 @@ class LocalRank:
 
 
 def local_ranks(program: Program) -> Iterator[LocalRank]:
-    """Process groups that surely get a local rank and the number of all ranks."""
+    """Yield process groups that surely get a local rank and the number of all ranks."""
     for trace in program.traces:
         for init in trace.calls(INIT):
             fact = _local_rank(program, trace, init)
@@ -54,7 +54,7 @@ def local_ranks(program: Program) -> Iterator[LocalRank]:
 
 
 def _local_rank(program: Program, trace: Trace, init: Call) -> LocalRank | None:
-    # Where the variable is not set, a default stands for a run without a launcher.
+    # A default for a missing variable is for runs without a launcher.
     options = may_be(init.arguments.get(4, "rank"))
     ranks = [option for option in options if not isinstance(option, Const)]
     written = argument(init.site.node, 4, "rank")
@@ -69,7 +69,7 @@ def _local_rank(program: Program, trace: Trace, init: Call) -> LocalRank | None:
 
 
 def _is_of_all(init: Call) -> bool:
-    """Whether the size of the group is the number of ranks on all nodes."""
+    """True if the size of the group is the number of ranks on all nodes."""
     size = must_be(init.arguments.get(3, "world_size"))
     if isinstance(size, Object):
         return size.role is Role.SIZE and size.rank_source in VARIABLES
@@ -88,10 +88,9 @@ def reports(program: Program) -> Iterator[Report]:
         site = fact.site
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` restarts on each node, but the process "
-            "group needs global ranks: with two nodes, each rank exists twice, others are missing, "
-            "and all processes wait until they time out",
-            "the local rank",
+            f"`{program.text(site.path, site.node)}` is a local rank, but `rank` must be global: "
+            "with several nodes, ranks are duplicated, and every process hangs until the timeout",
+            "local rank passed as global rank",
             program.conditions(site),
             partial(_fix, program, fact),
         )
@@ -99,4 +98,4 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: LocalRank) -> Fix | Declined:
     code = Code.of(program.tree(fact.site.path))
-    return use_rank(code, fact.site.node, fact.variable, "rank among all nodes")  # type: ignore[arg-type]  # an argument is an expression
+    return use_rank(code, fact.site.node, fact.variable, "global rank")  # type: ignore[arg-type]  # an argument is an expression

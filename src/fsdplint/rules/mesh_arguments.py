@@ -1,4 +1,4 @@
-"""A device mesh is made with arguments that it cannot have."""
+"""A device mesh is created or used with invalid arguments."""
 
 from __future__ import annotations
 
@@ -17,35 +17,93 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD108",
-    summary="a device mesh is made with arguments that it cannot have",
+    summary="a device mesh is created or used with invalid arguments",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
 )
 
 
-_MESSAGES = {
-    "index": "the device type of a mesh has no index: each rank has a device of its own",
-    "device": "the device type of a mesh is a string, not a `torch.device`",
-    "number": "the shape of a mesh is a tuple, not the number {0}",
-    "position": "the names of a mesh's dimensions are a keyword argument, `mesh_dim_names`",
-    "text": "the string `{0!r}` is taken letter by letter for the names of {1} dimension(s)",
-    "dimensions": "`fully_shard` takes a mesh of one or two dimensions, not {0}",
-    "which": "`{0}` of a mesh of {1} dimensions needs one of them as its argument",
-    "unknown": "the mesh has no dimension `{0}`, it has {1}",
-    "nameless": "`fully_shard` takes a mesh of two dimensions only if these have names",
+# A message and a label for each kind; `{call}` is the call that raises the error.
+_WORDS = {
+    "index": (
+        "`{call}` raises an error: the device type must be `{0!r}`, without an index",
+        "device type has an index",
+    ),
+    "device": (
+        "`{call}` raises an error: the device type must be a string, not a `torch.device`",
+        "device type is not a string",
+    ),
+    "number": (
+        "`{call}` raises an error: the shape of a mesh must be a tuple, not the number `{0}`",
+        "shape is not a tuple",
+    ),
+    "position": (
+        "`{call}` raises an error: the dimension names must be the keyword argument "
+        "`mesh_dim_names`",
+        "names are not a keyword argument",
+    ),
+    "letters": (
+        "the string `{0!r}` names the mesh dimensions {2}, by its letters: none is called `{0}`",
+        "names are not a tuple",
+    ),
+    "text": (
+        "`{call}` raises an error: it takes each letter of the string `{0!r}` for a name, and "
+        "these do not fit a mesh of {1}",
+        "names are not a tuple",
+    ),
+    "dimensions": (
+        "`{call}` raises an error: it takes a mesh of one or two dimensions, and this one has {0}",
+        "mesh has too many dimensions",
+    ),
+    "which": (
+        "`{call}` raises an error: the mesh has {1} dimensions, and the call names none of them",
+        "names no dimension",
+    ),
+    "unknown": (
+        "`{call}` raises an error: the mesh has no dimension `{0}`, only {1}",
+        "no such dimension",
+    ),
+    "nameless": (
+        "`{call}` raises an error: the two dimensions of the mesh need names",
+        "mesh dimensions have no names",
+    ),
+}
+
+_BY_HAND = {
+    "text": "the intended names are unclear; pass a tuple with one name per dimension by hand",
+    "device": "the device is no variable here; pass its type as a string by hand",
+    "dimensions": "the intended dimensions are unclear; pass one or two of them by hand",
+    "which": "the intended dimension is unclear; pass its name by hand",
+    "unknown": "the intended dimension is unclear; pass its name by hand",
+    "nameless": "the intended names are unclear; pass `mesh_dim_names` to the mesh by hand",
 }
 
 
 def reports(program: Program) -> Iterator[Report]:
     for fact in bad_meshes(program):
+        message, label = _words(program, fact)
         yield Report(
             program.span(fact.site),
-            _MESSAGES[fact.kind].format(*fact.given),
-            "raises",
+            message,
+            label,
             program.conditions(fact.site),
             partial(_fix, program, fact),
         )
+
+
+def _words(program: Program, fact: BadMesh) -> tuple[str, str]:
+    """Return the message and the label."""
+    kind, given = fact.kind, fact.given
+    if kind == "text":
+        text, dimensions = str(given[0]), given[1]
+        given = text, f"{dimensions} dimension{'s' * (dimensions != 1)}"
+        if len(text) == len(set(text)) == dimensions:  # legal, and not as intended
+            kind, given = "letters", (*given, " and ".join(f"`{each}`" for each in text))
+    assert isinstance(fact.site.node, ir.Call)
+    call = program.text(fact.site.path, fact.site.node.func)
+    message, label = _WORDS[kind]
+    return message.format(*given, call=call), label
 
 
 def _fix(program: Program, fact: BadMesh) -> Fix | Declined:
@@ -73,11 +131,11 @@ def _fix(program: Program, fact: BadMesh) -> Fix | Declined:
             text = f"{code.slice(given.value)}.type"
             safety = _safety(code, given.value)
             return set_argument(code, call, 0, "device_type", text, safety)
-    return Declined("what is meant is not known")
+    return Declined(_BY_HAND[fact.kind])
 
 
 def _safety(code: Code, given: ir.Expr | None) -> Safety:
-    """Safe where the value stands there, or is given to the name once: it has no other one."""
+    """Return SAFE where the value is a literal, or assigned once to the name that is passed."""
     meant = None if given is None else code.meaning(given)
     stated = isinstance(meant, (ir.Constant, ir.FormattedString)) or (
         isinstance(meant, ir.Call) and ir.last_name(meant.func) == "device"

@@ -1,4 +1,4 @@
-"""A mesh's dimensions are used for something else than their names say."""
+"""`fully_shard` uses the dimensions of a mesh against their names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD109",
-    summary="a mesh's dimensions are used for something else than their names say",
+    summary="`fully_shard` uses the dimensions of a mesh against their names",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -28,11 +28,12 @@ def reports(program: Program) -> Iterator[Report]:
         first, second = fact.names
         yield Report(
             program.span(fact.shard.site),
-            f"`fully_shard` replicates over the first dimension of a mesh, `{first}`, and shards "
-            f"over the second, `{second}`: it goes by their places and not by their names",
-            f"shards over `{second}`",
+            "`fully_shard` uses mesh dimensions by position, not by name: it replicates over "
+            f"`{first}` and shards over `{second}`, so memory and communication differ from what "
+            "the names say",
+            f"replicates over `{first}`, shards over `{second}`",
             (
-                *([program.evidence(fact.made.site, "the mesh is made here")] if fact.made else []),
+                *([program.evidence(fact.made.site, "mesh is created here")] if fact.made else []),
                 *program.conditions(fact.shard.site),
             ),
             partial(_fix, program, fact),
@@ -47,7 +48,7 @@ def _fix(program: Program, fact: Roles) -> Fix | Declined:
         take = slice_mesh if fact.made is not None else take_dimension
         return take(code, fact.shard.call, fact.wanted)
     if fact.made is None:
-        return Declined("the mesh has its dimensions in this order: reorder them where it is made")
+        return Declined("the order comes from a larger mesh; reorder its dimensions there by hand")
     node = fact.made.site.node
     assert isinstance(node, ir.Call)
     return swap_dimensions(Code.of(program.tree(fact.made.site.path)), node)

@@ -1,4 +1,4 @@
-"""Process groups that cannot come up as they are asked for."""
+"""Calls that create a process group and always raise an error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD104",
-    summary="a process group cannot come up as it is asked for",
+    summary="a process group is created in a way that always raises an error",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -47,7 +47,7 @@ RULE = declare(
 
 
 class Wrong(Enum):
-    """What is wrong with a process group, as torch puts it."""
+    """What is wrong with a call."""
 
     TIMEOUT = "timeout"
     DEVICE = "device_id"
@@ -61,8 +61,8 @@ class WrongGroup:
 
     Attributes:
         node: the argument that is wrong, or the call.
-        meant: the backend that was meant.
-        first: what made the process group before.
+        meant: the intended backend.
+        first: the call that created the process group before.
     """
 
     call: Call
@@ -73,7 +73,7 @@ class WrongGroup:
 
 
 def wrong_groups(program: Program) -> Iterator[WrongGroup]:
-    """Calls that make process groups and surely raise, where nothing handles that."""
+    """Yield calls that create process groups and always raise an error that nothing handles."""
     for wrong in _wrong_groups(program):
         if not is_caught(program, wrong.call.site):
             yield wrong
@@ -135,7 +135,7 @@ def _is_text(value: Value) -> bool:
 
 
 def _lacks_index(value: Value) -> bool:
-    """``torch.device("cuda")``."""
+    """True for a device without an index, such as ``torch.device("cuda")``."""
     if not isinstance(value, Object) or TORCH_DEVICE not in class_names(value.cls):
         return False
     kind = value.args[0] if len(value.args) == 1 and not value.keywords else None
@@ -143,7 +143,7 @@ def _lacks_index(value: Value) -> bool:
 
 
 def _again(trace: Trace) -> Iterator[WrongGroup]:
-    """The second of two calls that make the default process group."""
+    """Yield the second of two calls that create the default process group."""
     first: Call | None = None
     for call in trace.calls(INIT, DESTROY, *MESHES):
         alone = any(guard.divergent or guard.progress for guard in call.site.guards)
@@ -156,7 +156,7 @@ def _again(trace: Trace) -> Iterator[WrongGroup]:
 
 
 def _both(one: Site, other: Site) -> bool:
-    """Whether two places are not in different arms of a branch, nor one and the same."""
+    """True if two places differ and are not in different arms of a branch."""
     apart = exclude_each_other(one, other)
     caught = any(isinstance(g.test, (ir.Handler, ir.Try)) for g in (*one.guards, *other.guards))
     return not apart and not caught and one.node is not other.node
@@ -166,7 +166,7 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in wrong_groups(program):
         site, first = fact.call.site, fact.first
         message, label = _words(program, fact)
-        before = [] if first is None else [program.evidence(first.site, "has made it")]
+        before = [] if first is None else [program.evidence(first.site, "first created here")]
         yield Report(
             Span(site.path, fact.node.start, fact.node.end),
             message,
@@ -177,16 +177,23 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _words(program: Program, fact: WrongGroup) -> tuple[str, str]:
-    text = program.text(fact.call.site.path, fact.node)
+    site = fact.call.site
+    assert isinstance(site.node, ir.Call)
+    text = program.text(site.path, fact.node)
+    raises = f"`{program.text(site.path, site.node.func)}` raises an error"
     if fact.wrong is Wrong.TIMEOUT:
-        return f"the timeout `{text}` is a number, and must be a `timedelta`", "a number"
+        message = f"`{text}` is a number, but `timeout` must be a `timedelta`: {raises}"
+        return message, "number instead of a `timedelta`"
     if fact.wrong is Wrong.DEVICE:
-        return f"`device_id` must be a device with its number, not `{text}`", "no numbered device"
+        message = f"`{text}` is not a `torch.device` with an index, as `device_id` must be"
+        return f"{message}: {raises}", "not a device with an index"
     if fact.wrong is Wrong.BACKEND:
-        return f"there is no backend `{text}`; `{fact.meant}` is one", "no backend"
+        message = f"`{text}` is not a valid backend (did you mean `{fact.meant}`?): {raises}"
+        return message, "not a valid backend"
     assert fact.first is not None
-    where = program.where(fact.first.site, fact.call.site)
-    return f"a process group made {where} still exists", "makes it again"
+    where = program.where(fact.first.site, site)
+    message = f"{raises}, since the default process group created {where} still exists"
+    return message, "created again here"
 
 
 def _fix(program: Program, fact: WrongGroup) -> Fix | Declined:

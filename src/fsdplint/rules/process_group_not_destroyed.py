@@ -1,4 +1,4 @@
-"""Scripts that end with their process group up."""
+"""Scripts that end without destroying their process group."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD107",
-    summary="a script ends with its process group up",
+    summary="a script ends without destroying its process group",
     severity=Severity.NOTE,
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
 
 
-# What needs the group, or trains: the end comes behind the last of these.
+# Calls that need the group, or train: the group can go after the last of these.
 _USES = ("step", "forward", "backward", *CALLS)
 _DESTROY = DESTROY.rpartition(".")[2]
 _IS_UP = IS_UP.rpartition(".")[2]
@@ -48,9 +48,9 @@ class LeftUp:
     """A process group that nothing in the whole program destroys.
 
     Attributes:
-        start: what makes it: a call, or `fully_shard` that finds none.
-        end: the last statement of the function that makes it and trains.
-        unused: a function that would destroy it and is never called.
+        start: the call that creates it, or a `fully_shard` that finds none.
+        end: the last statement of the function that creates it and trains.
+        unused: a function that would destroy it, but is never called.
         saving: a checkpoint may still be written when the program ends.
     """
 
@@ -61,7 +61,7 @@ class LeftUp:
 
 
 def left_up(program: Program) -> Iterator[LeftUp]:
-    """Process groups of scripts whose program is known to the end and destroys none."""
+    """Yield process groups of scripts whose whole program is known and destroys none."""
     known: dict[str, list[Site] | None] = {}
     makes_one: dict[str, bool] = {}
     for trace in program.traces:
@@ -87,7 +87,7 @@ def left_up(program: Program) -> Iterator[LeftUp]:
 
 
 def _start(trace: Trace) -> Call | Shard | None:
-    """What makes the group that the first sharding uses."""
+    """Return the event that creates the group that the first sharding uses."""
     shard = next(iter(trace.of(Shard)), None)
     if shard is None:  # an accelerator may do it
         return None
@@ -100,9 +100,9 @@ def _start(trace: Trace) -> Call | Shard | None:
 
 
 def _end(program: Program, trace: Trace, start: Call | Shard) -> Site | None:
-    """The last statement of the function, or of a part of a module, that makes it and trains.
+    """Return the last statement of the function or module block that creates it and trains.
 
-    None where no run gets there, since the program trains without end.
+    None if no run gets there, since the program trains forever.
     """
     steps = trace.calls("step")
     if isinstance(start, Shard) and not steps:
@@ -122,7 +122,7 @@ def _end(program: Program, trace: Trace, start: Call | Shard) -> Site | None:
 
 
 def _common_block(tree: Tree, one: ir.Node, other: ir.Node) -> Block:
-    """The innermost suite that holds both."""
+    """Return the innermost block that holds both."""
     around = {other, *tree.ancestors(other)}
     holders = (node for node in (one, *tree.ancestors(one)) if isinstance(node, STATEMENTS))
     suites = (tree.block(node) for node in holders if not tree.in_lambda(node))  # type: ignore[arg-type]  # STATEMENTS are the types of Stmt
@@ -133,7 +133,7 @@ def _common_block(tree: Tree, one: ir.Node, other: ir.Node) -> Block:
 
 
 def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
-    """The functions that would destroy the group and are never called.
+    """Return the functions that would destroy the group and are never called.
 
     None if some code may destroy it, or if not all of the program is known.
     """
@@ -142,9 +142,9 @@ def _unused_destroyers(program: Program, script: str) -> list[Site] | None:
 
 
 def _makes_one(program: Program, script: str) -> bool:
-    """Whether `fully_shard` surely finds no group: nothing in the program names what makes one.
+    """True if `fully_shard` surely finds no group: nothing in the program could create one.
 
-    Code that does not say that it is a script may be run by a launcher that makes one.
+    Code without a main guard may be run by a launcher that creates one.
     """
     if program.tree(script).main_guard is None:
         return False
@@ -154,7 +154,7 @@ def _makes_one(program: Program, script: str) -> bool:
 
 
 def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | None:
-    """The functions that nothing calls and that alone lead to ``name``; None if others may."""
+    """Return the uncalled functions that alone lead to ``name``; None if others may."""
     found: list[Site] = []
     for tree, node in _mentions(trees, name):
         function = tree.function(node)
@@ -170,7 +170,7 @@ def _uncalled(trees: Sequence[Tree], name: str, seen: set[str]) -> list[Site] | 
 
 
 def _may_be_called(trees: Sequence[Tree], tree: Tree, function: ir.Function) -> bool:
-    """Whether something may call a function that nothing names."""
+    """True if something may call a function that nothing names."""
     owner = tree.scope(tree.parent(function))
     own = function.name.isidentifier() and not function.name.startswith("__")
     if not own or function.decorators or tree.looks_up_variables:
@@ -182,7 +182,7 @@ def _may_be_called(trees: Sequence[Tree], tree: Tree, function: ir.Function) -> 
 
 
 def _mentions(trees: Iterable[Tree], name: str) -> Iterator[tuple[Tree, ir.Node]]:
-    """Where files have ``name`` otherwise than to define or import it."""
+    """Yield uses of ``name`` in files, without its definitions and imports."""
     for tree in trees:
         if re.search(rf"\b{re.escape(name)}\b", tree.text):
             names = {name, *_aliases(tree, name)}
@@ -191,13 +191,13 @@ def _mentions(trees: Iterable[Tree], name: str) -> Iterator[tuple[Tree, ir.Node]
 
 
 def _aliases(tree: Tree, name: str) -> set[str]:
-    """What a file calls ``name`` where it imports it."""
+    """Return the aliases under which a file imports ``name``."""
     pairs = (pair for node in tree.imports for pair in node.names)
     return {alias for imported, alias in pairs if imported == name and alias is not None}
 
 
 def _means(node: ir.Node, name: str) -> bool:
-    """Whether a node names ``name``, be it as a text for ``getattr``."""
+    """True if a node names ``name``, also as a string for ``getattr``."""
     if isinstance(node, ir.Name):
         return node.id == name
     if isinstance(node, ir.Attribute):
@@ -206,7 +206,7 @@ def _means(node: ir.Node, name: str) -> bool:
 
 
 def reports(program: Program) -> Iterator[Report]:
-    """Report each call once, with the ends of all the scripts that it makes a group for."""
+    """Report each call once, with the ends of all scripts for which it creates a group."""
     found: dict[ir.Node, dict[tuple[str, ir.Node], LeftUp]] = {}
     for fact in sorted(left_up(program), key=lambda fact: len(fact.start.site.guards)):
         ends = found.setdefault(fact.start.site.node, {})
@@ -217,12 +217,15 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` creates a process group that still "
-            f"exists when the program ends: {_why(program, fact)}",
-            "the process group",
+            f"`{program.text(site.path, site.node.func)}` creates a process group that is never "
+            f"destroyed, since {_why(program, fact)}: NCCL warns, and ranks may hang at exit",
+            "never destroyed",
             (
                 *_evidence(program, fact),
-                *(Evidence(_first_line(program, each.end), "the end") for each in others),
+                *(
+                    Evidence(_first_line(program, each.end), "process group still exists here")
+                    for each in others
+                ),
             ),
             partial(_fix_all, program, (fact, *others)),
         )
@@ -237,9 +240,9 @@ def _why(program: Program, fact: LeftUp) -> str:
 
 
 def _evidence(program: Program, fact: LeftUp) -> Iterator[Evidence]:
-    yield Evidence(_first_line(program, fact.end), "the end")
+    yield Evidence(_first_line(program, fact.end), "process group still exists here")
     if fact.unused is not None:
-        yield Evidence(_first_line(program, fact.unused), "would destroy it, and is not called")
+        yield Evidence(_first_line(program, fact.unused), "destroys it, but is never called")
     yield from program.conditions(fact.start.site)
 
 
@@ -263,7 +266,10 @@ def _fix_all(program: Program, facts: Sequence[LeftUp]) -> Fix | Declined:
 
 def _fix(program: Program, fact: LeftUp) -> Fix | Declined:
     if fact.saving:
-        return Declined("a checkpoint may still be written when the function ends")
+        return Declined(
+            "an asynchronous save may still be running at the end; wait for it and call "
+            "`destroy_process_group` by hand"
+        )
     same = fact.unused is not None and fact.unused.path == fact.end.path
     unused = fact.unused.node if same and fact.unused is not None else None
     assert unused is None or isinstance(unused, ir.FunctionDef)
@@ -272,10 +278,10 @@ def _fix(program: Program, fact: LeftUp) -> Fix | Declined:
 
 
 def _is_conditional(program: Program, fact: LeftUp) -> bool:
-    """Whether the end may be reached without a group: an `if` makes it, and the end is outside.
+    """True if the end may be reached without a group: an `if` creates it, and the end is outside.
 
-    A test that sharding decides, as of the number of ranks, is no guard of the site. Behind one
-    for whether a group is up, there is one in any case.
+    A test that sharding decides, such as one of the number of ranks, is no guard of the site.
+    After a test of `is_initialized`, a group exists in any case.
     """
     around = set(program.tree(fact.end.path).ancestors(fact.end.node))
     branches = (
@@ -298,17 +304,23 @@ _PLAIN = (ir.Name, ir.Attribute, ir.Constant, ir.Collection)
 def destroy_at_end(
     code: Code, last: ir.Stmt, unused: ir.FunctionDef | None, *, perhaps: bool
 ) -> Fix:
-    """Destroys the group behind ``last``, or before it where it returns.
+    """Destroy the group after ``last``, or before it if it returns.
 
     Args:
         unused: a function of the same file that does so.
-        perhaps: there may be no group after all.
+        perhaps: there may be no group at that point.
     """
     if not code.alone(last):
-        raise NoFixError(f"`{code.short(last)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(last)}` shares its line with other code; call `destroy_process_group` "
+            "by hand"
+        )
     returns = isinstance(last, (ir.Return, ir.Raise))
     if isinstance(last, ir.Return) and not (last.value is None or isinstance(last.value, _PLAIN)):
-        raise NoFixError(f"`{code.short(last)}` is the last that happens")
+        raise NoFixError(
+            f"`{code.short(last)}` may still use the process group; call `destroy_process_group` "
+            "after it by hand"
+        )
     imports = Imports(code, last)
     callee = _callable(code, unused)
     callee = callee or imports.name(DISTRIBUTED, "destroy_process_group")

@@ -1,4 +1,4 @@
-"""Every rank trains a sharded model on the same batches."""
+"""Every rank trains on the same batches."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD801",
-    summary="every rank trains a sharded model on the same batches",
+    summary="every rank trains on the same batches",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause="data",
-    preview="of its three findings on real code two were wrong, which is mended.",
+    preview="two of its three findings on public code were false; their causes are fixed.",
 )
 
 
@@ -34,7 +34,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{program.text(site.path, site.node.func)}` gives every rank the same batches in the "
-            "same order: all ranks do the work of one",
+            "same order: all ranks repeat the work of one, and extra GPUs gain nothing",
             "nothing divides the dataset" if fact.rows else "no sampler divides the dataset",
             _evidence(program, fact),
             partial(_fix, program, fact),
@@ -43,15 +43,17 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: SharedData) -> tuple[Evidence, ...]:
     training, seed = fact.training, fact.seed
-    shuffled = () if seed is None else (program.evidence(seed.site, "every rank shuffles by it"),)
+    shuffled = (
+        () if seed is None else (program.evidence(seed.site, "same shuffle seed on every rank"),)
+    )
     called = training.loader.site.calls[-1:] if fact.rows else ()
     rows = (fact.rows.site,) if fact.rows and fact.rows.site else ()
     return (
         *shuffled,
-        *(program.evidence(site, "every rank gets these rows in this order") for site in rows),
+        *(program.evidence(site, "same rows on every rank") for site in rows),
         *(program.evidence(Site(path, node), "called here") for path, node in called),
-        program.evidence(training.shard.site, "the model that all ranks train"),
-        Evidence(over(training.loop), "each rank goes through all of it"),
+        program.evidence(training.shard.site, "model is sharded here"),
+        Evidence(over(training.loop), "every rank reads all batches"),
     )
 
 
@@ -61,12 +63,15 @@ def _fix(program: Program, fact: SharedData) -> Fix | Declined:
     assert isinstance(site.node, ir.Call)
     if fact.rows is not None:
         return Declined(
-            "rows that are streamed take no sampler; divide them by hand with "
+            "a stream of rows takes no sampler; divide the rows by hand with "
             "`datasets.distributed.split_dataset_by_node`"
         )
     by_hand = isinstance(training.loop.site.node, ir.Call)
     if by_hand and fact.seed is not None and training.epochs is None:
-        return Declined("`next` takes the batches, so no loop over epochs can call `set_epoch`")
+        return Declined(
+            "`next` takes the batches, and no loop counts the epochs; add a `DistributedSampler` "
+            "and call `set_epoch` by hand"
+        )
     epochs: Epochs | Declined | None = None
     if fact.seed is not None and training.epochs is not None:
         path, loop = training.epochs

@@ -21,25 +21,27 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD803",
-    summary="each rank has a distributed sampler shuffle by a seed of its own",
+    summary="the seed of a distributed sampler differs between ranks",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="one repository that was looked at makes this mistake, and has mended it.",
+    preview="one public repository made this mistake and has fixed it.",
 )
 
 # Source: torch.utils.data.DistributedSampler, torch 2.4 to 2.15: (dataset, num_replicas, rank,
 # shuffle, seed, drop_last).
 _REPLICAS, _SHUFFLE, _SEED = 1, 3, 4
+_UNCLEAR = "the intended common seed is unclear; pass the same seed on every rank by hand"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSeed:
-    """A sampler that shuffles by a seed with the rank in it, or with what a process makes up.
+    """A sampler whose seed contains the rank or differs between processes.
 
     Attributes:
-        site: where it is made.
-        position: of the seed among its arguments, -1 where a class of the program takes them.
+        site: where it is created.
+        position: the position of the seed, -1 for a derived class.
+        made_up: the seed differs between processes without the rank.
     """
 
     site: Site
@@ -49,7 +51,7 @@ class OwnSeed:
 
 
 def own_seeds(program: Program) -> Iterator[OwnSeed]:
-    """Samplers that divide data which each rank has shuffled in another way."""
+    """Yield samplers that divide data that each rank shuffles differently."""
     for trace in program.traces:
         shard = next(iter(trace.units()), None)
         if shard is None:
@@ -64,7 +66,7 @@ def own_seeds(program: Program) -> Iterator[OwnSeed]:
 
 
 def _taint(call: Call, sampler: Object) -> Taint:
-    """What the seed depends on: the argument, unless the attribute is set to something else."""
+    """Return the taint of the seed: of the argument, unless the attribute is set later."""
     seed, later = call.argument(_SEED, "seed"), sampler.attrs.get("seed")
     if seed is None or (later is not None and not taint_of(*contained(later))):
         return Taint.NONE
@@ -72,7 +74,7 @@ def _taint(call: Call, sampler: Object) -> Taint:
 
 
 def _divides(sampler: Call) -> bool:
-    """Whether a sampler shuffles, and gives each of several ranks a part."""
+    """True if a sampler shuffles, and gives each of several ranks a part."""
     shuffle = sampler.argument(_SHUFFLE, "shuffle")
     replicas = sampler.argument(_REPLICAS, "num_replicas")
     alone = isinstance(replicas, Const) and replicas.value == 1
@@ -87,14 +89,14 @@ def reports(program: Program) -> Iterator[Report]:
         given = argument_of(site.node, fact.position, "seed")
         node = site.node if given is None else given.value
         seed = f"seed{' of' * (given is None)} `{program.text(site.path, node)}`"
-        why = "is drawn by each process" if fact.made_up else "contains the rank"
+        why = "differs between processes" if fact.made_up else "contains the rank"
         yield Report(
             Span(site.path, node.start, node.end),
-            f"the {seed} {why}: each rank takes its part of a "
-            "different order, so some samples are used several times and others never",
+            f"the {seed} {why}, so every rank shuffles the data differently: in each epoch, some "
+            "samples are used several times and others never",
             "differs between ranks",
             (
-                program.evidence(fact.shard.site, "sharded over the ranks here"),
+                program.evidence(fact.shard.site, "model is sharded here"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(_fix, program, fact),
@@ -107,9 +109,9 @@ def _fix(program: Program, fact: OwnSeed) -> Fix | Declined:
     assert isinstance(call, ir.Call)
     given = argument_of(call, fact.position, "seed")
     if given is None or not isinstance(given.value, ir.BinOp) or given.value.op != "Add":
-        return Declined("what the seed is without the rank is not plain to see")
+        return Declined(_UNCLEAR)
     sides = given.value.left, given.value.right
     common = [each for each in sides if not means_rank(code.slice(each))]
     if len(common) != 1:
-        return Declined("what the seed is without the rank is not plain to see")
+        return Declined(_UNCLEAR)
     return set_argument(code, call, fact.position, "seed", code.slice(common[0]), Safety.UNSAFE)

@@ -1,4 +1,4 @@
-"""Data that each rank splits at random in a way of its own, before a sampler divides a part."""
+"""Random splits that differ between ranks, and that a distributed sampler then divides."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD804",
-    summary="each rank splits the data at random in a way of its own",
+    summary="`random_split` splits the data differently on every rank",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="three files of one repository that was looked at make this mistake.",
+    preview="three files of one public repository make this mistake.",
 )
 
-# Words of code that may seed what is not known to.
+# Words in code that may set a seed in a way that is not analyzed.
 _SEEDS = re.compile(r"seed|rng_state|default_generator", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSplit:
-    """A split of which a distributed sampler divides a part.
+    """A random split, and the distributed sampler that divides a part of it.
 
     Attributes:
-        seed: the last call before it that seeds each rank in another way, None if none does.
+        seed: the last call before it that seeds the ranks differently, None if no seed is set.
     """
 
     split: Call
@@ -52,7 +52,7 @@ class OwnSplit:
 
 
 def own_splits(program: Program) -> Iterator[OwnSplit]:
-    """Random splits without a generator, by a seed that differs between ranks or without one."""
+    """Yield random splits without a generator, with a seed that differs or without a seed."""
     for trace in program.traces:
         shard = next(iter(trace.units()), None)
         if shard is None:
@@ -78,14 +78,14 @@ def _is_of_rank(seed: Call) -> bool:
 
 
 def _mentions_no_seed(program: Program, split: Call) -> bool:
-    """Whether no file that the program imports has a word for a seed: an import may set one."""
+    """True if no file that the program imports mentions a seed, since an import may set one."""
     paths = {Path(path) for path, _ in split.site.frames()}
     files = {each for path in paths for each in import_closure(program.project, path)}
     return not any(_SEEDS.search(program.project.read(each) or "") for each in files | paths)
 
 
 def _divided(trace: Trace, split: Call) -> Call | None:
-    """The sampler that divides a part of a split among the ranks."""
+    """Return the sampler that divides a part of a split among the ranks."""
     parts = split.result.elements.values() if isinstance(split.result, Object) else ()
     for call, _ in distributed_samplers(trace):
         dataset = call.argument(0, "dataset")
@@ -98,20 +98,22 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in own_splits(program):
         site, seed = fact.split.site, fact.seed
         assert isinstance(site.node, ir.Call)
-        by = "each rank draws without a seed"
+        why = "no seed is set"
         if seed is not None:
-            by = (
-                f"`{program.text(seed.site.path, seed.site.node)}` makes each rank draw differently"
-            )
+            why = f"`{program.text(seed.site.path, seed.site.node)}` differs between ranks"
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` gives every rank a different split: "
-            f"{by}, so ranks train on what others validate on",
-            "differs between ranks",
+            f"`{program.text(site.path, site.node.func)}` splits the data differently on every "
+            f"rank ({why}): ranks train on samples that other ranks validate on",
+            "different split on every rank",
             (
-                *([] if seed is None else [program.evidence(seed.site, "differs between ranks")]),
-                program.evidence(fact.sampler.site, "divides it as if all had the same"),
-                program.evidence(fact.shard.site, "sharded over the ranks here"),
+                *(
+                    []
+                    if seed is None
+                    else [program.evidence(seed.site, "seed differs between ranks")]
+                ),
+                program.evidence(fact.sampler.site, "expects the same split on every rank"),
+                program.evidence(fact.shard.site, "model is sharded here"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(_fix, program, fact),
@@ -126,8 +128,10 @@ def _fix(program: Program, fact: OwnSplit) -> Fix | Declined:
 
 @builder
 def split_by_seed(code: Code, call: ir.Call) -> Fix:
-    """Gives a split a generator with a fixed seed."""
+    """Give a split a generator with a fixed seed."""
     imports = Imports(code, call)
     generator = f"{imports.module('torch', 'torch')}.Generator().manual_seed(0)"
     edit = put_argument(code, call, "generator", generator)
-    return Fix("split by a generator with a fixed seed", Safety.UNSAFE, (edit, *imports.edits()))
+    return Fix(
+        "split with a generator that has a fixed seed", Safety.UNSAFE, (edit, *imports.edits())
+    )

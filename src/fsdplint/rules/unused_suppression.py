@@ -1,4 +1,4 @@
-"""Comments that silence nothing, which `suppression` reports once all rules have run."""
+"""Comments that suppress nothing, which `suppression` reports once all rules have run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fsdplint.rule import declare
 RULE = declare(
     __name__,
     "FSD002",
-    summary="a comment silences a finding that is not there",
+    summary="a suppression comment has no finding to suppress",
     severity=Severity.WARNING,
     fix=Safety.SAFE,
     since="0.1.0",

@@ -58,7 +58,7 @@ class Suppression:
         whole: whether it is for the whole file.
         own: ours and not another tool's `noqa`, so it must suppress something.
         used: the names of the rules that it suppressed.
-        problem: what of it is not understood, if anything.
+        problem: why it is invalid, "" if it is valid.
         until: the release from which it is not needed any more.
     """
 
@@ -185,7 +185,7 @@ def _of_comment(
         if verb not in _VERBS:
             suppression.problem = f"unknown directive {verb!r}{suggest(verb, _VERBS)}"
         elif not (listed or "").strip():
-            suppression.problem = f"`{verb}` names no rule, e.g. `{verb}[{RULES[-1].name}]`"
+            suppression.problem = f"`{verb}` needs a rule, for example `{verb}[{RULES[-1].name}]`"
         else:
             _read_rules(suppression, listed)
             _read_until(suppression, match["until"])
@@ -205,7 +205,7 @@ def _read_until(suppression: Suppression, condition: str | None) -> None:
         return
     match = _UNTIL.fullmatch(condition.strip())
     if match is None:
-        suppression.problem = "`until` takes a release, e.g. `until torch>=2.9`"
+        suppression.problem = "`until` needs a release, for example `until torch>=2.9`"
     else:
         suppression.until = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
 
@@ -220,23 +220,27 @@ def _noqa(text: str, comment: tuple[int, int], scope: tuple[int, int]) -> Iterat
 def _unused(
     source: SourceFile, suppression: Suppression, rule: Rule, enabled: frozenset[str]
 ) -> Iterator[Finding]:
-    """Yield a finding for a directive that is not understood, or has rules without findings."""
+    """Yield a finding for a directive that is invalid, or has rules without findings."""
     span = Span(source.path, *suppression.span)
     if suppression.problem:
         yield Finding(
             rule.name,
             rule.code,
             rule.severity,
-            f"suppression is not understood: {suppression.problem}",
+            f"invalid suppression comment: {suppression.problem}",
             span,
-            fix_declined="what it means to suppress is not known",
+            fix_declined="the intended suppression is unclear; correct the comment by hand",
         )
         return
     idle = enabled - suppression.used - {UNUSED}
     words = [word for word, name in suppression.rules.items() if name in idle]
     if words:
         names = ", ".join(f"`{word}`" for word in words)
-        message = f"no finding of {names} here to suppress"
+        where = "in this file" if suppression.whole else "here"
+        message = (
+            f"unused suppression of {names}: there is no finding {where}, and the comment would "
+            "hide a later one"
+        )
         fix = _removal(source, suppression, words)
         yield Finding(rule.name, rule.code, rule.severity, message, span, fix=fix)
 
@@ -249,7 +253,7 @@ def _expired(source: SourceFile, suppression: Suppression, rule: Rule) -> Findin
         rule.name,
         rule.code,
         rule.severity,
-        f"suppression was until torch {release}, which the code is meant for now",
+        f"expired suppression: it suppresses nothing on torch {release} and later",
         Span(source.path, *suppression.span),
         fix=_removal(source, suppression, list(suppression.rules)),
     )
@@ -260,7 +264,7 @@ def _removal(source: SourceFile, suppression: Suppression, words: Sequence[str])
     if kept:
         start, end = _brackets(source.text, suppression)
         edit = Edit(Span(source.path, start, end), ", ".join(kept))
-        return Fix("remove what suppresses nothing", Safety.SAFE, (edit,))
+        return Fix("remove the unused rule names", Safety.SAFE, (edit,))
     start, end = _with_blanks(source.text, suppression)
     rest = source.text[end : suppression.comment[1]]
     # What follows in words begins the comment then, and other tools read the beginning.

@@ -87,7 +87,9 @@ def test_a_file_that_does_not_parse_is_a_notification() -> None:
     (notification,) = invocation["toolExecutionNotifications"]
     assert notification["level"] == "error"
     assert notification["associatedRule"] == {"id": "FSD001", "index": 0}
-    assert notification["message"]["text"] == "The file is not valid Python: '(' was never closed."
+    assert notification["message"]["text"] == (
+        "This file cannot be parsed and is not checked: '(' was never closed."
+    )
     location = notification["locations"][0]["physicalLocation"]
     assert location["artifactLocation"] == {"uri": "broken.py", "uriBaseId": "%SRCROOT%"}
     assert location["region"]["startLine"] == 2

@@ -54,7 +54,7 @@ _CHOOSES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SharedDevice:
-    """A use of CUDA that goes to the first device of the node in every process.
+    """A use of CUDA that uses the first device of the node in every process.
 
     Attributes:
         spawned: the program starts its processes itself.
@@ -68,12 +68,12 @@ class SharedDevice:
 
 @dataclass(frozen=True, slots=True)
 class GlobalDevice:
-    """A device chosen by the rank among all nodes.
+    """A device whose index is the global rank.
 
     Attributes:
-        site: the rank, as it is written.
-        told_by: the function or variable that the rank is from.
-        local: the variable that tells the rank among those of its node.
+        site: the expression for the rank.
+        told_by: the function or variable that gives the rank.
+        local: the environment variable with the local rank.
         use: the call that takes the device.
     """
 
@@ -84,7 +84,7 @@ class GlobalDevice:
 
 
 def global_devices(program: Program) -> Iterator[GlobalDevice]:
-    """Devices whose index surely is the global rank, in programs for more than one node."""
+    """Yield devices whose index surely is the global rank, in programs for several nodes."""
     for trace in program.traces:
         spawned = {call.site.node for call in trace.calls(*SPAWNS)}
         made = {call.site.node for call in trace.calls(TORCH_DEVICE)}
@@ -99,7 +99,7 @@ def global_devices(program: Program) -> Iterator[GlobalDevice]:
 
 
 def _is_unused(program: Program, use: Site) -> bool:
-    """Whether nothing but a message reads a device that is made, or the variable for it."""
+    """True if only messages read a device or its variable."""
     tree = program.tree(use.path)
     if _is_told(tree, use.node):
         return True
@@ -126,16 +126,16 @@ def _is_target(tree: Tree, name: ir.Name) -> bool:
 
 
 def _is_told(tree: Tree, node: ir.Node) -> bool:
-    """Whether ``node`` is read for a message: ``print(device)`` or ``log.info(f"on {device}")``."""
+    """True if a message reads ``node``: ``print(device)`` or ``log.info(f"on {device}")``."""
     calls = (above for above in tree.ancestors(node) if isinstance(above, ir.Call))
     call = next(calls, None)
     return call is not None and ir.last_name(call.func) in MESSAGES
 
 
 def named_devices(trace: Trace) -> Iterator[tuple[Site, Value, Site]]:
-    """The index of each device that a path names: where it is written, what it is, by which call.
+    """Yield the index of each device on a path: its expression, its value and the call.
 
-    A device that is no index stands there as what it is.
+    For a device without an index, the value is the device.
     """
     for call in trace.of(Call):
         yield from _of_call(call)
@@ -144,7 +144,7 @@ def named_devices(trace: Trace) -> Iterator[tuple[Site, Value, Site]]:
 
 
 def _global_rank(value: Value | None) -> str | None:
-    """By what a value is the rank among all nodes, whichever way it came about."""
+    """Return the function or variable that makes a value the global rank on every path."""
     options = may_be(value)
     alone = [each for each in options if isinstance(each, Const) and each.value == 0]
     ranks = [
@@ -185,7 +185,7 @@ def _of_argument(
 
 
 def _numbered(node: ir.Node) -> ir.Node | None:
-    """The number in ``f"cuda:{rank}"``."""
+    """Return the number in ``f"cuda:{rank}"``."""
     if not isinstance(node, ir.FormattedString) or len(node.literals) != 2:
         return None
     before, after = node.literals
@@ -194,7 +194,7 @@ def _numbered(node: ir.Node) -> ir.Node | None:
 
 
 def is_for_one_node(program: Program, trace: Trace, site: Site) -> bool:
-    """Whether the program starts its processes itself, or counts them by the devices it has."""
+    """True if the program starts its processes itself, or counts them by its devices."""
     if program.project.is_test(trace.path) or program.project.is_test(site.path):
         return True
     texts = [program.tree(path).text for path in {trace.path, site.path}]
@@ -202,7 +202,7 @@ def is_for_one_node(program: Program, trace: Trace, site: Site) -> bool:
 
 
 def shared_devices(program: Program) -> Iterator[SharedDevice]:
-    """The first use of CUDA in programs in which nothing chooses a device for each process."""
+    """Yield the first use of CUDA in programs that choose no device for each process."""
     known: dict[str, bool] = {}
     for trace in program.traces:
         init = next((call for call in trace.calls(INIT) if _may_be_nccl(call)), None)
@@ -226,13 +226,13 @@ def _may_be_nccl(init: Call) -> bool:
 
 
 def _is_chosen(program: Program, script: str) -> bool:
-    """Whether some code of the program, or code that is not known, may choose a device."""
+    """True if code of the program, or unknown code, may choose a device."""
     trees = whole_program(program, script)
     return trees is None or any(_CHOOSES.search(tree.text) for tree in trees)
 
 
 def _first_use(trace: Trace) -> Call | Shard | None:
-    """What takes the current device, while no mesh has made it another one.
+    """Return the first use of the current device before a mesh sets another one.
 
     `fully_shard` makes a mesh, which sets the device by LOCAL_RANK where CUDA is not in use yet.
     """
@@ -249,7 +249,7 @@ def _first_use(trace: Trace) -> Call | Shard | None:
 
 
 def _is_current(call: Call) -> bool:
-    """Whether a method moves to CUDA's current device: ``cuda()`` or ``to("cuda")``."""
+    """True if a method moves to the current CUDA device: ``cuda()`` or ``to("cuda")``."""
     given = call.arguments.get(0, "device")
     if given is None:
         return call.name == "cuda" and not call.arguments.open
@@ -258,7 +258,7 @@ def _is_current(call: Call) -> bool:
 
 
 def _device(value: Value) -> Value:
-    """The only argument of a ``torch.device``; any other value itself."""
+    """Return the only argument of a ``torch.device``, or any other value itself."""
     made = isinstance(value, Object) and TORCH_DEVICE in class_names(value.cls)
     if isinstance(value, Object) and made and len(value.args) == 1 and not value.keywords:
         return value.args[0]

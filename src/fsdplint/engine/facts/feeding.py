@@ -1,4 +1,4 @@
-"""What training loops are fed with: the same data on every rank, the same order in every epoch."""
+"""Data of training loops: the same on every rank, or in the same order in every epoch."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class SharedData:
     """A training loop whose loader gives every rank the same batches.
 
     Attributes:
-        seed: the call that has all ranks shuffle alike, None where nothing is shuffled.
-        rows: what a library loads for each rank and the loader only iterates, if it does.
+        seed: the call that makes all ranks shuffle alike, None if nothing is shuffled.
+        rows: the rows that a library loads on each rank and the loader only iterates over.
     """
 
     training: Training
@@ -51,12 +51,12 @@ class SharedData:
 
 @dataclass(frozen=True, slots=True)
 class SameOrder:
-    """Epochs that a sampler shuffles alike, since nobody tells it which one it is.
+    """Epochs that a sampler shuffles alike, since nothing calls its `set_epoch`.
 
     Attributes:
-        sampler: where it is made.
-        holder: by what attributes the loader leads to it.
-        epochs: the loop over them; None where a handler begins the next one when the last ends.
+        sampler: where it is created.
+        holder: the attributes that lead from the loader to it.
+        epochs: the loop over them; None if a handler starts the next when one ends.
     """
 
     sampler: Site
@@ -66,7 +66,7 @@ class SameOrder:
 
 
 def shared_data(program: Program) -> Iterator[SharedData]:
-    """Loaders without any part for each rank, of data known to be the same in every process."""
+    """Yield loaders that divide nothing, of data that is the same in every process."""
     return on_every_path(pair for trace in program.traces for pair in _shared(program, trace))
 
 
@@ -90,7 +90,7 @@ def _shared(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SharedDat
 
 
 def same_orders(program: Program) -> Iterator[SameOrder]:
-    """Shuffling distributed samplers that several epochs go through without ``set_epoch``."""
+    """Yield shuffling distributed samplers of several epochs without ``set_epoch``."""
     return on_every_path(pair for trace in program.traces for pair in _ordered(program, trace))
 
 
@@ -119,7 +119,7 @@ def _ordered(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SameOrde
 
 
 def _is_whole(program: Program, trace: Trace, loader: Call) -> bool:
-    """Whether a loader surely goes through all of a dataset that every process has."""
+    """True if a loader surely iterates over all of a dataset that every process has."""
     arguments = loader.arguments
     if arguments.open or taint_of(*arguments.values()) & Taint.RANK:
         return False
@@ -135,7 +135,7 @@ def _is_whole(program: Program, trace: Trace, loader: Call) -> bool:
 def _is_divided_elsewhere(program: Program, loader: Call) -> bool:
     """Whether another branch of the function has a distributed sampler for the same variable.
 
-    What is drawn at random, and so may be a stand-in for data, is meant to be divided then.
+    Random data may be a placeholder for real data; the function then intends to divide it.
     """
     tree, node = program.tree(loader.site.path), loader.site.node
     around = tree.nodes_of(tree.function(node) or tree.module)
@@ -149,7 +149,7 @@ def _is_divided_elsewhere(program: Program, loader: Call) -> bool:
 
 
 def _seeds_itself(trace: Trace, dataset: object) -> bool:
-    """Whether a dataset's constructor begins with a seed that all ranks share."""
+    """True if a dataset's constructor sets a seed that all ranks share."""
     made = dataset.site if isinstance(dataset, Object) else None
     if made is None:
         return False
@@ -162,7 +162,7 @@ def _seeds_itself(trace: Trace, dataset: object) -> bool:
 
 
 def _takes_sampler(loader: Call) -> bool:
-    """Whether a loader has a sampler, or is handed what others decide on, even if it is none."""
+    """True if a loader has a sampler, or gets one from elsewhere, even if it is None."""
     node = loader.site.node
     written = [a for a in node.args if not a.star] if isinstance(node, ir.Call) else []
     for place, argument in enumerate(written):
@@ -176,7 +176,7 @@ def _takes_sampler(loader: Call) -> bool:
 
 
 def _divided(program: Program, training: Training) -> bool:
-    """Whether ranks may take parts of a batch, or only some of them train on it."""
+    """True if ranks may take parts of a batch, or only some of them train on it."""
     forward, loop = training.forward, training.body
     ranked = taint_of(*forward.arguments.values()) & Taint.RANK
     alone = any(guard.divergent for guard in forward.site.guards)
@@ -187,7 +187,7 @@ def _divided(program: Program, training: Training) -> bool:
 
 
 def _many_dimensions(trace: Trace) -> bool:
-    """Whether some ranks may share data on purpose, as those of one tensor parallel group do."""
+    """True if some ranks may share data on purpose, as in one tensor-parallel group."""
     if trace.calls(PARALLELIZE_MODULE):
         return True
     for mesh in trace.calls(*MESHES):
@@ -198,7 +198,7 @@ def _many_dimensions(trace: Trace) -> bool:
 
 
 def _common_seed(trace: Trace, time: int) -> Call | None:
-    """The seed that all ranks share at a time, if they do."""
+    """Return the seed that all ranks share at a time, if they do."""
     seeds = [seed for seed in trace.calls(*SEEDS) if seed.time < time]
     if not seeds or any(guard.divergent for guard in seeds[-1].site.guards):
         return None
@@ -216,7 +216,7 @@ def _shuffles(sampler: Call) -> bool:
 
 
 def _begins_again(program: Program, begun: Site) -> bool:
-    """Whether a handler begins a loader whenever ``next`` finds that its batches are used up."""
+    """True if a handler restarts a loader whenever its batches are used up."""
     tree = program.tree(begun.path)
     handler = tree.parent(tree.statement(begun.node))
     if not isinstance(handler, ir.Handler) or handler.type is None:
@@ -229,7 +229,7 @@ def _begins_again(program: Program, begun: Site) -> bool:
 
 
 def _told(trace: Trace) -> tuple[set[Object], bool]:
-    """What ``set_epoch`` is called on, and whether also on something that may be any sampler."""
+    """Return the receivers of ``set_epoch``, and whether one may be any sampler."""
     told: set[Object] = set()
     for call in trace.calls("set_epoch"):
         receiver = call.receiver
@@ -242,6 +242,6 @@ def _told(trace: Trace) -> tuple[set[Object], bool]:
 
 
 def _adapted(trace: Trace, made: Value, time: int) -> bool:
-    """Whether code that is not seen gets hold of a loader or sampler, and may change it."""
+    """True if unknown code gets a loader or sampler and may change it."""
     uses = [use for use in trace.uses if made in use.given]
     return any(not only_iterates(use.name) for use in uses if use.time > time)

@@ -1,4 +1,4 @@
-"""Device meshes: what they are made with, and what is sharded over which of their dimensions."""
+"""Device meshes: their arguments, and the dimensions over which modules are sharded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPLICATES = frozenset({"replicate", "replicated", "replica", "replicas", "ddp"
 
 @dataclass(frozen=True, slots=True)
 class BadMesh:
-    """An argument of a mesh, or of a call that is given one, that PyTorch refuses.
+    """An argument of a mesh, or of a call with a mesh, that PyTorch refuses.
 
     Attributes:
         kind: what is wrong, e.g. "index"; see the rule.
@@ -39,7 +39,7 @@ class BadMesh:
 
 
 def bad_meshes(program: Program) -> Iterator[BadMesh]:
-    """Arguments of ``init_device_mesh``, a mesh's methods and ``mesh=`` that raise or mislead."""
+    """Yield invalid arguments of ``init_device_mesh``, of a mesh's methods and of ``mesh=``."""
     for bad in _bad_meshes(program):
         if not is_caught(program, bad.site):
             yield bad
@@ -75,7 +75,7 @@ def _device(trace: Trace, call: Call) -> Iterator[BadMesh]:
 
 
 def _result_of(trace: Trace, value: Value | None, name: str) -> bool:
-    """Whether a value is what a call of the function ``name`` gave."""
+    """True if a value is the result of a call of the function ``name``."""
     return any(call.result is value for call in trace.calls(name))
 
 
@@ -100,7 +100,7 @@ def _dimensions(call: Call) -> int | None:
 
 
 def _asked(trace: Trace, made: Call) -> Iterator[BadMesh]:
-    """Calls of the methods of a whole mesh that name no dimension of it."""
+    """Yield calls of methods of a whole mesh that name none of its dimensions."""
     dimensions, names = _dimensions(made), names_of(made)
     for call in trace.calls(*OF_ONE_DIMENSION):
         if call.receiver is not made.result or call.arguments.open or made.arguments.open:
@@ -116,13 +116,13 @@ def _asked(trace: Trace, made: Call) -> Iterator[BadMesh]:
 
 
 def _may_be_flattened(trace: Trace, name: str) -> bool:
-    """Whether the program may make a dimension of this name of several others."""
+    """True if the program may flatten several dimensions into one of this name."""
     given = [call.arguments.get(0, "mesh_dim_name") for call in trace.calls(FLATTEN)]
     return any(not isinstance(each, Const) or each.value == name for each in given)
 
 
 def sizes_of(call: Call) -> tuple[object, ...]:
-    """The sizes of a mesh's dimensions, each None where it is not known; () where none is."""
+    """Return the sizes of a mesh's dimensions, None for an unknown one; () if none is known."""
     shape = call.arguments.get(1, "mesh_shape")
     if not isinstance(shape, Sequence) or shape.rest:
         return ()
@@ -130,7 +130,7 @@ def sizes_of(call: Call) -> tuple[object, ...]:
 
 
 def names_of(call: Call) -> tuple[str, ...] | None:
-    """The names of a mesh's dimensions, None where they are not known or not given."""
+    """Return the names of a mesh's dimensions, None if they are unknown or missing."""
     names = call.arguments.get(2, "mesh_dim_names")
     if not isinstance(names, Sequence) or names.rest:
         return None
@@ -139,7 +139,7 @@ def names_of(call: Call) -> tuple[str, ...] | None:
 
 
 def _given(trace: Trace, shard: Shard) -> Iterator[BadMesh]:
-    """What is wrong with the mesh that ``fully_shard`` gets."""
+    """Yield what is wrong with the mesh that ``fully_shard`` gets."""
     made = made_by(trace, shard)
     if made is None or made.arguments.open or "dp_mesh_dims" in shard.keywords:
         return
@@ -151,22 +151,22 @@ def _given(trace: Trace, shard: Shard) -> Iterator[BadMesh]:
 
 
 def made_by(trace: Trace, shard: Shard) -> Call | None:
-    """The call that makes the whole mesh a sharding call is given."""
+    """Return the call that creates the whole mesh of a sharding call."""
     fsdp1 = shard.generation is Generation.FSDP1
     return _making(trace, shard.keywords.get("device_mesh" if fsdp1 else "mesh"))
 
 
 def _making(trace: Trace, mesh: Value | None) -> Call | None:
-    """The call that makes a mesh."""
+    """Return the call that creates a mesh."""
     made = (call for call in trace.calls(*MESHES) if call.result is mesh)
     return next(made, None) if isinstance(mesh, Object) else None
 
 
 class Mistake(Enum):
-    """What the names of a mesh's two dimensions say against the places of these.
+    """How the names of a mesh's two dimensions contradict their positions.
 
-    ``MODEL``: one splits the model; ``ORDER``: the one to replicate over is the second; ``BOTH``:
-    the first is to be sharded over, and nothing is to replicate.
+    ``MODEL``: one splits the model; ``ORDER``: the replicate dimension is the second; ``BOTH``: the
+    first is a shard dimension, and none replicates.
     """
 
     MODEL = "model"
@@ -179,7 +179,7 @@ class Roles:
     """Two dimensions, of which FSDP2 replicates over the first and shards over the second.
 
     Attributes:
-        made: where the mesh is made; None for dimensions that the call takes from a larger one.
+        made: the call that creates the mesh; None for dimensions of a larger one.
     """
 
     shard: Shard
@@ -194,7 +194,7 @@ class Roles:
 
 
 def mistaken_roles(program: Program) -> Iterator[Roles]:
-    """Meshes given to ``fully_shard`` whose names say something else than it does."""
+    """Yield meshes of ``fully_shard`` whose names contradict what it does."""
     for trace in program.traces:
         for shard in trace.of(Shard):
             if shard.generation is not Generation.FSDP2 or "dp_mesh_dims" in shard.keywords:
@@ -207,7 +207,7 @@ def mistaken_roles(program: Program) -> Iterator[Roles]:
 
 
 def _taken(trace: Trace, shard: Shard) -> tuple[str, ...] | None:
-    """The names in ``mesh=mesh["a", "b"]`` of a mesh that is made here, None for anything else."""
+    """Return the names in ``mesh=mesh["a", "b"]`` of a known mesh, None for anything else."""
     part = shard.keywords.get("mesh")
     # A single name would be the step.
     if not isinstance(part, Object) or part.step != "[]" or _making(trace, part.parent) is None:

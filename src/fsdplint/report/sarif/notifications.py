@@ -29,7 +29,7 @@ def notifications(
             artifact = artifacts.of(finding.span)
             place = om.Location(physical_location=artifact.physical(finding.span, context=True))
             rule = om.ReportingDescriptorReference(id=finding.code, index=indexes[finding.code])
-            text = f"The file is not valid Python: {finding.message.rstrip('.')}."
+            text = f"{finding.message[0].upper()}{finding.message[1:].rstrip('.')}."
             yield _notification("error", text, place, rule)
     for failure in outcome.failures:
         text = f"{shown(outcome, failure.path)}: {failure.reason}"
