@@ -52,6 +52,11 @@ def kinds() -> list[Kind]:
                 "a step that does nothing": ("- uses: actions/checkout", "- name: checkout"),
             },
         ),
+        *(
+            Kind(path.relative_to(ROOT).as_posix(), "vendor.github-workflows", text, {})
+            for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+            for text in [path.read_text("utf-8")]
+        ),
     ]
 
 
@@ -85,8 +90,8 @@ def validate(validators: Validators) -> None:
     Raises:
         AssertionError: a validator finds something wrong, or no validator does in what is broken.
     """
-    action, workflow = kinds()
-    for kind in (action, workflow):
+    action, workflow, *own = kinds()
+    for kind in (action, workflow, *own):
         complaints = validators.complaints(kind, kind.text)
         assert not any(complaints.values()), (kind.path, complaints)
         print(f"{kind.path}: valid to {' and '.join(complaints)}", flush=True)
