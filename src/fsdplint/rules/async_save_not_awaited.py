@@ -25,7 +25,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD508",
-    summary="an asynchronous checkpoint save is never awaited, or too late",
+    summary="an asynchronous checkpoint save is never awaited, or awaited too late",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",

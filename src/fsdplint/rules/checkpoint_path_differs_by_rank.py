@@ -68,7 +68,7 @@ def _sharded(program: Program, trace: Trace, save: Call) -> Sharding | None:
 
 
 def _is_of_all(save: Call) -> bool:
-    """Whether all ranks surely save one checkpoint together."""
+    """Whether all ranks certainly save one checkpoint together."""
     by_rank = any(guard.divergent for guard in save.site.guards)
     # Without collectives, each rank writes its own metadata.
     collective = "use_collectives" not in save.arguments.keywords

@@ -67,7 +67,7 @@ def _may_be_of_one(program: Program, write: PlainWrite) -> bool:
 
 
 def _is_asked_for(write: PlainWrite, gather: Call) -> bool:
-    """Whether a test around the write asks whether there is a state."""
+    """Whether a condition around the write tests the state."""
     return gather.result is not None and any(
         key_of(gather.result) == each.key for each in write.site.guards
     )

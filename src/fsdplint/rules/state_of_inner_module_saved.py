@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD512",
-    summary="the saved state dict bypasses the FSDP1 wrapper that would gather it",
+    summary="a saved state dict bypasses the FSDP1 wrapper that would gather it",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
